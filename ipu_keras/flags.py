@@ -1,0 +1,212 @@
+"""The `TF_POPLAR_FLAGS` environment variable: its flags, their types and parsing.
+
+Reading a flag is not acting on it: rooms that honour a flag ask for
+`current_flags()`, and each flag says in its metadata what it does today.
+"""
+
+import dataclasses
+import difflib
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ENVIRONMENT_VARIABLE = "TF_POPLAR_FLAGS"
+
+
+def _flag(
+    default: bool | int | str,
+    documentation: str,
+    *,
+    effect: str | None = None,
+    minimum: int | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Returns a field whose default gives the type and whose metadata the rules."""
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "documentation": documentation,
+            "effect": effect,
+            "minimum": minimum,
+            "choices": choices,
+        },
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoplarFlags:
+    """The parsed flags, one attribute each; `help_text()` documents them.
+
+    Example:
+
+    >>> PoplarFlags(use_ipu_model=True).use_ipu_model
+    True
+    """
+
+    help: bool = _flag(
+        False,
+        "Print this list.",
+        effect="Printed when a system is configured.",
+    )
+    use_ipu_model: bool = _flag(
+        False,
+        "Use the software model of an IPU instead of hardware.",
+        effect="running_on_ipu_model() is true; a device may have any number of IPUs, "
+        "and select_ipus is refused.",
+    )
+    ipu_model_tiles: int = _flag(
+        0, "Tiles of each modelled IPU; 0 means as many as the hardware has.", minimum=0
+    )
+    use_synthetic_data: bool = _flag(
+        False, "Transfer no data between host and device; inputs stay uninitialised."
+    )
+    synthetic_data_initializer: str = _flag(
+        "", "With synthetic data, what inputs hold: 'random' or a number."
+    )
+    synthetic_data_categories: str = _flag(
+        "", "The kinds of data that are synthetic, separated by commas; empty means all."
+    )
+    executable_cache_path: str = _flag(
+        "", "Directory in which compiled executables are kept for later runs."
+    )
+    log_cycle_count: int = _flag(
+        -1, "Tile whose cycle count is logged after each execution; -1 logs none.", minimum=-1
+    )
+    show_progress_bar: str = _flag(
+        "auto",
+        "Whether compilation shows a progress bar; 'auto' shows it on a terminal.",
+        choices=("auto", "true", "false"),
+    )
+    max_compilation_threads: int = _flag(
+        -1, "Most threads that compile at the same time; -1 sets no limit.", minimum=-1
+    )
+    max_infeed_threads: int = _flag(
+        -1, "Most threads that fetch infeed data; -1 sets no limit.", minimum=-1
+    )
+    null_data_feed: bool = _flag(
+        False, "Feed the same dummy batch over and over, to time everything but the input."
+    )
+    dump_schedule_as_dot: bool = _flag(
+        False, "Write the schedule of each compiled program as a Graphviz file."
+    )
+    tensor_map_file_path: str = _flag(
+        "", "Directory for JSON files that say which tensors lie on which tiles."
+    )
+    fallback_scheduler: bool = _flag(
+        False, "Schedule with TensorFlow's own algorithm instead of the IPU's."
+    )
+    allow_nans: bool = _flag(False, "Accept NaN values where they would be an error.")
+    while_loop_brute_force_max_trip_count: int = _flag(
+        128, "Most iterations that are tried out to find a loop's trip count.", minimum=0
+    )
+    on_demand_device_poll_time: int = _flag(
+        1000,
+        "Milliseconds between attempts to attach to a busy IPU with ON_DEMAND, at least 100.",
+        minimum=100,
+    )
+    on_demand_device_timeout: int = _flag(
+        3_600_000, "Milliseconds after which ON_DEMAND gives up attaching.", minimum=0
+    )
+    save_vertex_graph: str = _flag("", "Directory for the vertex graph of each program.")
+    save_interval_report: str = _flag("", "Directory for the interval report of each program.")
+
+
+_FIELDS: Mapping[str, dataclasses.Field] = {
+    field.name: field for field in dataclasses.fields(PoplarFlags)
+}
+
+
+def parse_flags(text: str) -> PoplarFlags:
+    """Returns the flags written in `text`.
+
+    Flags are separated by white space and look like `--name=value`; a flag
+    that is true or false may stand alone for true. Values with spaces are
+    quoted as in a shell. If a flag is repeated, the last one counts.
+
+    Args:
+        text: The value of `TF_POPLAR_FLAGS`.
+
+    Raises:
+        ValueError: If a flag is unknown or its value has the wrong form.
+
+    Example:
+
+    >>> flags = parse_flags("--use_ipu_model --max_infeed_threads=4")
+    >>> flags.use_ipu_model, flags.max_infeed_threads
+    (True, 4)
+    """
+    try:
+        arguments = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{ENVIRONMENT_VARIABLE} cannot be split into flags: {error}. "
+            f"Received: {text!r}. Close every quotation mark."
+        ) from None
+    values: dict[str, Any] = dict(_parse_flag(argument) for argument in arguments)
+    return PoplarFlags(**values)
+
+
+def current_flags() -> PoplarFlags:
+    """Returns the flags in the environment as it is now."""
+    return parse_flags(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+
+
+def idle_flags(flags: PoplarFlags) -> tuple[str, ...]:
+    """Returns the names of the flags that are set but have no effect today."""
+    return tuple(
+        name
+        for name, field in _FIELDS.items()
+        if field.metadata["effect"] is None and getattr(flags, name) != field.default
+    )
+
+
+def help_text() -> str:
+    """Returns the list of all flags with types, defaults and what they do today."""
+    lines = [f"Flags of the environment variable {ENVIRONMENT_VARIABLE}:"]
+    for name, field in _FIELDS.items():
+        effect = field.metadata["effect"] or "No effect yet."
+        lines.append(f"  --{name}={type(field.default).__name__} (default {field.default!r})")
+        lines.append(f"      {field.metadata['documentation']} Today: {effect}")
+    return "\n".join(lines)
+
+
+def _parse_flag(argument: str) -> tuple[str, bool | int | str]:
+    head, equals, text = argument.partition("=")
+    field = _FIELDS.get(head.removeprefix("--"))
+    if field is None or not head.startswith("--"):
+        raise ValueError(_unknown_flag(argument, head))
+    value, expected = _parse_value(field, text if equals else None)
+    if value is None:
+        raise ValueError(
+            f"The flag --{field.name} in {ENVIRONMENT_VARIABLE} must be {expected}. "
+            f"Received: {argument!r}. Write --{field.name}=value."
+        )
+    return field.name, value
+
+
+def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int | str | None, str]:
+    """Returns the value, or `None` if `text` is none, and the words for what is expected."""
+    if isinstance(field.default, bool):
+        return {None: True, "true": True, "false": False}.get(text), "'true' or 'false'"
+    if isinstance(field.default, int):
+        minimum = field.metadata["minimum"]
+        try:
+            number = int(text or "")
+        except ValueError:
+            number = minimum - 1
+        return (number if number >= minimum else None), f"a whole number of {minimum} or more"
+    choices = field.metadata["choices"]
+    if choices:
+        return (text if text in choices else None), f"one of {', '.join(map(repr, choices))}"
+    return text or None, "a text that is not empty"
+
+
+def _unknown_flag(argument: str, head: str) -> str:
+    close = difflib.get_close_matches(head.lstrip("-").lower(), _FIELDS, n=1)
+    hint = f"Did you mean '--{close[0]}'? " if close else ""
+    return (
+        f"Unknown flag '{head}' in {ENVIRONMENT_VARIABLE}. {hint}Received: {argument!r}. "
+        f"{ENVIRONMENT_VARIABLE}=--help lists all flags."
+    )
