@@ -1,0 +1,746 @@
+"""The configuration of the IPU system: `IPUConfig`, its options and its enumerations.
+
+Each option is declared once, in `OPTIONS`. `config_tree.py` makes the typed
+tree of it, and `system.py` decides which IPUs a configuration gets.
+"""
+
+import collections
+import enum
+import os
+import typing
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipu_keras.config_tree import AttributeMetadata, ConfigTree, Constraint, category
+from ipu_keras.system import SYSTEM, check_cpu_device
+
+__all__ = [
+    "AttributeMetadata",
+    "DeviceConnectionType",
+    "ExecutionProfileType",
+    "IPUConfig",
+    "KeyId",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
+    "StochasticRoundingBehaviour",
+    "VerificationOptions",
+    "configure_ipu_system",
+    "get_ipu_config",
+    "reset_ipu_configuration",
+]
+
+
+class DeviceConnectionType(enum.Enum):
+    """When a program is connected to IPU hardware.
+
+    * `ALWAYS`: as soon as the system is configured.
+    * `ON_DEMAND`: when an IPU is needed for the first time.
+    * `PRE_COMPILE`: never; programs are only compiled, and running one gives zeros.
+    * `NEVER`: never.
+    """
+
+    ALWAYS = 0
+    ON_DEMAND = 1
+    PRE_COMPILE = 2
+    NEVER = 3
+
+
+class ExecutionProfileType(enum.Enum):
+    """How finely the profile of an execution is resolved.
+
+    * `NO_PROFILE`: no profile.
+    * `DEVICE_PROFILE`: events of the device as a whole.
+    * `IPU_PROFILE`: events of each IPU.
+    * `TILE_PROFILE`: events of each tile.
+    """
+
+    NO_PROFILE = 0
+    DEVICE_PROFILE = 1
+    IPU_PROFILE = 2
+    TILE_PROFILE = 3
+
+
+class MergeRemoteBuffersBehaviour(enum.Enum):
+    """Whether remote buffers of the same kind become one.
+
+    * `NO_MERGING`: each stays by itself.
+    * `MERGE`: always where they are compatible.
+    * `IF_BENEFICIAL`: where it lets code be shared.
+    """
+
+    NO_MERGING = 0
+    MERGE = 1
+    IF_BENEFICIAL = 2
+
+
+class SchedulingAlgorithm(enum.Enum):
+    """How the compiler orders instructions.
+
+    * `CHOOSE_BEST`: tries the others and takes the order with the lowest
+      predicted peak of live memory. The prediction is for the IPU as a whole,
+      so the fullest tile may still be worse off.
+    * `CLUSTERING`: keeps related instructions together.
+    * `POST_ORDER`: the order of a post-order walk of the graph.
+    * `LOOK_AHEAD`: searches a limited number of steps ahead for low memory use.
+    * `SHORTEST_PATH`: first what is closest to the root.
+    """
+
+    CHOOSE_BEST = 0
+    CLUSTERING = 1
+    POST_ORDER = 2
+    LOOK_AHEAD = 3
+    SHORTEST_PATH = 4
+
+
+class SelectionOrder(enum.Enum):
+    """Which IPU of a device gets which shard or pipeline stage.
+
+    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and
+    only neighbours are linked directly.
+
+    * `AUTO`: chosen to suit the program.
+    * `ZIGZAG`: by number: 0, 1, 2, 3, 4, 5, 6, 7.
+    * `SNAKE`: consecutive shards are linked: 0, 1, 3, 2, 4, 5, 7, 6.
+    * `HOOF`: as `SNAKE`, and the last is linked to the first: 0, 2, 4, 6, 7, 5, 3, 1.
+    """
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3
+
+
+class StochasticRoundingBehaviour(enum.Enum):
+    """When results that are rounded to half precision are rounded at random.
+
+    * `OFF`: never, they are rounded to nearest.
+    * `ON`: always.
+    * `REPLICA_IDENTICAL_ONLY`: only where all replicas compute the same value,
+      so that they stay equal.
+    """
+
+    OFF = 0
+    ON = 1
+    REPLICA_IDENTICAL_ONLY = 2
+
+
+@dataclass
+class KeyId:
+    """The key and the first id of one verified data transfer.
+
+    Args:
+        key: Identifies the stream.
+        start_id: The id of its first transfer; -1 lets the system choose.
+    """
+
+    key: int = 0
+    start_id: int = -1
+
+
+def _key_id_per_feed() -> collections.defaultdict[str, KeyId]:
+    return collections.defaultdict(KeyId)
+
+
+@dataclass
+class VerificationOptions:
+    """Keys and ids of verified transfers, for each kind of data in a program.
+
+    The options only hold data: verified transfers are not emulated.
+
+    Example:
+
+    >>> options = VerificationOptions()
+    >>> options.inputs.key = 1
+    >>> options.infeeds["training_feed"].key = 3
+    >>> options.infeeds["training_feed"]
+    KeyId(key=3, start_id=-1)
+    """
+
+    inputs: KeyId = field(default_factory=KeyId)
+    input_parameters: KeyId = field(default_factory=KeyId)
+    outputs: KeyId = field(default_factory=KeyId)
+    output_parameters: KeyId = field(default_factory=KeyId)
+    infeeds: collections.defaultdict[str, KeyId] = field(default_factory=_key_id_per_feed)
+    outfeeds: collections.defaultdict[str, KeyId] = field(default_factory=_key_id_per_feed)
+    checkpoint_in: KeyId = field(default_factory=lambda: KeyId(0, 0))
+    checkpoint_out: KeyId = field(default_factory=lambda: KeyId(0, 0))
+
+
+def _is_proportion(value: Any) -> bool:
+    try:
+        return 0 <= float(value) <= 1
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_flag_dictionary(value: dict) -> bool:
+    return all(
+        isinstance(key, str) and isinstance(flag, str | int | float) for key, flag in value.items()
+    )
+
+
+def _one_of(*choices: str) -> Constraint:
+    return Constraint(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+
+
+_NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
+_POSITIVE = Constraint(lambda value: value >= 1, "1 or more")
+_PROPORTION = Constraint(_is_proportion, "a proportion from 0.0 to 1.0")
+_FLAGS = Constraint(
+    _is_flag_dictionary, "a dictionary from flag names to strings, numbers or booleans"
+)
+_PLANNING_FLAGS = Constraint(
+    lambda value: (
+        _is_flag_dictionary(value) and _is_proportion(value.get("availableMemoryProportion", 0))
+    ),
+    f"{_FLAGS.expected}, with 'availableMemoryProportion' from 0.0 to 1.0",
+)
+_FOLDER = Constraint(
+    lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
+    "the path of a directory, which need not exist yet",
+)
+_COUNTS = Constraint(
+    lambda value: all(count >= 1 for count in _as_list(value)),
+    "a positive number of IPUs, or one for each device",
+)
+_CONFIG_IDS = Constraint(
+    lambda value: all(config_id >= 0 for config_id in _as_list(value)),
+    "the id of a device configuration, or one for each device; ids start at 0",
+)
+
+# Metadata shows the documented spelling of the type.
+_IntOrInts = typing.Union[int, typing.List[int], typing.Tuple[int, ...]]  # noqa: UP006, UP007
+
+
+def _as_list(selector: Any) -> list[int]:
+    return [selector] if isinstance(selector, int) else list(selector)
+
+
+_option = AttributeMetadata
+
+OPTIONS: tuple[AttributeMetadata, ...] = (
+    _option(
+        "allow_recompute",
+        bool,
+        False,
+        "Compute forward activations a second time in the backward pass instead of keeping them. "
+        "Saves memory and costs cycles; operations with state are never repeated.",
+    ),
+    _option(
+        "selection_order",
+        SelectionOrder,
+        SelectionOrder.AUTO,
+        "Which IPU of a device gets which shard or pipeline stage, see `SelectionOrder`.",
+    ),
+    _option(
+        "serialization_output_folder",
+        str,
+        "",
+        "Directory that receives the compiled executables; empty writes none.",
+        constraint=_FOLDER,
+    ),
+    _option(
+        "compilation_poplar_options",
+        dict,
+        {},
+        "Flags for the Poplar engine, by name.",
+        constraint=_FLAGS,
+    ),
+    _option(
+        "gcl_poplar_options",
+        dict,
+        {},
+        "Flags for collective operations between replicas, by name.",
+        constraint=_FLAGS,
+    ),
+    _option(
+        "auto_select_ipus",
+        _IntOrInts,
+        [],
+        "Number of IPUs of each TensorFlow device `/device:IPU:0`, `/device:IPU:1`, ...; a single "
+        "number makes one device. Excludes `select_ipus`.",
+        effect="Picks free device configurations of these sizes from the emulated 16-IPU machine. "
+        "If neither selector is set, there is one device with one IPU.",
+        constraint=_COUNTS,
+    ),
+    _option(
+        "select_ipus",
+        _IntOrInts,
+        [],
+        "Id of the device configuration of each TensorFlow device `/device:IPU:0`, "
+        "`/device:IPU:1`, ...; a single id makes one device. Excludes `auto_select_ipus`.",
+        effect="Picks these entries of the emulated machine: ids 0 to 15 are single IPUs, 16 to "
+        "23 pairs, 24 to 27 groups of 4, 28 and 29 of 8, and 30 has all 16.",
+        constraint=_CONFIG_IDS,
+    ),
+    category("convolutions", "Convolutions."),
+    _option(
+        "convolutions.poplar_options",
+        dict,
+        {},
+        "Flags for every convolution, by name. `availableMemoryProportion` is the share of a "
+        "tile's memory that a convolution may use for temporary data, 0.0 to 1.0: less of it "
+        "usually costs cycles.",
+        constraint=_PLANNING_FLAGS,
+    ),
+    category("device_connection", "When and how IPU hardware is attached."),
+    _option(
+        "device_connection.type",
+        DeviceConnectionType,
+        DeviceConnectionType.ALWAYS,
+        "When IPUs are attached, see `DeviceConnectionType`.",
+    ),
+    _option(
+        "device_connection.version",
+        str,
+        "",
+        "IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached "
+        "hardware. Required for the types that never attach, `PRE_COMPILE` and `NEVER`.",
+        constraint=_one_of("", "ipu1", "ipu2"),
+    ),
+    _option(
+        "device_connection.enable_remote_buffers",
+        bool,
+        False,
+        "Whether the machine that will run the program has remote buffers. Only asked for if the "
+        "type is not `ALWAYS`: otherwise the hardware knows.",
+    ),
+    category("experimental", "Options that may change without notice."),
+    _option(
+        "experimental.always_rearrange_copies_on_the_host",
+        bool,
+        False,
+        "Let the host bring streamed data into the device's layout. Spares the device, adds "
+        "latency.",
+    ),
+    _option(
+        "experimental.enable_remote_buffer_embedding",
+        bool,
+        False,
+        "Keep host embeddings in remote buffers.",
+    ),
+    category(
+        "experimental.multi_replica_distribution",
+        "Several processes that run the replicas of one program together; replicas in all are "
+        "those of a process times `process_count`.",
+    ),
+    _option(
+        "experimental.multi_replica_distribution.process_index",
+        int,
+        0,
+        "Number of this process, below `process_count`.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "experimental.multi_replica_distribution.process_count",
+        int,
+        0,
+        "How many processes take part; 0 switches this off.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    category("floating_point_behaviour", "Exceptions, overflow and rounding of floating point."),
+    _option(
+        "floating_point_behaviour.inv",
+        bool,
+        False,
+        "Stop on an invalid operation as IEEE 754 defines it.",
+    ),
+    _option("floating_point_behaviour.div0", bool, False, "Stop on a division by zero."),
+    _option("floating_point_behaviour.oflo", bool, False, "Stop on an overflow."),
+    _option(
+        "floating_point_behaviour.esr",
+        bool,
+        False,
+        "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
+        also_accepts=(StochasticRoundingBehaviour,),
+    ),
+    _option(
+        "floating_point_behaviour.nanoo",
+        bool,
+        False,
+        "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
+    ),
+    _option(
+        "floating_point_behaviour.set_all",
+        bool,
+        False,
+        "Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.",
+        effect="Applied when the system is configured; the five have no effect of their own yet.",
+    ),
+    category("io_tiles", "Tiles that are set apart for input and output."),
+    _option(
+        "io_tiles.num_io_tiles",
+        int,
+        0,
+        "Tiles of each IPU that are set apart.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "io_tiles.place_ops_on_io_tiles",
+        bool,
+        False,
+        "Run input and output operations on these tiles. Needs `num_io_tiles`.",
+    ),
+    _option(
+        "io_tiles.available_memory_proportion",
+        float,
+        0.9,
+        "Share of these tiles' memory that may hold data, 0.0 to 1.0; the rest is for code. "
+        "Operations with more data stay on the other tiles, with a warning.",
+        constraint=_PROPORTION,
+    ),
+    category("ipu_model", "The IPU Model; only used with `--use_ipu_model` in `TF_POPLAR_FLAGS`."),
+    _option(
+        "ipu_model.compile_ipu_code",
+        bool,
+        True,
+        "Compile for the IPU's instruction set, to model its code size and cycles.",
+    ),
+    _option(
+        "ipu_model.tiles_per_ipu",
+        int,
+        0,
+        "Tiles of each modelled IPU; 0 means as many as `version` has.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "ipu_model.version",
+        str,
+        "ipu2",
+        "IPU generation to model: 'ipu1' or 'ipu2'.",
+        constraint=_one_of("ipu1", "ipu2"),
+    ),
+    category("matmuls", "Matrix multiplications."),
+    _option(
+        "matmuls.clear_pass_type",
+        bool,
+        False,
+        "Do not tell the planner whether a multiplication belongs to the forward or the backward "
+        "pass. Can save memory in large models.",
+    ),
+    _option(
+        "matmuls.poplar_options",
+        dict,
+        {},
+        "Flags for every matrix multiplication, by name. `availableMemoryProportion` is the share "
+        "of a tile's memory that one may use for temporary data, 0.0 to 1.0: less of it usually "
+        "costs cycles.",
+        constraint=_PLANNING_FLAGS,
+    ),
+    category("norms", "Batch, layer, group and instance normalisation."),
+    _option(
+        "norms.use_stable_statistics",
+        bool,
+        False,
+        "Subtract the mean before computing the variance. More precise and slower.",
+    ),
+    category("norms.experimental", "Options that may change without notice."),
+    _option(
+        "norms.experimental.distributed_batch_norm_replica_group_size",
+        int,
+        1,
+        "Neighbouring replicas whose batch statistics are combined in training. Not for pipelines "
+        "or I/O tiles.",
+        constraint=_POSITIVE,
+    ),
+    category("optimizations", "What the compiler may do to make a program faster or smaller."),
+    _option(
+        "optimizations.prefetch_data_streams",
+        bool,
+        True,
+        "Fetch the next data on the host while the IPU computes.",
+    ),
+    _option(
+        "optimizations.combine_embedding_lookups",
+        bool,
+        False,
+        "Merge lookups in the same table. May be faster and take more memory.",
+    ),
+    _option(
+        "optimizations.combine_matmuls",
+        bool,
+        False,
+        "Merge matrix multiplications that share their input or their weights.",
+    ),
+    _option(
+        "optimizations.enable_graph_outlining",
+        bool,
+        True,
+        "Share the code of equal operations. Saves code memory; copying their inputs to a common "
+        "place costs cycles.",
+    ),
+    _option(
+        "optimizations.merge_infeed_io_copies",
+        bool,
+        False,
+        "Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.",
+    ),
+    _option(
+        "optimizations.maximum_cross_replica_sum_buffer_size",
+        int,
+        0,
+        "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
+        "sums each at once. More needs larger buffers and less code.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.maximum_reduce_scatter_buffer_size",
+        int,
+        0,
+        "Bytes that may wait for a common reduce-scatter.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.maximum_inter_ipu_copies_buffer_size",
+        int,
+        0,
+        "Bytes that may wait for a common copy between IPUs.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.maximum_send_recv_cluster_size",
+        int,
+        0,
+        "Bytes that may wait for a common transfer to or from the host.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.minimum_remote_tensor_size",
+        int,
+        128,
+        "Bytes from which on a tensor may be kept in remote memory.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.merge_remote_buffers",
+        MergeRemoteBuffersBehaviour,
+        MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
+        "Whether compatible remote buffers become one, see `MergeRemoteBuffersBehaviour`.",
+    ),
+    _option(
+        "optimizations.enable_gather_simplifier",
+        bool,
+        True,
+        "Simplify embedding lookups more thoroughly.",
+    ),
+    _option(
+        "optimizations.triangular_solve_expander_block_size",
+        int,
+        0,
+        "Rows in a block of the triangular solver, each block on one tile; 0 lets the compiler "
+        "choose. Small blocks run in parallel, large ones need less code.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.cholesky_block_size",
+        int,
+        0,
+        "Rows in a block of the Cholesky factorisation, each block on one tile; 0 lets the "
+        "compiler choose. Small blocks run in parallel, large ones need less code.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.enable_fast_math",
+        bool,
+        False,
+        "Rearrange floating-point arithmetic freely, without keeping to IEEE 754.",
+    ),
+    category("pooling", "Pooling operations."),
+    _option(
+        "pooling.poplar_options",
+        dict,
+        {},
+        "Flags for every pooling operation, by name.",
+        constraint=_FLAGS,
+    ),
+    category("scheduling", "The order of instructions."),
+    _option(
+        "scheduling.algorithm",
+        SchedulingAlgorithm,
+        SchedulingAlgorithm.CHOOSE_BEST,
+        "How instructions are ordered, see `SchedulingAlgorithm`.",
+    ),
+    _option(
+        "scheduling.maximum_scheduler_lookahead_depth",
+        int,
+        5,
+        "Steps that `LOOK_AHEAD` sees ahead; its time grows steeply with it.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "scheduling.maximum_scheduler_search_space_size",
+        int,
+        64,
+        "Candidates that `LOOK_AHEAD` examines at most.",
+        constraint=_NOT_NEGATIVE,
+    ),
+)
+
+_SELECTORS = ("auto_select_ipus", "select_ipus")
+_SWITCHED_BY_SET_ALL = ("inv", "div0", "oflo", "esr", "nanoo")
+
+
+class IPUConfig(ConfigTree, options=OPTIONS):
+    """All options of an IPU system, as a tree of typed attributes.
+
+    Set what you need, then hand the whole to the system with
+    `configure_ipu_system`. Types are checked exactly when an attribute is set,
+    values too; conditions between options when the system is configured.
+    `docs/ipu_config.md` lists the options and what each does today.
+
+    Raises:
+        ValueError: On reading or writing an attribute that does not exist, and
+            on writing a value that is not acceptable.
+        TypeError: On writing a value of another type.
+
+    Example:
+
+    >>> config = IPUConfig()
+    >>> config.auto_select_ipus = [1, 2]
+    >>> config
+    IPUConfig(auto_select_ipus=[1, 2])
+    >>> config.configure_ipu_system()
+    >>> len(get_ipu_config())
+    2
+    """
+
+    __slots__ = ()
+
+    def configure_ipu_system(self, device: str = "cpu") -> None:
+        """Configures the IPU system with this configuration.
+
+        Args:
+            device: The CPU device that the IPUs are attached to.
+        """
+        _configure(self, device, reset_configuration=True)
+
+    def _check_beside_others(self, name: str, value: Any) -> None:
+        if name in _SELECTORS:
+            _check_selectors(**{key: self._values[key] for key in _SELECTORS} | {name: value})
+
+    def _complete(self) -> None:
+        _check_selectors(self.auto_select_ipus, self.select_ipus)
+        connection = self.device_connection
+        never_attached = (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
+        if connection.type in never_attached and not connection.version:
+            raise ValueError(
+                "`device_connection.version` must be 'ipu1' or 'ipu2' if no hardware is attached "
+                f"that could be asked. Received: device_connection.version='' with "
+                f"device_connection.type={connection.type}."
+            )
+        processes = self.experimental.multi_replica_distribution
+        if processes.process_index >= max(processes.process_count, 1):
+            raise ValueError(
+                "`experimental.multi_replica_distribution.process_index` must be less than "
+                f"`process_count`. Received: process_index={processes.process_index}, "
+                f"process_count={processes.process_count}. Processes are numbered from 0."
+            )
+        if self.io_tiles.place_ops_on_io_tiles and not self.io_tiles.num_io_tiles:
+            raise ValueError(
+                "`io_tiles.place_ops_on_io_tiles` must be False unless there are I/O tiles. "
+                "Received: io_tiles.place_ops_on_io_tiles=True with io_tiles.num_io_tiles=0. Set "
+                "io_tiles.num_io_tiles to the number of tiles."
+            )
+        if self.floating_point_behaviour.set_all:
+            for name in _SWITCHED_BY_SET_ALL:
+                setattr(self.floating_point_behaviour, name, True)
+
+
+def configure_ipu_system(
+    config: IPUConfig, device: str = "cpu", reset_configuration: bool = True
+) -> None:
+    """Configures the IPU system: from now on its devices exist in TensorFlow.
+
+    A copy of `config` is taken; changing it later has no effect until the
+    system is configured again. If anything is wrong, an existing configuration
+    stays as it is.
+
+    Args:
+        config: An `IPUConfig`.
+        device: The CPU device that the IPUs are attached to.
+        reset_configuration: Whether an existing configuration is reset first,
+            with a warning. Otherwise it is an error that there is one.
+
+    Raises:
+        TypeError: If `config` is not an `IPUConfig`.
+        ValueError: If `device` is not a CPU, or options contradict each other.
+        tf.errors.FailedPreconditionError: If the machine does not have the
+            requested IPUs, or is configured already and may not be reset. It is
+            a `RuntimeError` as long as TensorFlow's side is not loaded.
+
+    Example:
+
+    >>> reset_ipu_configuration()
+    >>> config = IPUConfig()
+    >>> config.auto_select_ipus = 2
+    >>> configure_ipu_system(config)
+    >>> get_ipu_config()[0].auto_select_ipus
+    2
+    """
+    _configure(config, device, reset_configuration)
+
+
+def get_ipu_config(session: Any = None) -> list[IPUConfig]:
+    """Returns the active configuration, once for each TensorFlow IPU device.
+
+    Args:
+        session: Accepted for old scripts. The configuration belongs to the
+            process, so it is the same in every session.
+
+    Returns:
+        A list of `IPUConfig` that cannot be changed; `copy.deepcopy` of one can.
+
+    Raises:
+        RuntimeError: If no IPU system is configured.
+    """
+    SYSTEM.require_configured()
+    return [SYSTEM.config] * len(SYSTEM.devices)
+
+
+def reset_ipu_configuration() -> None:
+    """Gives up all IPU devices, once they have finished what they are executing.
+
+    Does nothing if no IPU system is configured.
+    """
+    SYSTEM.reset()
+
+
+def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> None:
+    if not isinstance(config, IPUConfig):
+        raise TypeError(
+            "`config` must be an IPUConfig. Received: "
+            f"config={config!r} of type {type(config).__name__}. Create one with IPUConfig() and "
+            "set its attributes."
+        )
+    check_cpu_device(device)
+    active = config.frozen_copy()
+    idle = _idle_options(active)
+    if idle:
+        warnings.warn(
+            f"These options are set but have no effect today: {', '.join(idle)}. They are stored "
+            "and checked; docs/ipu_config.md says what each option does.",
+            stacklevel=3,
+        )
+    SYSTEM.configure(active, reset=reset_configuration)
+
+
+def _idle_options(config: IPUConfig) -> list[str]:
+    """Names of the options that differ from their default and that nothing reads yet."""
+    # OFF is the other spelling of the default of `esr`.
+    return [
+        name
+        for name, value in config._values.items()
+        if config.TABLE[name].effect is None
+        and value not in (config.TABLE[name].default, StochasticRoundingBehaviour.OFF)
+    ]
+
+
+def _check_selectors(auto_select_ipus: Any, select_ipus: Any) -> None:
+    if _as_list(auto_select_ipus) and _as_list(select_ipus):
+        raise Exception(
+            "Only one of `auto_select_ipus` and `select_ipus` can be set. Received: "
+            f"auto_select_ipus={auto_select_ipus!r}, select_ipus={select_ipus!r}. Set the one "
+            "that you do not want to []."
+        )

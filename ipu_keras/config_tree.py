@@ -1,0 +1,447 @@
+"""A typed tree of options, built from one flat table.
+
+Owns what every option has in common: metadata, exact type and value checks,
+the did-you-mean errors, copying and freezing, and the reference table. Which
+options exist and what they mean is the business of `config.py`.
+"""
+
+import copy
+import difflib
+import enum
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+NO_EFFECT = "No effect yet: stored and checked."
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition on the value of one option, with the words for its error.
+
+    Args:
+        holds: Tells whether a value of the right type is acceptable.
+        expected: Completes "`name` must be ...".
+    """
+
+    holds: Callable[[Any], bool]
+    expected: str
+
+
+class AttributeMetadata:
+    """What is known about one option or category, and the checks of its values.
+
+    Instances are the rows of an option table; users get them from
+    `IPUConfig.get_attribute_metadata`.
+
+    Args:
+        name: Full dotted name, relative to the root of the tree.
+        hint: The class or type hint that values must satisfy exactly, or
+            `None` for a category.
+        default: The default value. Each reader gets its own copy.
+        documentation: What the option means, with units.
+        effect: What the option does in the emulator today, or `None` if
+            nothing reads it yet.
+        constraint: Condition on values of the right type, if any.
+        also_accepts: Further classes that values may have although `type`
+            does not name them.
+        deprecated_msg: What to use instead, or `None` if not deprecated.
+
+    Example:
+
+    >>> from ipu_keras.config import IPUConfig
+    >>> metadata = IPUConfig().get_attribute_metadata("io_tiles.num_io_tiles")
+    >>> metadata.name, metadata.type, metadata.default, metadata.deprecated
+    ('io_tiles.num_io_tiles', 'int', 0, False)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hint: Any,
+        default: Any,
+        documentation: str,
+        *,
+        effect: str | None = None,
+        constraint: Constraint | None = None,
+        also_accepts: tuple[type, ...] = (),
+        deprecated_msg: str | None = None,
+    ):
+        self.__doc__ = documentation
+        self._name = name
+        self._hint = hint
+        self._default = default
+        self._effect = effect
+        self._constraint = constraint
+        self._also_accepts = also_accepts
+        self._deprecated_msg = deprecated_msg
+
+    @property
+    def name(self) -> str:
+        """Full name of the option or category, relative to the root of the tree."""
+        return self._name
+
+    @property
+    def type(self) -> str | None:
+        """Type of the option as text, or `None` for a category."""
+        if self.is_category:
+            return None
+        return self._hint.__name__ if isinstance(self._hint, type) else str(self._hint)
+
+    @property
+    def default(self) -> Any:
+        """A fresh copy of the default value, or `None` for a category."""
+        return copy.copy(self._default)
+
+    @property
+    def documentation(self) -> str:
+        """What the option or category means."""
+        return self.__doc__ or ""
+
+    @property
+    def effect(self) -> str | None:
+        """What the option does in the emulator today; `None` means nothing yet."""
+        return self._effect
+
+    @property
+    def is_category(self) -> bool:
+        """Whether this describes a category, which groups options and has no value."""
+        return self._hint is None
+
+    @property
+    def deprecated(self) -> bool:
+        """Whether the option or category is deprecated."""
+        return self._deprecated_msg is not None
+
+    @property
+    def deprecated_msg(self) -> str | None:
+        """What to use instead, or `None` if not deprecated."""
+        return self._deprecated_msg
+
+    def check_type(self, value: Any) -> bool:
+        """Returns `True` if the option may hold values of this type.
+
+        Types are compared exactly: an int is no float and a bool is no int.
+
+        Args:
+            value: The value to check.
+
+        Returns:
+            `True`.
+
+        Raises:
+            TypeError: If the type is not one of the option's types.
+        """
+        if self.is_category:
+            raise TypeError(f"'{self.name}' is a category: it has no type, only its options do.")
+        if type(value) in self._also_accepts or _has_type(value, self._hint):
+            return True
+        raise TypeError(
+            f"Trying to set {self.name} to {value}, but it must be of type {self.type}. "
+            f"Received: {value!r} of type {type(value).__name__}. Types are compared exactly "
+            "(an int is not a float, a bool is not an int): convert the value first."
+        )
+
+    def check_value(self, value: Any) -> bool:
+        """Returns `True` if the option may hold this value.
+
+        Args:
+            value: The value to check.
+
+        Returns:
+            `True`.
+
+        Raises:
+            TypeError: If `check_type` refuses it.
+            ValueError: If the type is right and the value is not acceptable.
+        """
+        self.check_type(value)
+        if self._constraint is None or self._constraint.holds(value):
+            return True
+        raise ValueError(
+            f"`{self.name}` must be {self._constraint.expected}. Received: {self.name}={value!r}."
+        )
+
+    def warn_if_deprecated(self) -> None:
+        """Emits a `FutureWarning` if the option or category is deprecated."""
+        self._warn_if_deprecated(stacklevel=3)
+
+    def _warn_if_deprecated(self, stacklevel: int) -> None:
+        if self.deprecated:
+            kind = "category" if self.is_category else "option"
+            warnings.warn(
+                f"The {kind} '{self.name}' is deprecated: {self.deprecated_msg}",
+                FutureWarning,
+                stacklevel=stacklevel,
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"AttributeMetadata(name={self.name!r}, type={self.type!r}, default={self.default!r})"
+        )
+
+
+def category(
+    name: str, documentation: str, *, deprecated_msg: str | None = None
+) -> AttributeMetadata:
+    """Returns the table row of a category."""
+    return AttributeMetadata(name, None, None, documentation, deprecated_msg=deprecated_msg)
+
+
+class ConfigCategory:
+    """One branch of a `ConfigTree`: reads and writes the options below a path.
+
+    The values live in the root, so a category stays valid however long it is
+    held. Reading a name that does not exist is a `ValueError`, as it is for
+    writing, so that a misspelt option in a `getattr` with default or a
+    `hasattr` does not pass unnoticed. Names with a leading underscore are not
+    options; for them the usual `AttributeError` keeps Python's protocols
+    (copying, pickling, inspection) working.
+    """
+
+    __slots__ = ("_path", "_root")
+
+    _path: str
+    _root: "ConfigTree"
+
+    def __init__(self, root: "ConfigTree", path: str):
+        object.__setattr__(self, "_root", root)
+        object.__setattr__(self, "_path", path)
+
+    def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
+        """Returns what is known about an option or category.
+
+        Args:
+            attr: Its dotted name, relative to the object this is called on.
+
+        Returns:
+            An `AttributeMetadata`.
+
+        Raises:
+            ValueError: If there is no such option or category.
+
+        Example:
+
+        >>> from ipu_keras.config import IPUConfig
+        >>> IPUConfig().io_tiles.get_attribute_metadata("num_io_tiles").name
+        'io_tiles.num_io_tiles'
+        """
+        if not isinstance(attr, str):
+            raise TypeError(
+                "`attr` must be the name of an option or category, such as "
+                f"'io_tiles.num_io_tiles'. Received: attr={attr!r}"
+            )
+        metadata = self._root.TABLE.get(self._full_name(attr))
+        if metadata is None:
+            raise ValueError(
+                f"Could not get attribute metadata for '{attr}': {self._not_an_attribute(attr)}"
+            )
+        return metadata
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if self._full_name(name) not in self._root.TABLE:
+            raise ValueError(self._not_an_attribute(name))
+        return self._root._read(self._full_name(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        metadata = self._root.TABLE.get(self._full_name(name))
+        if metadata is None:
+            raise ValueError(self._not_an_attribute(name))
+        if metadata.is_category:
+            raise Exception(
+                f"{metadata.name} is a category and cannot be assigned to. Assign to one of its "
+                f"options instead: {', '.join(self._root._categories[metadata.name]._options())}."
+            )
+        self._root._write(metadata, value)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name.rpartition(".")[2] for name in self._options())]
+
+    def __repr__(self) -> str:
+        prefix = self._full_name("")
+        changed = [
+            f"{name.removeprefix(prefix)}={value!r}"
+            for name, value in self._root._values.items()
+            if name.startswith(prefix) and value != self._root.TABLE[name].default
+        ]
+        return f"{self._label()}({', '.join(changed)})"
+
+    def __reduce__(self) -> Any:
+        # A deep copy of a category belongs to a deep copy of its tree.
+        return _category_at, (self._root, self._path)
+
+    def _label(self) -> str:
+        return f"{type(self._root).__name__}.{self._path}"
+
+    def _full_name(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+    def _options(self) -> list[str]:
+        """Full names of the options and categories directly below this one."""
+        return [name for name in self._root.TABLE if name.rpartition(".")[0] == self._path]
+
+    def _not_an_attribute(self, name: str) -> str:
+        received = self._full_name(name)
+        return (
+            f"'{name}' is not a valid attribute of this config. "
+            f"Did you mean '{closest_option(received, self._root.TABLE)}'? "
+            f"Received: {received!r}. dir() of the config and of its categories lists all names."
+        )
+
+
+class ConfigTree(ConfigCategory):
+    """The root of a tree of options; subclasses name the table.
+
+    A class body cannot declare the options as ordinary attributes: an unknown
+    name must be an error on writing too, and each option has metadata.
+
+    Example:
+
+    >>> options = (
+    ...     category("feed", "How data arrives."),
+    ...     AttributeMetadata("feed.depth", int, 3, "Batches in flight."),
+    ... )
+    >>> class FeedConfig(ConfigTree, options=options):
+    ...     __slots__ = ()
+    >>> config = FeedConfig()
+    >>> config.feed.depth = 4
+    >>> config
+    FeedConfig(feed.depth=4)
+    """
+
+    __slots__ = ("__weakref__", "_categories", "_frozen", "_values")
+
+    TABLE: ClassVar[Mapping[str, AttributeMetadata]] = {}
+    _categories: dict[str, ConfigCategory]
+    _frozen: bool
+    _values: dict[str, Any]
+
+    def __init_subclass__(cls, options: Iterable[AttributeMetadata] = (), **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        cls.TABLE = {**cls.TABLE, **{metadata.name: metadata for metadata in options}}
+
+    def __init__(self) -> None:
+        super().__init__(self, "")
+        table = self.TABLE.items()
+        values = {name: entry.default for name, entry in table if not entry.is_category}
+        categories = {
+            name: ConfigCategory(self, name) for name, entry in table if entry.is_category
+        }
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_categories", categories)
+        object.__setattr__(self, "_frozen", False)
+
+    def frozen_copy(self) -> Self:
+        """Returns a checked, complete and unchangeable copy of this configuration.
+
+        Every value is checked again, because a dictionary or list can be
+        changed in place after it was set. A configuration that is frozen
+        already is returned as it is. `copy.deepcopy` of it can be changed again.
+
+        Raises:
+            TypeError: If a value has the wrong type.
+            ValueError: If a value, or a combination of values, is not acceptable.
+        """
+        if self._frozen:
+            return self
+        frozen = copy.deepcopy(self)
+        for name, value in frozen._values.items():
+            self.TABLE[name].check_value(value)
+        frozen._complete()
+        object.__setattr__(frozen, "_frozen", True)
+        return frozen
+
+    def _check_beside_others(self, name: str, value: Any) -> None:
+        """Refuses a value that another option's present value excludes."""
+
+    def _complete(self) -> None:
+        """Checks what involves several options and fills in what follows from others."""
+
+    def _read(self, name: str) -> Any:
+        if name in self._categories:
+            return self._categories[name]
+        value = self._values[name]
+        return copy.copy(value) if self._frozen else value
+
+    def _write(self, metadata: AttributeMetadata, value: Any) -> None:
+        metadata.check_value(value)
+        self._check_beside_others(metadata.name, value)
+        if self._frozen:
+            raise TypeError(
+                f"Trying to set {metadata.name} to {value}, but this is the copy of a "
+                "configuration that was handed to the IPU system and cannot be changed. Change "
+                "your own config, or a copy.deepcopy of this one, and configure the system again."
+            )
+        metadata._warn_if_deprecated(stacklevel=4)
+        self._values[metadata.name] = value
+
+    def _label(self) -> str:
+        return type(self).__name__
+
+    def __reduce__(self) -> Any:
+        return _tree_with, (type(self), self._values)
+
+
+def _tree_with(tree_type: type[ConfigTree], values: dict[str, Any]) -> ConfigTree:
+    tree = tree_type()
+    tree._values.update(values)
+    return tree
+
+
+def _category_at(root: ConfigTree, path: str) -> ConfigCategory:
+    return root._categories[path]
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    """Whether `value` satisfies a class, list, tuple or union hint without subclassing."""
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin is typing.Union:
+        return any(_has_type(value, argument) for argument in arguments)
+    if origin is None:
+        return type(value) is hint
+    return type(value) is origin and all(_has_type(item, arguments[0]) for item in value)
+
+
+def closest_option(received: str, names: Iterable[str]) -> str:
+    """Returns the full name that `received` was most likely meant to be.
+
+    A name counts as close if its last part is, so that an option written in
+    the wrong category is found; among equals, the whole path decides.
+
+    Args:
+        received: The dotted name as the user has it.
+        names: The full names to choose from.
+    """
+
+    def likeness(name: str) -> tuple[float, float]:
+        path = difflib.SequenceMatcher(None, received, name).ratio()
+        leaf = difflib.SequenceMatcher(
+            None, received.rpartition(".")[2], name.rpartition(".")[2]
+        ).ratio()
+        return max(path, leaf), path
+
+    return max(names, key=likeness)
+
+
+def markdown_table(options: Iterable[AttributeMetadata]) -> str:
+    """Returns the reference of an option table: one Markdown table row per entry."""
+    rows = ["| option | type | default | meaning | today |", "|---|---|---|---|---|"]
+    for option in options:
+        meaning = option.documentation
+        if option.deprecated:
+            meaning += f" Deprecated: {option.deprecated_msg}"
+        if option.is_category:
+            rows.append(f"| **`{option.name}`** | category | | {meaning} | |")
+        else:
+            default = option.default
+            shown = str(default) if isinstance(default, enum.Enum) else repr(default)
+            rows.append(
+                f"| `{option.name}` | `{option.type}` | `{shown}` | {meaning} "
+                f"| {option.effect or NO_EFFECT} |"
+            )
+    return "\n".join(rows) + "\n"
