@@ -1,0 +1,54 @@
+import doctest
+
+import pytest
+
+from ipu_keras import config, utils
+from ipu_keras.config import IPUConfig
+from ipu_keras.system import SYSTEM
+
+
+@pytest.fixture(autouse=True)
+def unconfigured(monkeypatch):
+    monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
+    previous = SYSTEM.config
+    SYSTEM.reset()
+    yield
+    SYSTEM.reset()
+    if previous is not None:
+        SYSTEM.configure(previous)
+
+
+def test_examples():
+    assert doctest.testmod(utils).failed == 0
+
+
+def test_configuration_functions_are_the_same_objects():
+    assert utils.configure_ipu_system is config.configure_ipu_system
+    assert utils.get_ipu_config is config.get_ipu_config
+    assert utils.reset_ipu_configuration is config.reset_ipu_configuration
+
+
+def test_get_num_of_ipus_in_device():
+    ipu_config = IPUConfig()
+    ipu_config.select_ipus = [4, 25]
+    ipu_config.configure_ipu_system()
+    assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 1
+    assert utils.get_num_of_ipus_in_device("/device:IPU:1", device="/device:CPU:0") == 4
+    with pytest.raises(ValueError, match=r"no IPU device '/device:IPU:7'\. Configured devices: /"):
+        utils.get_num_of_ipus_in_device("/device:IPU:7")
+    with pytest.raises(ValueError, match=r"Received: device='/device:IPU:0'"):
+        utils.get_num_of_ipus_in_device("/device:IPU:1", device="/device:IPU:0")
+
+
+def test_get_num_of_ipus_needs_a_configured_system():
+    with pytest.raises(RuntimeError, match="No IPU devices configured"):
+        utils.get_num_of_ipus_in_device("/device:IPU:0")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("", False), ("--use_ipu_model", True), ("--use_ipu_model=false", False)],
+)
+def test_running_on_ipu_model_follows_the_flag(monkeypatch, flags, expected):
+    monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
+    assert utils.running_on_ipu_model() is expected
