@@ -1,34 +1,47 @@
 """Builds the Cython units. Everything declarative is in pyproject.toml."""
 
+import os
+
 from Cython.Build import cythonize
-from setuptools import Extension, setup
-from setuptools.command.install_data import install_data
+from setuptools import Distribution, Extension, setup
 
 # One name per unit: _cext/<name>.pyx becomes ipu_keras.<name>. No unit needs
 # TensorFlow's or NumPy's headers: TensorFlow's C API is looked up at run time.
 EXTENSIONS = ["_device", "_engine"]
 
+# IPU_KERAS_DEBUG=1 builds units that check their indices instead of trusting them.
+DEBUG = os.environ.get("IPU_KERAS_DEBUG") == "1"
+
 DIRECTIVES = {
     "language_level": 3,
-    "boundscheck": False,
-    "wraparound": False,
-    "initializedcheck": False,
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+    "initializedcheck": DEBUG,
     "cdivision": True,
-    "freethreading_compatible": False,
 }
 
+# setuptools has this command only as part of its copy of distutils, which is
+# not importable by that name in every Python that we support.
+install_data = Distribution().get_command_class("install_data")
 
-class install_into_site_packages(install_data):
-    """Puts data files beside the packages, where `site` reads `.pth` files.
 
-    setuptools has no declarative way to ship a `.pth`; `install_lib` is that
-    folder for a wheel and for an editable install alike.
+class InstallImportHook(install_data):
+    """Puts the import hook beside the packages, where `site` reads `.pth` files.
+
+    setuptools cannot declare this; `install_lib` is that folder for a wheel
+    and for an editable install alike.
     """
 
     def finalize_options(self):
-        self.set_undefined_options(
-            "install", ("install_lib", "install_dir"), ("root", "root"), ("force", "force")
-        )
+        self.set_undefined_options("install", ("install_lib", "install_dir"), ("force", "force"))
+
+    def run(self):
+        (_, (source,)), *_ = self.data_files
+        # All projects share this folder, so the name there says whose it is.
+        target = os.path.join(self.install_dir, "ipu_keras_import_hook.pth")
+        self.mkpath(self.install_dir)
+        self.copy_file(source, target)
+        self.outfiles.append(target)
 
 
 setup(
@@ -43,9 +56,9 @@ setup(
             for name in EXTENSIONS
         ],
         include_path=["_cext"],
-        build_dir="build/cython",
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
         compiler_directives=DIRECTIVES,
     ),
     data_files=[("", ["ipu_keras/import_hook.pth"])],
-    cmdclass={"install_data": install_into_site_packages},
+    cmdclass={"install_data": InstallImportHook},
 )
