@@ -1,0 +1,64 @@
+"""What `ipu_keras` needs from its environment, checked before anything else of it runs."""
+
+import os
+
+OLDEST_KERAS = (3, 10)
+
+INSTALL_TENSORFLOW = """\
+Install one of
+
+    pip install "ipu-keras[tensorflow-cpu]"
+    pip install "ipu-keras[tensorflow]"
+
+The second has GPU support. TensorFlow comes as two distributions that overwrite \
+each other's files, so ipu-keras installs neither by itself: choose the one that \
+this environment has, or shall have."""
+
+
+def check() -> None:
+    """Imports TensorFlow and Keras, and says what to do if they cannot serve.
+
+    Raises:
+        ImportError: If TensorFlow is missing or damaged, `tf.keras` is not Keras 3,
+            Keras is older than 3.10, or its backend is not TensorFlow.
+    """
+    if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):
+        raise ImportError(
+            "ipu_keras extends Keras 3, and TF_USE_LEGACY_KERAS makes `tf.keras` Keras 2. "
+            f"Received: TF_USE_LEGACY_KERAS={os.environ['TF_USE_LEGACY_KERAS']}. Unset it."
+        )
+    try:
+        import tensorflow
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise ImportError(
+            f"ipu_keras needs TensorFlow, which is not installed. {INSTALL_TENSORFLOW}",
+            name="tensorflow",
+        ) from None
+    if not hasattr(tensorflow, "__version__"):
+        # What uninstalling one of the two distributions leaves of the other.
+        raise ImportError(
+            "The installation of TensorFlow is damaged: there is a folder without the package. "
+            f"Uninstall tensorflow and tensorflow-cpu. {INSTALL_TENSORFLOW}",
+            name="tensorflow",
+        )
+    import keras
+
+    check_keras(keras.__version__, keras.backend.backend())
+
+
+def check_keras(version: str, backend: str) -> None:
+    """Raises ImportError if this Keras is too old, or does not run on TensorFlow."""
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_KERAS:
+        raise ImportError(
+            f"ipu_keras needs Keras 3.10 or newer. Received: keras {version}. "
+            'Update it with `pip install --upgrade "keras>=3.10"`.',
+            name="keras",
+        )
+    if backend != "tensorflow":
+        raise ImportError(
+            f"ipu_keras needs Keras to run on TensorFlow. Received: backend {backend!r}. "
+            "Set KERAS_BACKEND=tensorflow before Python starts.",
+            name="keras",
+        )

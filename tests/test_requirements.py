@@ -1,0 +1,57 @@
+"""What an environment without TensorFlow, or with another Keras, is told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_keras._requirements import check, check_keras
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+def import_with(tensorflow: str) -> str:
+    """Returns the last lines of importing ipu_keras where TensorFlow is what the source says."""
+    script = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); {tensorflow}; import ipu_keras"
+    finished = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert finished.returncode == 1
+    return finished.stderr
+
+
+def test_missing_tensorflow():
+    message = import_with('sys.modules["tensorflow"] = None')
+    assert "ImportError: ipu_keras needs TensorFlow, which is not installed." in message
+    assert 'pip install "ipu-keras[tensorflow-cpu]"\n' in message
+    assert 'pip install "ipu-keras[tensorflow]"\n' in message
+    assert "two distributions that overwrite each other's files" in message
+
+
+def test_damaged_tensorflow():
+    message = import_with('sys.modules["tensorflow"] = type(sys)("tensorflow")')
+    assert "ImportError: The installation of TensorFlow is damaged" in message
+    assert 'pip install "ipu-keras[tensorflow-cpu]"\n' in message
+
+
+def test_legacy_keras(monkeypatch):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    with pytest.raises(ImportError, match=r"Received: TF_USE_LEGACY_KERAS=1\. Unset it"):
+        check()
+
+
+@pytest.mark.parametrize("version", ["3.10.0", "3.15.1", "4.0.0.dev0"])
+def test_keras_that_serves(version):
+    check_keras(version, "tensorflow")
+
+
+@pytest.mark.parametrize("version", ["2.15.0", "3.9.2"])
+def test_old_keras(version):
+    with pytest.raises(ImportError, match=f"needs Keras 3.10 or newer. Received: keras {version}"):
+        check_keras(version, "tensorflow")
+
+
+def test_other_backend():
+    with pytest.raises(ImportError, match=r"Received: backend 'jax'\. Set KERAS_BACKEND=tensorf"):
+        check_keras("3.15.1", "jax")
