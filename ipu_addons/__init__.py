@@ -1,0 +1,1 @@
+"""Layers and optimizers that upstream documents as `ipu_tensorflow_addons`."""

@@ -1,0 +1,89 @@
+"""The documented import names, as aliases of our own modules.
+
+`import_hook.pth` makes the first import of such a name import this package;
+from then on `AliasFinder` answers for them. Importing `ipu_keras` by its own
+name installs the finder too, so nothing depends on the hook.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+# Everything below an alias is an alias as well, so `tensorflow.python.ipu.keras`
+# needs no line. `tf.keras` is the first of the two modules that TensorFlow makes
+# of one Keras file until `tensorflow.keras` is imported, and the second after that.
+ALIASES = {
+    "tensorflow.python.ipu": "ipu_keras",
+    "keras.ipu": "ipu_keras.keras",
+    "keras._tf_keras.keras.ipu": "ipu_keras.keras",
+    "tensorflow.keras.ipu": "ipu_keras.keras",
+    "ipu_tensorflow_addons": "ipu_addons",
+}
+
+
+def real_name(name: str) -> str | None:
+    """Returns the module that `name` stands for, or None if it is not an alias."""
+    for alias, real in ALIASES.items():
+        if name == alias or name.startswith(f"{alias}."):
+            return real + name[len(alias) :]
+    return None
+
+
+def load(module: ModuleType) -> None:
+    """Puts the real module into `sys.modules` in place of the new, empty `module`.
+
+    Python takes an imported module from there after it was executed. To return
+    the real module from `create_module` would change its `__spec__`.
+
+    Raises:
+        ModuleNotFoundError: If there is no such real module.
+    """
+    alias = module.__name__
+    real = real_name(alias)
+    assert real is not None
+    try:
+        sys.modules[alias] = importlib.import_module(real)
+    except ModuleNotFoundError as error:
+        if error.name != real:
+            raise
+        # With the alias as its name, `from package import alias` would drop this message.
+        raise ModuleNotFoundError(
+            f"No module named {alias!r}: it stands for {real!r}, "
+            "which this version of ipu-keras does not have",
+            name=real,
+        ) from None
+
+
+class AliasFinder(MetaPathFinder, Loader):
+    """Finds and loads aliases.
+
+    It must stand before Python's own finders: in the folder of `ipu_keras`, they
+    would find the file for `tensorflow.python.ipu.config` and run it a second time.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        # Whether the real module exists is `load`'s to find out: this runs with
+        # the global import lock held, where importing could deadlock.
+        return ModuleSpec(name, self) if real_name(name) is not None else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        load(module)
+
+
+def install() -> None:
+    """Makes the aliases work from now on, as imports and as attributes; may be repeated."""
+    # By the module's name, as reloading it makes another class.
+    if not any(type(finder).__module__ == __name__ for finder in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder())
+    if "tensorflow" in sys.modules:
+        # A script that imports it later would get a `tf.keras` without `ipu`.
+        importlib.import_module("tensorflow.keras")
+    for alias, real in ALIASES.items():
+        parent, _, child = alias.rpartition(".")
+        if parent in sys.modules and real in sys.modules:
+            setattr(sys.modules[parent], child, sys.modules[real])

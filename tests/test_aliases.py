@@ -1,0 +1,167 @@
+"""The documented import names, in processes that start as a user's does."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+HOOK = PROJECT / "ipu_keras" / "import_hook.pth"
+
+
+def run(script: str, *, hook: bool = True) -> str:
+    """Returns what a new Python prints for `script`; with `hook`, as if ours were installed.
+
+    The interpreter reads no `.pth` file of its own, so an installed ipu-keras cannot help.
+    """
+    start = f"""\
+        import site, sys
+        sys.path[:0] = {[str(PROJECT), *sys.path]!r}
+        if {hook}:
+            site.addpackage({str(HOOK.parent)!r}, {HOOK.name!r}, set())
+        """
+    finished = subprocess.run(
+        [sys.executable, "-S", "-c", textwrap.dedent(start) + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def test_keras_first():
+    run("""
+        from keras import ipu
+        import ipu_keras, keras
+        assert ipu is ipu_keras.keras is keras.ipu
+
+        import tensorflow as tf
+        assert tf.keras.ipu is ipu
+        from tensorflow.keras import layers
+        assert tf.keras.ipu is ipu
+        from tensorflow.keras import ipu as fourth_name
+        assert fourth_name is ipu
+        from tensorflow.python.ipu import keras as fifth_name
+        assert fifth_name is ipu
+        """)
+
+
+def test_tensorflow_first_and_reloads(tmp_path):
+    (tmp_path / "broken.py").write_text("import something_else")
+    printed = run(f"""
+        from tensorflow.keras import layers
+        import tensorflow.python.ipu.config as config
+        import importlib, ipu_keras, ipu_keras._aliases, keras
+        import tensorflow as tf
+
+        # The same object, which kept its own name, and ran once.
+        assert config is ipu_keras.config is sys.modules["tensorflow.python.ipu.config"]
+        assert config.__name__ == config.__spec__.name == "ipu_keras.config"
+        from tensorflow.python import ipu
+        assert ipu is ipu_keras and ipu.__spec__.name == "ipu_keras"
+        assert tf.keras.ipu is keras.ipu is ipu.keras
+
+        importlib.reload(ipu_keras._aliases)
+        assert importlib.reload(config) is config
+        assert importlib.reload(ipu) is ipu_keras
+        finders = [finder for finder in sys.meta_path if "AliasFinder" in repr(finder)]
+        assert len(finders) == 1, finders
+        import tensorflow.python.ipu.utils as utils
+        assert utils is ipu.utils
+
+        # What fails inside a module is not a missing alias.
+        ipu_keras.__path__.append({str(tmp_path)!r})
+        try:
+            import tensorflow.python.ipu.broken
+        except ModuleNotFoundError as error:
+            print(error)
+        """)
+    assert printed == "No module named 'something_else'\n"
+
+
+def test_addons_first_and_missing_modules():
+    printed = run("""
+        import ipu_tensorflow_addons
+        import ipu_addons
+        assert ipu_tensorflow_addons is ipu_addons
+        assert ipu_addons.__spec__.name == "ipu_addons"
+
+        for name in ("tensorflow.python.ipu.missing", "keras.ipu.missing.deep",
+                     "ipu_tensorflow_addons.missing"):
+            try:
+                __import__(name)
+            except ModuleNotFoundError as error:
+                print(error)
+        """)
+    assert printed.splitlines() == [
+        f"No module named '{asked}': it stands for '{real}', "
+        "which this version of ipu-keras does not have"
+        for asked, real in [
+            ("tensorflow.python.ipu.missing", "ipu_keras.missing"),
+            ("keras.ipu.missing", "ipu_keras.keras.missing"),
+            ("ipu_tensorflow_addons.missing", "ipu_addons.missing"),
+        ]
+    ]
+
+
+def test_everything_works_without_the_hook():
+    run(
+        """
+        import tensorflow as tf
+        import ipu_keras
+        assert tf.keras.ipu is ipu_keras.keras
+        from keras import ipu
+        assert ipu is ipu_keras.keras
+        from tensorflow.python.ipu import config
+        assert config is ipu_keras.config
+        import ipu_tensorflow_addons
+        """,
+        hook=False,
+    )
+
+
+def test_the_hook_costs_a_start_nothing():
+    printed = run(f"""
+        import time
+        line = open({str(HOOK)!r}).read()
+        before = set(sys.modules)
+        seconds = []
+        for _ in range(5):
+            start = time.perf_counter()
+            exec(line)
+            seconds.append(time.perf_counter() - start)
+        assert set(sys.modules) == before, set(sys.modules) - before
+        import json, logging
+        assert not [name for name in sys.modules if name.startswith(("tensorflow", "ipu", "keras"))]
+        print(min(seconds))
+        """)
+    assert float(printed) < 0.003
+
+
+def test_the_hook_outlives_the_package():
+    printed = run("""
+        import os
+        sys.path[:] = [path for path in sys.path if not os.path.exists(os.path.join(path, "ipu_keras"))]
+        for name in ("something_else", "ipu_tensorflow_addons"):
+            try:
+                __import__(name)
+            except ModuleNotFoundError as error:
+                print(error.name)
+        """)
+    assert printed.splitlines() == ["something_else", "ipu_keras"]
+
+
+def test_the_hook_is_installed_where_python_reads_it():
+    try:
+        files = importlib.metadata.files("ipu-keras")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("runs from a source tree; `make test` installs ipu-keras")
+    installed = [file for file in files or () if file.name == "ipu_keras_import_hook.pth"]
+    assert [str(file) for file in installed] == ["ipu_keras_import_hook.pth"]
+    assert Path(installed[0].locate()).read_bytes() == HOOK.read_bytes()
