@@ -1,0 +1,58 @@
+# `make test` and `make demo` need Python 3.11-3.13 with its venv module and headers, and a
+# C compiler. Everything else is installed into .venv, from the package index that pip uses.
+
+VENV := .venv
+PYTHON ?= python3.13 python3.12 python3.11 python3
+
+.PHONY: test demo bench clean
+
+test: $(VENV)/test.stamp
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/pytest
+
+demo: $(VENV)/demo.stamp
+	$(VENV)/bin/python examples/digits.py
+
+bench: $(VENV)/demo.stamp
+	$(VENV)/bin/python benchmarks/fit.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info ipu_keras/*.so
+
+# The project with one of its extras; Python sources need no new installation, as it is editable.
+$(VENV)/%.stamp: pyproject.toml setup.py $(wildcard _cext/*) | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --editable ".[tensorflow-cpu,$*]"
+	touch $@
+
+# Exits with 0 if this Python can build and hold the project, says what is missing if its
+# version is right, and says nothing if it is not.
+define CHECK_PYTHON
+import importlib.util, os, shutil, sys, sysconfig
+if not (3, 11) <= sys.version_info < (3, 14):
+    sys.exit(2)
+compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+missing = {
+    "its venv module (package python3-venv)": importlib.util.find_spec("ensurepip") is None,
+    "its headers (package python3-dev)": not os.path.exists(header),
+    "a C compiler (package gcc)": shutil.which(compiler.split()[0]) is None,
+}
+if any(missing.values()):
+    print(sys.executable, "lacks", ", ".join(what for what in missing if missing[what]))
+    sys.exit(1)
+endef
+export CHECK_PYTHON
+
+$(VENV)/bin/python:
+	@for python in $(PYTHON); do \
+	    if "$$python" -c "$$CHECK_PYTHON" 2>/dev/null; then \
+	        echo "Creating $(VENV) with $$python"; \
+	        exec "$$python" -m venv --clear $(VENV); \
+	    fi; \
+	done; \
+	echo "Found no Python 3.11-3.13 that can build the project; looked for: $(PYTHON)."; \
+	echo "Install what is named above (Debian: apt-get install python3-dev python3-venv gcc)," \
+	    "or say which Python to use: make PYTHON=..."; \
+	exit 1
