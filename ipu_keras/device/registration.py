@@ -1,0 +1,250 @@
+"""Makes the IPU devices of a configuration exist in TensorFlow.
+
+Which devices a configuration has is decided in `ipu_keras.system`, what a
+device does with an op in `ipu_keras._device`.
+"""
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from ipu_keras._device import CustomDevice
+from ipu_keras.device.placement import TASK, ContextExtension, not_configured, short_name
+from ipu_keras.runtime import Engine
+from ipu_keras.system import DeviceConfiguration
+
+_NAME = re.compile(rf"(?:{TASK})?/?(?:device:)?IPU:(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceCounters:
+    """What a device did since its counters were reset.
+
+    Args:
+        num_operations: Ops that ran eagerly.
+        num_function_calls: Calls of `tf.function`s, the forward and backward
+            functions of a tape included.
+        num_copies_to_device: Tensors that came from the host: Python values,
+            explicit copies, and CPU tensors given to an op.
+        num_copies_from_device: Tensors that went to another device or to NumPy.
+        num_bytes_to_device: Size of the first; strings count as 0.
+        num_bytes_from_device: Size of the second; strings count as 0.
+        program_executions: Calls of each registered program by name; they are
+            among the function calls too.
+    """
+
+    num_operations: int
+    num_function_calls: int
+    num_copies_to_device: int
+    num_copies_from_device: int
+    num_bytes_to_device: int
+    num_bytes_from_device: int
+    program_executions: Mapping[str, int]
+
+
+class IpuDevice:
+    """One `/device:IPU:k` of this process; get it from `device_for`.
+
+    It is the same object through all configurations, because TensorFlow cannot
+    give up a device that was registered.
+
+    Args:
+        ordinal: The k of the name.
+    """
+
+    def __init__(self, ordinal: int):
+        self._ordinal = ordinal
+        self._ipus: tuple[int, ...] = ()
+        self._custom_device = CustomDevice(f"{TASK}/device:IPU:{ordinal}")
+        self._engine = Engine()
+
+    @property
+    def name(self) -> str:
+        """Full name, as in the `device` of its tensors."""
+        return f"{TASK}/device:IPU:{self._ordinal}"
+
+    @property
+    def ordinal(self) -> int:
+        """The k of `/device:IPU:k`."""
+        return self._ordinal
+
+    @property
+    def ipus(self) -> tuple[int, ...]:
+        """Ids of the IPUs that the device holds; empty if it is not configured."""
+        return self._ipus
+
+    @property
+    def engine(self) -> Engine:
+        """Runs the programs of this device."""
+        return self._engine
+
+    def counters(self) -> DeviceCounters:
+        """A snapshot of what the device counted."""
+        return DeviceCounters(
+            **self._custom_device.counters(),
+            program_executions=MappingProxyType(self._custom_device.program_executions()),
+        )
+
+    def reset_counters(self) -> None:
+        """Sets all counters to zero; registered programs stay registered."""
+        self._custom_device.reset_counters()
+
+    def register_program(self, name: str) -> None:
+        """Counts the executions of a function separately from now on.
+
+        Args:
+            name: Name of the function in the eager context, such as
+                "__inference_step_42".
+        """
+        self._custom_device.register_program(name)
+
+    def __repr__(self) -> str:
+        return f"<IpuDevice {short_name(self.name)!r}, ipus={self._ipus}>"
+
+    def _register(self, ctx: Any) -> None:
+        if not ctx.is_custom_device(self.name):
+            callbacks, state = self._custom_device.capsules()
+            ctx.register_custom_device(callbacks, self.name, state)
+
+    def _configure(self, ipus: tuple[int, ...]) -> None:
+        self._ipus = ipus
+        self._custom_device.configure()
+
+    def _refuse(self, configured: list[str]) -> None:
+        self._ipus = ()
+        self._custom_device.refuse(not_configured(short_name(self.name), configured))
+
+
+class DeviceDriver:
+    """Attaches the devices of a `System` to TensorFlow, and gives them up.
+
+    It is the registry of the devices of the process. TensorFlow has no way to
+    remove a custom device, so one that left the configuration stays registered
+    and refuses to work.
+
+    Example:
+
+    >>> from ipu_keras.system import SYSTEM
+    >>> SYSTEM.connect(DRIVER)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._devices: dict[int, IpuDevice] = {}
+        self._configured: tuple[str, ...] = ()
+        self._extension = ContextExtension(lambda: self._configured)
+
+    def install(self) -> None:
+        """Refuses scopes of unconfigured IPU devices from now on.
+
+        `attach` does it as well. It does not initialise TensorFlow's context.
+        """
+        with self._lock:
+            self._extension.install()
+
+    def uninstall(self) -> None:
+        """Takes everything back that `install` changed in TensorFlow."""
+        with self._lock:
+            self._extension.remove()
+
+    def attach(self, devices: tuple[DeviceConfiguration, ...], config: Any) -> None:
+        """Makes exactly these devices usable.
+
+        Devices that TensorFlow does not know, or not since its context was reset,
+        are registered. If that fails the previous devices stay as they were.
+
+        Args:
+            devices: The devices of the configuration.
+            config: The configuration; forwarding ops depends on none of it.
+        """
+        with self._lock:
+            self._extension.install()
+            self._register([device.ordinal for device in devices])
+            self._configure({device.ordinal: device.ipus for device in devices})
+
+    def detach(self) -> None:
+        """Waits for ops that are under way, then refuses all devices."""
+        with self._lock:
+            if self._configured:
+                context.async_wait()
+            self._configure({})
+
+    def refuse(self, message: str) -> Exception:
+        """The exception for a precondition that does not hold, as TensorFlow's."""
+        return tf.errors.FailedPreconditionError(None, None, message)
+
+    def device_for(self, device: str | int) -> IpuDevice:
+        """Returns the configured device of this name or ordinal.
+
+        Args:
+            device: Such as 0, "IPU:0", "/device:IPU:0" or the full name.
+
+        Raises:
+            ValueError: If no configured device is called this.
+        """
+        with self._lock:
+            ordinal = self._ordinal(device)
+            found = self._devices.get(ordinal)
+            if found is None or found.name not in self._configured:
+                raise ValueError(not_configured(f"/device:IPU:{ordinal}", self._short_names()))
+            return found
+
+    def _ordinal(self, device: str | int) -> int:
+        match = _NAME.fullmatch(device) if isinstance(device, str) else None
+        if match is not None:
+            return int(match[1])
+        if isinstance(device, int) and not isinstance(device, bool):
+            return device
+        raise ValueError(
+            "`device` must be the name of an IPU device, such as '/device:IPU:0', or its ordinal. "
+            f"Received: device={device!r}; configured devices: "
+            f"{', '.join(self._short_names()) or 'none'}"
+        )
+
+    def _short_names(self) -> list[str]:
+        return [short_name(name) for name in self._configured]
+
+    def _register(self, ordinals: list[int]) -> None:
+        ctx = context.context()
+        for ordinal in ordinals:
+            if ordinal not in self._devices:
+                self._devices[ordinal] = IpuDevice(ordinal)
+            self._devices[ordinal]._register(ctx)
+
+    def _configure(self, ipus: dict[int, tuple[int, ...]]) -> None:
+        self._configured = tuple(self._devices[ordinal].name for ordinal in ipus)
+        self._extension.forget_scopes()
+        for ordinal, device in self._devices.items():
+            if ordinal in ipus:
+                device._configure(ipus[ordinal])
+            else:
+                device._refuse(self._short_names())
+
+
+# The one driver of the process: TensorFlow's eager context is one as well.
+DRIVER = DeviceDriver()
+
+
+def device_for(device: str | int) -> IpuDevice:
+    """Returns the configured IPU device of this name or ordinal.
+
+    Args:
+        device: Such as 0, "IPU:0", "/device:IPU:0" or the full name.
+
+    Raises:
+        ValueError: If no configured device is called this.
+
+    Example:
+
+    >>> from ipu_keras.config import IPUConfig
+    >>> IPUConfig().configure_ipu_system()
+    >>> device_for("/device:IPU:0").counters().num_operations
+    0
+    """
+    return DRIVER.device_for(device)
