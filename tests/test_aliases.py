@@ -146,8 +146,8 @@ def test_the_hook_costs_a_start_nothing():
 
 def test_the_hook_outlives_the_package():
     printed = run("""
-        import os
-        sys.path[:] = [path for path in sys.path if not os.path.exists(os.path.join(path, "ipu_keras"))]
+        import pathlib
+        sys.path[:] = [path for path in sys.path if not pathlib.Path(path, "ipu_keras").exists()]
         for name in ("something_else", "ipu_tensorflow_addons"):
             try:
                 __import__(name)
