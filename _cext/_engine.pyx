@@ -1,0 +1,400 @@
+"""The memory of infeeds: super-batches that a thread fills and TensorFlow reads.
+
+A `Ring` hands out slots, each one block of memory that holds the batches of one
+execution. A producer thread claims a slot, writes batches and commits it; the
+consumer takes slots in order and gives their tensors to TensorFlow through
+DLPack, without copying. A slot is written again only when TensorFlow has
+released every tensor that reads it, so a result that shares an input's memory
+stays valid for as long as somebody holds it.
+"""
+
+from array import array
+from collections import deque
+
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void** pointer, size_t alignment, size_t size)
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
+    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    int pthread_mutex_lock(pthread_mutex_t* mutex)
+    int pthread_mutex_unlock(pthread_mutex_t* mutex)
+    int pthread_cond_init(pthread_cond_t* condition, void* attributes)
+    int pthread_cond_destroy(pthread_cond_t* condition)
+    int pthread_cond_broadcast(pthread_cond_t* condition)
+    int pthread_cond_timedwait(
+        pthread_cond_t* condition, pthread_mutex_t* mutex, const timespec* deadline)
+
+# TensorFlow aborts the process on DLPack memory that is not aligned to 64 bytes.
+cdef enum:
+    ALIGNMENT = 64
+    MAX_RANK = 16
+    WAIT_MILLISECONDS = 50  # between two looks for Ctrl-C
+
+# --------------------------------------------------------------------------
+# DLPack's C structures, version 0 of the protocol (the one TensorFlow reads).
+
+cdef struct DLDevice:
+    int32_t device_type
+    int32_t device_id
+
+cdef struct DLDataType:
+    uint8_t code
+    uint8_t bits
+    uint16_t lanes
+
+cdef struct DLTensor:
+    void* data
+    DLDevice device
+    int32_t ndim
+    DLDataType dtype
+    int64_t* shape
+    int64_t* strides
+    uint64_t byte_offset
+
+cdef struct DLManagedTensor:
+    DLTensor dl_tensor
+    void* manager_ctx
+    void (*deleter)(DLManagedTensor*) noexcept nogil
+
+cdef enum:
+    DL_CPU = 1
+
+_DLPACK_TYPES = {
+    "int8": (0, 8), "int32": (0, 32), "uint8": (1, 8),
+    "float16": (2, 16), "float32": (2, 32), "bool": (6, 8),
+}
+
+# --------------------------------------------------------------------------
+# Slots and what they share. Both live outside Python: DLPack deleters run on
+# TensorFlow's threads, without the GIL, and possibly after the Ring is gone.
+
+cdef struct Shared:
+    pthread_mutex_t mutex
+    pthread_cond_t changed
+    SlotMemory* unused     # a stack of slots that nobody reads
+    int owners             # the Ring, and every slot that is in use
+    bint closed
+
+cdef struct SlotMemory:
+    char* data
+    int readers            # the Slot object and the tensors given out
+    Shared* shared
+    SlotMemory* next
+
+cdef struct Export:
+    DLManagedTensor tensor
+    int64_t shape[MAX_RANK]
+    SlotMemory* slot
+
+
+cdef void free_unused(Shared* shared) noexcept nogil:
+    cdef SlotMemory* slot
+    while shared.unused != NULL:
+        slot = shared.unused
+        shared.unused = slot.next
+        free(slot.data)
+        free(slot)
+
+
+cdef void disown(Shared* shared) noexcept nogil:
+    """Gives up one ownership; the last one frees everything. Mutex held; released here."""
+    cdef bint last
+    shared.owners -= 1
+    last = shared.owners == 0
+    if shared.closed:
+        free_unused(shared)
+    pthread_mutex_unlock(&shared.mutex)
+    if last:
+        free_unused(shared)
+        pthread_cond_destroy(&shared.changed)
+        pthread_mutex_destroy(&shared.mutex)
+        free(shared)
+
+
+cdef void release_slot(SlotMemory* slot) noexcept nogil:
+    """One reader less; without readers the slot can be written again."""
+    cdef Shared* shared = slot.shared
+    pthread_mutex_lock(&shared.mutex)
+    slot.readers -= 1
+    if slot.readers == 0:
+        slot.next = shared.unused
+        shared.unused = slot
+        disown(shared)
+    else:
+        pthread_mutex_unlock(&shared.mutex)
+
+
+cdef void delete_export(DLManagedTensor* tensor) noexcept nogil:
+    cdef Export* export = <Export*> tensor.manager_ctx
+    release_slot(export.slot)
+    free(export)
+
+
+cdef void delete_capsule(object capsule) noexcept:
+    """Runs for every capsule; TensorFlow renames those that it consumed."""
+    cdef DLManagedTensor* tensor
+    if PyCapsule_IsValid(capsule, "dltensor"):
+        tensor = <DLManagedTensor*> PyCapsule_GetPointer(capsule, "dltensor")
+        tensor.deleter(tensor)
+
+
+cdef SlotMemory* take_unused(Shared* shared, size_t size) noexcept nogil:
+    """An unread slot with one reader, allocated if there is none; NULL without memory."""
+    cdef SlotMemory* slot
+    pthread_mutex_lock(&shared.mutex)
+    slot = shared.unused
+    if slot != NULL:
+        shared.unused = slot.next
+    else:
+        slot = <SlotMemory*> calloc(1, sizeof(SlotMemory))
+        if slot != NULL and posix_memalign(<void**> &slot.data, ALIGNMENT, size) != 0:
+            free(slot)
+            slot = NULL
+    if slot != NULL:
+        slot.shared = shared
+        slot.readers = 1
+        shared.owners += 1
+    pthread_mutex_unlock(&shared.mutex)
+    return slot
+
+
+cdef void wait_a_moment(Shared* shared) noexcept nogil:
+    """Waits for a change, at most WAIT_MILLISECONDS. Mutex held."""
+    cdef timespec deadline
+    clock_gettime(CLOCK_REALTIME, &deadline)
+    deadline.tv_nsec += WAIT_MILLISECONDS * 1000000
+    if deadline.tv_nsec >= 1000000000:
+        deadline.tv_sec += 1
+        deadline.tv_nsec -= 1000000000
+    pthread_cond_timedwait(&shared.changed, &shared.mutex, &deadline)
+
+
+# --------------------------------------------------------------------------
+
+cdef class Slot:
+    """The batches of one execution; made by `Ring.claim`.
+
+    It holds one block for each tensor of an element, with its batches one
+    after the other.
+    """
+
+    cdef SlotMemory* memory
+    cdef Py_ssize_t[:] step_sizes
+    cdef Py_ssize_t[:] offsets
+    cdef Py_ssize_t num_steps
+
+    def __dealloc__(self):
+        if self.memory != NULL:
+            release_slot(self.memory)
+
+    def write(self, Py_ssize_t step, Py_ssize_t index, array):
+        """Copies one tensor of one batch into its place.
+
+        Args:
+            step: Position of the batch in the execution.
+            index: Position of the tensor in the element.
+            array: C-contiguous buffer of exactly the tensor's size.
+
+        Raises:
+            ValueError: The buffer has another size in bytes.
+            IndexError: No such step or tensor.
+        """
+        cdef Py_buffer view
+        cdef Py_ssize_t size
+        cdef char* target
+        if not (0 <= step < self.num_steps and 0 <= index < self.step_sizes.shape[0]):
+            raise IndexError(
+                f"A slot of {self.num_steps} steps and {self.step_sizes.shape[0]} tensors has no "
+                f"place for step {step}, tensor {index}.")
+        size = self.step_sizes[index]
+        target = self.memory.data + self.offsets[index] + step * size
+        PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS)
+        try:
+            if view.len != size:
+                raise ValueError(
+                    f"Tensor {index} of a batch must have {size} bytes. Received: {view.len} bytes")
+            with nogil:
+                memcpy(target, view.buf, size)
+        finally:
+            PyBuffer_Release(&view)
+
+    def dlpack(self, Py_ssize_t index, tuple shape, str dtype):
+        """A DLPack capsule of one tensor over all steps, sharing the memory.
+
+        Args:
+            index: Position of the tensor in the element.
+            shape: `(steps, *shape of one batch)`.
+            dtype: NumPy name of the element type.
+
+        Returns:
+            A capsule named `dltensor`, to be consumed once.
+        """
+        cdef Py_ssize_t rank = len(shape)
+        cdef Export* export
+        if rank > MAX_RANK:
+            raise ValueError(f"A tensor has at most {MAX_RANK} dimensions. Received: {rank}")
+        code, bits = _DLPACK_TYPES[dtype]
+        export = <Export*> calloc(1, sizeof(Export))
+        if export == NULL:
+            raise MemoryError()
+        for axis in range(rank):
+            export.shape[axis] = shape[axis]
+        export.slot = self.memory
+        export.tensor.dl_tensor.data = self.memory.data + self.offsets[index]
+        export.tensor.dl_tensor.device.device_type = DL_CPU
+        export.tensor.dl_tensor.ndim = <int32_t> rank
+        export.tensor.dl_tensor.dtype.code = code
+        export.tensor.dl_tensor.dtype.bits = bits
+        export.tensor.dl_tensor.dtype.lanes = 1
+        export.tensor.dl_tensor.shape = export.shape
+        export.tensor.manager_ctx = export
+        export.tensor.deleter = delete_export
+        pthread_mutex_lock(&self.memory.shared.mutex)
+        self.memory.readers += 1
+        pthread_mutex_unlock(&self.memory.shared.mutex)
+        return PyCapsule_New(&export.tensor, "dltensor", delete_capsule)
+
+
+cdef class Ring:
+    """A bounded queue of slots between one producer and one consumer.
+
+    Args:
+        step_sizes: Bytes of each tensor of one batch.
+        num_steps: Batches per slot.
+        depth: Committed slots that may wait for the consumer.
+
+    Raises:
+        ValueError: `num_steps` or `depth` is not positive.
+    """
+
+    cdef Shared* shared
+    cdef Py_ssize_t[:] step_sizes
+    cdef Py_ssize_t[:] offsets
+    cdef size_t size
+    cdef readonly Py_ssize_t num_steps
+    cdef readonly Py_ssize_t depth
+    cdef object committed   # Slots, oldest first; touched under the GIL
+    cdef Py_ssize_t num_committed
+    cdef bint finished
+    cdef object error
+
+    def __cinit__(self, step_sizes, Py_ssize_t num_steps, Py_ssize_t depth):
+        if num_steps < 1 or depth < 1:
+            raise ValueError(
+                "`num_steps` and `depth` must be positive. "
+                f"Received: num_steps={num_steps}, depth={depth}")
+        self.num_steps = num_steps
+        self.depth = depth
+        self.committed = deque()
+        sizes = array("q", step_sizes)
+        offsets = array("q")
+        offset = 0
+        for size in sizes:
+            offsets.append(offset)
+            block = size * num_steps
+            offset += (block + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        self.step_sizes = sizes
+        self.offsets = offsets
+        self.size = max(offset, ALIGNMENT)
+        self.shared = <Shared*> calloc(1, sizeof(Shared))
+        if self.shared == NULL:
+            raise MemoryError()
+        pthread_mutex_init(&self.shared.mutex, NULL)
+        pthread_cond_init(&self.shared.changed, NULL)
+        self.shared.owners = 1
+
+    def __dealloc__(self):
+        if self.shared != NULL:
+            pthread_mutex_lock(&self.shared.mutex)
+            self.shared.closed = True
+            disown(self.shared)
+
+    def claim(self):
+        """Waits for room and returns a slot to write, or `None` if the ring was closed."""
+        cdef Slot slot
+        cdef SlotMemory* memory
+        with nogil:
+            pthread_mutex_lock(&self.shared.mutex)
+            while self.num_committed >= self.depth and not self.shared.closed:
+                wait_a_moment(self.shared)
+            pthread_mutex_unlock(&self.shared.mutex)
+            memory = NULL if self.shared.closed else take_unused(self.shared, self.size)
+        if memory == NULL:
+            if self.shared.closed:
+                return None
+            raise MemoryError(f"No memory for a super-batch of {self.size} bytes.")
+        slot = Slot.__new__(Slot)
+        slot.memory = memory
+        slot.step_sizes = self.step_sizes
+        slot.offsets = self.offsets
+        slot.num_steps = self.num_steps
+        return slot
+
+    def commit(self, Slot slot not None):
+        """Hands a written slot to the consumer."""
+        self.committed.append(slot)
+        self._signal(1)
+
+    def finish(self, error=None):
+        """Says that no slot will follow; an `error` is raised in the consumer after the last."""
+        self.error = error
+        self.finished = True
+        self._signal(0)
+
+    def take(self):
+        """Waits for the oldest committed slot; `None` after the last one.
+
+        Raises:
+            BaseException: What the producer gave to `finish`.
+            KeyboardInterrupt: Ctrl-C while waiting on the main thread.
+        """
+        while True:
+            with nogil:
+                pthread_mutex_lock(&self.shared.mutex)
+                if self.num_committed == 0 and not self.finished and not self.shared.closed:
+                    wait_a_moment(self.shared)
+                pthread_mutex_unlock(&self.shared.mutex)
+            if self.committed:
+                slot = self.committed.popleft()
+                self._signal(-1)
+                return slot
+            if self.error is not None:
+                error, self.error = self.error, None
+                raise error
+            if self.finished or self.shared.closed:
+                return None
+            PyErr_CheckSignals()
+
+    def close(self):
+        """Wakes and stops the producer, and drops what was not taken."""
+        pthread_mutex_lock(&self.shared.mutex)
+        self.shared.closed = True
+        pthread_cond_broadcast(&self.shared.changed)
+        pthread_mutex_unlock(&self.shared.mutex)
+        self.committed.clear()
+
+    @property
+    def closed(self):
+        """Whether `close` was called."""
+        return self.shared.closed
+
+    cdef void _signal(self, int change) noexcept:
+        pthread_mutex_lock(&self.shared.mutex)
+        self.num_committed += change
+        pthread_cond_broadcast(&self.shared.changed)
+        pthread_mutex_unlock(&self.shared.mutex)

@@ -1,0 +1,37 @@
+"""What compiling a program gives: something the engine can run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ipu_keras.ir import Graph
+from ipu_keras.program import HostExecution, Program
+
+
+class HostProgram(Protocol):
+    """The side of an executable that computes."""
+
+    @property
+    def execution(self) -> HostExecution:
+        """How the host runs the steps."""
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        """Executes all steps once and returns the outfeed's structure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executable:
+    """A compiled program.
+
+    Args:
+        program: What it was made from.
+        graph: One step of the program, traced.
+        host: Computes an execution from the tensors of a super-batch, each
+            `(repeat_count, ...)`.
+        reason: Why the host runs the steps as it does.
+    """
+
+    program: Program
+    graph: Graph
+    host: HostProgram
+    reason: str

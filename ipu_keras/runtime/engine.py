@@ -1,0 +1,67 @@
+"""The engine of one TensorFlow device: it runs executables and counts what it ran."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ipu_keras.executable import Executable
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineCounters:
+    """What an engine ran since it was made.
+
+    Args:
+        num_executions: Executions by name of program.
+        num_steps: Steps by name of program.
+    """
+
+    num_executions: Mapping[str, int]
+    num_steps: Mapping[str, int]
+
+
+class Engine:
+    """Runs executables on one device, one execution at a time.
+
+    It holds the mutable state of the device: the executable that ran last and
+    the counters.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: Executable | None = None
+        self._num_executions: Counter[str] = Counter()
+        self._num_steps: Counter[str] = Counter()
+
+    @property
+    def loaded(self) -> Executable | None:
+        """The executable that ran last."""
+        return self._loaded
+
+    def run(self, executable: Executable, tensors: Sequence[Any]) -> Any:
+        """Runs one execution.
+
+        Args:
+            executable: What to run.
+            tensors: The super-batch, each `(repeat_count, ...)`.
+
+        Returns:
+            The outfeed's structure, as the executable gives it.
+        """
+        with self._lock:
+            self._loaded = executable
+            outfeed = executable.host(tensors)
+            self._num_executions[executable.program.name] += 1
+            self._num_steps[executable.program.name] += executable.program.repeat_count
+        return outfeed
+
+    def counters(self) -> EngineCounters:
+        """A copy of the counters as they are now."""
+        with self._lock:
+            return EngineCounters(
+                num_executions=MappingProxyType(dict(self._num_executions)),
+                num_steps=MappingProxyType(dict(self._num_steps)),
+            )

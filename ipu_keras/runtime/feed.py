@@ -1,0 +1,169 @@
+"""Infeeds: a background thread that turns batches into super-batches."""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_keras._engine import Ring, Slot
+from ipu_keras.program import TensorSpec
+
+# How long to wait for the producer when a feed closes. It is between two
+# batches then, or inside the user's own dataset code, which cannot be stopped.
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class SuperBatch:
+    """The input of one execution.
+
+    Args:
+        slot: The memory of its tensors.
+        specs: The tensors of one batch.
+        num_steps: Batches it holds.
+    """
+
+    slot: Slot
+    specs: tuple[TensorSpec, ...]
+    num_steps: int
+
+    def capsules(self) -> Iterator[Any]:
+        """Yields each tensor over all steps as a DLPack capsule."""
+        for index, spec in enumerate(self.specs):
+            yield self.slot.dlpack(index, (self.num_steps, *spec.shape), spec.dtype)
+
+    @classmethod
+    def of(cls, batches: Sequence[Sequence[np.ndarray]], specs: tuple[TensorSpec, ...]):
+        """A super-batch of batches that are at hand, without a feed."""
+        ring = Ring(_sizes(specs), len(batches), 1)
+        slot = ring.claim()
+        for step, batch in enumerate(batches):
+            _write(slot, step, batch, specs)
+        return cls(slot, specs, len(batches))
+
+
+class Feed:
+    """Super-batches of a data source, made ahead of time by a thread.
+
+    The thread starts when the first super-batch is asked for and ends by itself
+    with the source. Close the feed when it is not read to its end: `close` stops
+    the thread, also when it waits. A feed that is dropped, or alive when the
+    interpreter exits, closes itself.
+
+    Args:
+        open_source: Called on the thread; returns the batches, each a sequence
+            of arrays in the order of `specs`.
+        specs: The tensors of one batch.
+        num_steps: Batches per super-batch.
+        prefetch_depth: Super-batches that may wait to be taken.
+        name: What errors call the feed.
+
+    Example:
+
+    >>> import numpy as np
+    >>> spec = TensorSpec((2,), "float32")
+    >>> source = lambda: ([np.full(2, i, np.float32)] for i in range(6))
+    >>> with Feed(source, (spec,), num_steps=3) as feed:
+    ...     print([super_batch.num_steps for super_batch in feed])
+    [3, 3]
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], Iterable[Sequence[np.ndarray]]],
+        specs: tuple[TensorSpec, ...],
+        *,
+        num_steps: int,
+        prefetch_depth: int = 3,
+        name: str = "infeed",
+    ):
+        self.specs = specs
+        self.num_steps = num_steps
+        self._ring = Ring(_sizes(specs), num_steps, prefetch_depth)
+        # The thread knows the ring but not the feed, so that a dropped feed is
+        # collected, and is a daemon, so that the interpreter can exit: the
+        # finalizer runs before it does.
+        self._thread = threading.Thread(
+            target=_produce,
+            args=(self._ring, open_source, specs, num_steps),
+            name=f"ipu-{name}",
+            daemon=True,
+        )
+        self._finalizer = weakref.finalize(self, _stop, self._ring, self._thread)
+
+    def __iter__(self) -> "Feed":
+        return self
+
+    def __next__(self) -> SuperBatch:
+        """Waits for the next super-batch.
+
+        Raises:
+            StopIteration: The source has no further full super-batch.
+            Exception: What the source raised, with its traceback, after the
+                super-batches before it were taken.
+        """
+        if self._thread.ident is None and not self._ring.closed:
+            self._thread.start()
+        slot = self._ring.take()
+        if slot is None:
+            raise StopIteration
+        return SuperBatch(slot, self.specs, self.num_steps)
+
+    def close(self) -> None:
+        """Stops the thread and waits for it. Closing again does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> "Feed":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+
+def _produce(ring: Ring, open_source, specs: tuple[TensorSpec, ...], num_steps: int) -> None:
+    """Body of the thread: fills slots until the source or the ring ends."""
+    error = None
+    try:
+        batches = iter(open_source())
+        while (slot := ring.claim()) is not None:
+            if not _fill(slot, batches, specs, num_steps):
+                break
+            ring.commit(slot)
+    except BaseException as caught:  # whatever it is, the consumer has to hear of it
+        error = caught
+    finally:
+        ring.finish(error)
+
+
+def _fill(slot: Slot, batches: Iterator, specs: tuple[TensorSpec, ...], num_steps: int) -> bool:
+    """Writes batches into a slot; `False` if the source ended before it was full."""
+    for step in range(num_steps):
+        batch = next(batches, None)
+        if batch is None:
+            return False
+        _write(slot, step, batch, specs)
+    return True
+
+
+def _write(slot: Slot, step: int, batch: Sequence[Any], specs: tuple[TensorSpec, ...]) -> None:
+    for index, (array, spec) in enumerate(zip(batch, specs, strict=True)):
+        array = np.ascontiguousarray(array, dtype=spec.dtype)
+        if array.shape != spec.shape:
+            raise ValueError(
+                f"Every batch of a feed must have the same shape: {spec.shape} at index {index}. "
+                f"Received: {array.shape}. Batch with `drop_remainder=True`."
+            )
+        slot.write(step, index, array)
+
+
+def _stop(ring: Ring, thread: threading.Thread) -> None:
+    ring.close()
+    if thread.ident is not None and thread is not threading.current_thread():
+        thread.join(_CLOSE_SECONDS)
+
+
+def _sizes(specs: tuple[TensorSpec, ...]) -> list[int]:
+    return [int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize for spec in specs]
