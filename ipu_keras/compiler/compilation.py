@@ -1,0 +1,24 @@
+"""The value that the compiler's passes hand to each other."""
+
+from dataclasses import dataclass
+
+from ipu_keras.ir import Graph
+from ipu_keras.program import HostExecution, Program
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A program on its way through the passes.
+
+    Args:
+        program: What is to be executed.
+        graph: One step of it, traced.
+        executions: Ways to run it on the host, best first; a later one is
+            taken when an earlier one turns out not to support an operation.
+        reason: Why the first of `executions` was chosen, for reports.
+    """
+
+    program: Program
+    graph: Graph
+    executions: tuple[HostExecution, ...] = ()
+    reason: str = ""

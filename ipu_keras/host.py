@@ -1,0 +1,190 @@
+"""Builds what the host runs for a program: TensorFlow graphs around its step.
+
+Which of the constructs is used is the compiler's choice
+(`ipu_keras.compiler.host_execution`); this module only knows how to build each.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.compiler import Compilation, compile_graph
+from ipu_keras.device import IpuDevice
+from ipu_keras.executable import Executable
+from ipu_keras.program import HostExecution, OutfeedMode, Program
+from ipu_keras.tracing import compilable_random, graph_of
+
+_COMPILED = (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
+
+# Steps that a parallel loop has in flight. More than the cores can run only
+# costs memory; TensorFlow's own default is 10.
+_PARALLEL_STEPS = 4
+
+# Ops that `compilable_random` rewrites for XLA.
+_SLOW_RANDOM = "StatelessRandomUniformV2"
+
+
+def build(program: Program, device: IpuDevice) -> Executable:
+    """Compiles a program for a device.
+
+    Args:
+        program: What to execute.
+        device: Where it is dispatched to.
+
+    Returns:
+        The executable. It is compiled by XLA, where that was chosen, when it
+        runs for the first time.
+    """
+    step = _trace(program, nullcontext)
+    graph = graph_of(step)
+    compilation = compile_graph(program, graph)
+    slow_random = any(op.kind == _SLOW_RANDOM for op in graph.walk())
+    host = HostCallable(compilation, step, device, slow_random)
+    return Executable(program=program, graph=graph, host=host, reason=compilation.reason)
+
+
+class HostCallable:
+    """Runs all steps of a program on the host, dispatched through a device.
+
+    Args:
+        compilation: The compiled program.
+        step: Its traced step.
+        device: Where the calls are dispatched to.
+        slow_random: Whether XLA needs another trace of the step, with
+            `compilable_random`.
+    """
+
+    def __init__(self, compilation: Compilation, step, device: IpuDevice, slow_random: bool):
+        self._compilation = compilation
+        self._step = step
+        self._device = device
+        self._slow_random = slow_random
+        self._executions = list(compilation.executions)
+        self._function: Any = None
+        self._ran = False
+
+    @property
+    def execution(self) -> HostExecution:
+        """How the steps run."""
+        return self._executions[0]
+
+    def __call__(self, tensors) -> Any:
+        tensors = list(tensors)
+        if self._ran or len(self._executions) == 1:
+            return self._call(tensors)
+        try:
+            outfeed = self._call(tensors)
+        except tf.errors.OpError:
+            # XLA refuses a program before it runs any of it, and its compiled
+            # CPU code raises no op errors: this is an op that it lacks. If the
+            # user's mistake is behind it, the next construct reports it in
+            # TensorFlow's own words.
+            outfeed = None
+        if outfeed is None:
+            del self._executions[0]
+            self._function = None
+            return self(tensors)
+        self._ran = True
+        return outfeed
+
+    def _call(self, tensors) -> Any:
+        if self._function is None:
+            self._function = self._build()
+        with tf.device(self._device.name):
+            return self._function(*tensors)
+
+    def _build(self) -> Callable:
+        program, step = self._compilation.program, self._step
+        if self.execution in _COMPILED and self._slow_random:
+            step = _trace(program, compilable_random)
+        function = _CONSTRUCTS[self.execution](program, step)
+        specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
+        concrete = function.get_concrete_function(*specs)
+        self._device.register_program(concrete.function_def.signature.name)
+        return concrete
+
+
+def _trace(program: Program, random) -> Any:
+    """Traces one step; `random` is entered inside the graph that is built."""
+
+    def step(*tensors):
+        with random():
+            return program.step(program.unflatten(tensors))
+
+    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
+    step.__name__ = f"{program.name}_step"
+    return tf.function(step, autograph=False).get_concrete_function(*specs)
+
+
+def _function(program: Program, run: Callable, jit_compile: bool) -> Any:
+    run.__name__ = program.name
+    return tf.function(run, autograph=False, jit_compile=jit_compile)
+
+
+def _compiled_loop(program: Program, step) -> Any:
+    return _function(program, lambda *feeds: _loop(program, step, feeds, 1), True)
+
+
+def _graph_loop(program: Program, step) -> Any:
+    return _function(program, lambda *feeds: _loop(program, step, feeds, 1), False)
+
+
+def _parallel_loop(program: Program, step) -> Any:
+    return _function(program, lambda *feeds: _loop(program, step, feeds, _PARALLEL_STEPS), False)
+
+
+def _compiled_steps(program: Program, step) -> Any:
+    compiled = tf.function(lambda *tensors: step(*tensors), autograph=False, jit_compile=True)
+    return _function(
+        program, lambda *feeds: _loop(program, compiled, feeds, _PARALLEL_STEPS, like=step), False
+    )
+
+
+_CONSTRUCTS: dict[HostExecution, Callable] = {
+    HostExecution.COMPILED_LOOP: _compiled_loop,
+    HostExecution.GRAPH_LOOP: _graph_loop,
+    HostExecution.PARALLEL_LOOP: _parallel_loop,
+    HostExecution.COMPILED_STEPS: _compiled_steps,
+}
+
+
+def _loop(program: Program, step, feeds, parallel_steps: int, like=None) -> Any:
+    """A TensorFlow loop over the steps of a super-batch; `like` tells the outputs of `step`."""
+    structure = (like or step).structured_outputs
+    outputs = [_static(program, tensor) for tensor in tf.nest.flatten(structure)]
+    keeps_all = program.outfeed_mode is OutfeedMode.ALL
+    steps = program.repeat_count
+
+    def start(tensor):
+        if keeps_all:
+            return tf.TensorArray(tensor.dtype, steps, element_shape=tensor.shape)
+        return tf.zeros(tensor.shape, tensor.dtype)
+
+    def body(index, *carried):
+        results = tf.nest.flatten(step(*[feed[index] for feed in feeds]))
+        if keeps_all:
+            results = [array.write(index, r) for array, r in zip(carried, results, strict=True)]
+        return index + 1, *results
+
+    _, *carried = tf.while_loop(
+        lambda index, *_: index < steps,
+        body,
+        [tf.constant(0), *map(start, outputs)],
+        parallel_iterations=parallel_steps,
+        maximum_iterations=steps,
+    )
+    if keeps_all:
+        carried = [array.stack() for array in carried]
+    return tf.nest.pack_sequence_as(structure, carried)
+
+
+def _static(program: Program, tensor) -> tf.TensorSpec:
+    if not tensor.shape.is_fully_defined():
+        raise ValueError(
+            f"A result of program {program.name!r} has the shape {tensor.shape}, which is not fully "
+            "defined. IPU programs are static: give the layer or operation that makes it a fixed "
+            f"output shape. Received: {tensor.name}"
+        )
+    return tf.TensorSpec(tensor.shape, tensor.dtype)

@@ -1,0 +1,4 @@
+"""From TensorFlow functions to the compiler's graphs."""
+
+from ipu_keras.tracing.concrete import graph_of as graph_of
+from ipu_keras.tracing.random_bits import compilable_random as compilable_random

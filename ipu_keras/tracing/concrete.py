@@ -1,0 +1,69 @@
+"""Reads a traced TensorFlow function into an `ir.Graph`."""
+
+from ipu_keras.ir import Graph, Op
+from ipu_keras.program import TensorSpec
+
+# TensorFlow calls these stateful too. Reading changes nothing, and what a call
+# or a loop does is said by the ops of its body.
+_ONLY_READS_OR_CALLS = frozenset(
+    {
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VarHandleOp",
+        "StatefulPartitionedCall",
+        "While",
+        "If",
+        "Case",
+    }
+)
+
+
+def graph_of(concrete) -> Graph:
+    """The graph of a `tf.ConcreteFunction`, with the functions it calls.
+
+    Args:
+        concrete: The traced function.
+
+    Returns:
+        Its ops, and those of loop bodies, branches and called functions.
+    """
+    functions: dict[str, Graph] = {}
+    _collect_functions(concrete.graph, functions)
+    return Graph(concrete.name, _ops(concrete.graph), functions)
+
+
+def _collect_functions(func_graph, functions: dict[str, Graph]) -> None:
+    for name, function in func_graph._functions.items():
+        name = name.decode() if isinstance(name, bytes) else name
+        if name not in functions:
+            functions[name] = Graph(name, _ops(function.graph))
+            _collect_functions(function.graph, functions)
+
+
+def _ops(func_graph) -> tuple[Op, ...]:
+    return tuple(
+        Op(
+            name=op.name,
+            kind=op.type,
+            outputs=tuple(_spec(tensor) for tensor in op.outputs),
+            stateful=op.op_def.is_stateful and op.type not in _ONLY_READS_OR_CALLS,
+            body=_called(op),
+        )
+        for op in func_graph.get_operations()
+    )
+
+
+def _spec(tensor) -> TensorSpec:
+    shape = tensor.shape
+    dimensions = () if shape.rank is None else tuple(-1 if d is None else d for d in shape)
+    return TensorSpec(dimensions, tensor.dtype.name)
+
+
+def _called(op) -> tuple[str, ...]:
+    names = []
+    for attribute in op.node_def.attr.values():
+        if attribute.HasField("func"):
+            names.append(attribute.func.name)
+        names.extend(function.name for function in attribute.list.func)
+    return tuple(names)
