@@ -1,0 +1,207 @@
+"""IPUStrategy: a real `tf.distribute.Strategy` for one emulated IPU device."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops
+from tensorflow.python.distribute import distribute_lib, one_device_strategy
+
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import IpuDevice, device_for
+from ipu_keras.system import SYSTEM
+
+# What the compiled programs of an IPU can neither take nor give.
+_REFUSED_DTYPES = (tf.float64,)
+
+
+class IPUStrategy(distribute_lib.StrategyV1):
+    """Places models, variables and functions on one IPU device.
+
+    Everything inside `scope()` targets the device: a Keras model made there
+    trains on it, and a `tf.function` called with `run` is dispatched to it as
+    one program. A process without a configured IPU system gets the default
+    one, a single device with one IPU.
+
+    Args:
+        ipu_device: Name of the TensorFlow device.
+        enable_dataset_iterators: Whether reading datasets eagerly inside the
+            scope is refused, as it is on hardware, where it would move every
+            element to the IPU and back.
+        enable_keras_extensions: Whether Keras models made inside the scope
+            get the IPU extensions. Without them a model keeps Keras's own
+            training loop, with its steps dispatched to the device one by one.
+
+    Raises:
+        ValueError: The device is an IPU that is not configured.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> strategy = IPUStrategy()
+    >>> @tf.function
+    ... def double(x):
+    ...     return x + x
+    >>> print(strategy.run(double, [tf.constant(2.0)]).device[-5:])
+    IPU:0
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ):
+        if not SYSTEM.devices:
+            IPUConfig().configure_ipu_system()
+        super().__init__(_IPUExtended(self, ipu_device))
+        self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
+        self._guards_iterators = enable_dataset_iterators
+        self.enable_keras_extensions = enable_keras_extensions
+        _refuse_eager_iteration()
+
+    @property
+    def device(self) -> IpuDevice | None:
+        """The IPU device; `None` for a strategy on another kind of device."""
+        return self._ipu_device
+
+    def run(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
+        """Runs a `tf.function` on the device as one program.
+
+        Args:
+            fn: A `tf.function`. Inside another one, any callable.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+            options: Accepted for `tf.distribute`; a single device has none.
+
+        Returns:
+            What `fn` returns, on the device.
+
+        Raises:
+            ValueError: `fn` is a plain function, called eagerly.
+            TypeError: An input or an output is float64.
+        """
+        if tf.executing_eagerly() and not _is_traced(fn):
+            raise ValueError(
+                "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
+                "into a tf.function or call it from within one: an IPU runs whole programs, not "
+                f"single operations. Received: fn={fn!r}"
+            )
+        if not tf.executing_eagerly():
+            return super().run(fn, args, kwargs, options)
+        _refuse_dtypes("input", (args, kwargs))
+        # The outputs are checked on the traced function, before it has run.
+        concrete = fn.get_concrete_function(*args, **(kwargs or {}))
+        _refuse_dtypes("output", concrete.structured_outputs)
+        return super().run(fn, args, kwargs, options)
+
+    def experimental_run_v2(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
+        """The older name of `run`."""
+        return self.run(fn, args, kwargs, options)
+
+    def reduce(self, reduce_op, value, axis=None) -> Any:
+        """Reduces a value over replicas, of which the host sees one, and along `axis`.
+
+        Args:
+            reduce_op: `tf.distribute.ReduceOp` or its name, `"SUM"` or `"MEAN"`.
+            value: A tensor.
+            axis: The axis of a replica's value to reduce too; `None` for none.
+
+        Returns:
+            The reduced tensor.
+        """
+        return super().reduce(reduce_op, value, axis)
+
+
+class _IPUExtended(one_device_strategy.OneDeviceExtended):
+    """What TensorFlow asks a strategy; differs from one plain device in placement.
+
+    Ops inside a `tf.function` get no device: TensorFlow ignores a custom device
+    there, and XLA refuses the name. The call as a whole is placed instead.
+    """
+
+    def __init__(self, strategy: IPUStrategy, device: str):
+        super().__init__(strategy, device)
+        # Tensors of datasets stay on the host until a program takes them.
+        self._input_device = "/device:CPU:0"
+
+    @property
+    def _default_device(self):
+        return self._device if tf.executing_eagerly() else None
+
+    @_default_device.setter
+    def _default_device(self, device):
+        if device is not None:
+            raise ValueError(
+                f"The device of an IPUStrategy cannot be changed. Received: {device!r}"
+            )
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        with (
+            self._placed(),
+            one_device_strategy._OneDeviceReplicaContext(self._container_strategy()),
+        ):
+            return fn(*args, **kwargs)
+
+    def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
+        with self._placed(), distribute_lib.UpdateContext(self._device):
+            result = fn(*args, **kwargs)
+            return result if group else tf.nest.map_structure(self._local_results, result)
+
+    def _experimental_distribute_dataset(self, dataset, options):
+        return dataset
+
+    def _placed(self) -> contextlib.AbstractContextManager:
+        return tf.device(self._device) if tf.executing_eagerly() else contextlib.nullcontext()
+
+
+# The name of the class in the releases before 2.6.
+IPUStrategyV1 = IPUStrategy
+
+
+def current_ipu_strategy() -> IPUStrategy | None:
+    """The `IPUStrategy` whose scope is entered; `None` outside of one."""
+    if not tf.distribute.has_strategy():
+        return None
+    strategy = tf.distribute.get_strategy()
+    return strategy if isinstance(strategy, IPUStrategy) else None
+
+
+def _is_traced(fn: Any) -> bool:
+    return isinstance(fn, tf.types.experimental.GenericFunction)
+
+
+def _refuse_dtypes(what: str, structure: Any) -> None:
+    for leaf in tf.nest.flatten(structure):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is not None and tf.as_dtype(dtype) in _REFUSED_DTYPES:
+            raise TypeError(
+                f"Unsupported data type for {what}: {tf.as_dtype(dtype).name}. IPUs compute in "
+                f"float32 and float16; cast it, for instance to tf.float32. Received: {leaf!r}"
+            )
+
+
+def _refuse_eager_iteration() -> None:
+    """Makes eager reading of datasets inside a strategy's scope an error.
+
+    TensorFlow has no hook for it, so the step method of its eager iterator is
+    wrapped, once; outside a scope it does what it did.
+    """
+    original = iterator_ops.OwnedIterator._next_internal
+    if hasattr(original, "__wrapped__"):
+        return
+
+    def _next_internal(self):
+        if tf.executing_eagerly():
+            strategy = current_ipu_strategy()
+            if strategy is not None and strategy._guards_iterators:
+                raise RuntimeError(
+                    "Accessing dataset elements can not be accessed in eager mode when inside "
+                    "'IPUStrategy'. Read the dataset outside the strategy's scope, or inside a "
+                    "tf.function that is given to `strategy.run`."
+                )
+        return original(self)
+
+    _next_internal.__wrapped__ = original
+    iterator_ops.OwnedIterator._next_internal = _next_internal
