@@ -1,0 +1,3 @@
+"""What IPU code finds as `keras.ipu` and `tensorflow.python.ipu.keras`."""
+
+from ipu_keras.keras import extensions as extensions

@@ -1,0 +1,12 @@
+"""The IPU side of Keras models: the classes that models made in a strategy's scope gain."""
+
+from ipu_keras.keras.extensions.attachment import attach_extensions
+from ipu_keras.keras.extensions.functional_extension import (
+    FunctionalExtension as FunctionalExtension,
+)
+from ipu_keras.keras.extensions.model_extension import ModelExtension as ModelExtension
+from ipu_keras.keras.extensions.sequential_extension import (
+    SequentialExtension as SequentialExtension,
+)
+
+attach_extensions()

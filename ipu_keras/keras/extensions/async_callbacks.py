@@ -1,0 +1,124 @@
+"""Callbacks that run once per step, beside the executions."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+class StepLogs(dict):
+    """The logs of the last step of an execution, with those of every step.
+
+    Args:
+        stacked: Logs of all steps, each value with a first axis over the steps.
+    """
+
+    def __init__(self, stacked: dict[str, Any]):
+        super().__init__(tf.nest.map_structure(lambda values: values[-1], stacked))
+        num_steps = len(tf.nest.flatten(stacked)[0])
+        self.steps = [
+            tf.nest.map_structure(lambda values, step=step: np.asarray(values)[step], stacked)
+            for step in range(num_steps)
+        ]
+
+
+class AsyncCallbackList(keras.callbacks.CallbackList):
+    """Calls the callbacks of batches on a second thread, once per step and in order.
+
+    The callbacks of epochs and of the whole run wait until those of all steps
+    before them are done. What a callback raises is raised at the next batch or
+    at the end of the epoch.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Nothing yet: each step begins on the second thread."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._each_step(super().on_train_batch_begin, super().on_train_batch_end, batch, logs)
+
+    def on_test_batch_begin(self, batch, logs=None):
+        """Nothing yet: each step begins on the second thread."""
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._each_step(super().on_test_batch_begin, super().on_test_batch_end, batch, logs)
+
+    def on_predict_batch_begin(self, batch, logs=None):
+        """Nothing yet: each step begins on the second thread."""
+
+    def on_predict_batch_end(self, batch, logs=None):
+        self._each_step(super().on_predict_batch_begin, super().on_predict_batch_end, batch, logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.wait()
+        super().on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs=None):
+        self.wait()
+        super().on_train_end(logs)
+
+    def on_test_begin(self, logs=None):
+        self.wait()
+        super().on_test_begin(logs)
+
+    def on_test_end(self, logs=None):
+        self.wait()
+        super().on_test_end(logs)
+
+    def on_predict_end(self, logs=None):
+        self.wait()
+        super().on_predict_end(logs)
+
+    def wait(self) -> None:
+        """Waits for the callbacks of all steps so far.
+
+        Raises:
+            BaseException: What one of them raised.
+        """
+        self._stop()
+        self._raise_error()
+
+    def close(self) -> None:
+        """Ends the thread; calls that have not begun are dropped."""
+        self._error = self._error or InterruptedError()
+        self._stop()
+
+    def _each_step(self, begin: Callable, end: Callable, last: int, logs: StepLogs) -> None:
+        self._raise_error()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="ipu-callbacks", daemon=True)
+            self._thread.start()
+        first = last + 1 - len(logs.steps)
+        for step, step_logs in enumerate(logs.steps, start=first):
+            self._calls.put((begin, end, step, step_logs))
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            if self._error is not None:
+                continue
+            begin, end, step, logs = call
+            try:
+                begin(step)
+                end(step, logs)
+            except BaseException as error:  # raised again on the caller's thread
+                self._error = error
+
+    def _stop(self) -> None:
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error

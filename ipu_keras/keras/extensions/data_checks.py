@@ -1,0 +1,122 @@
+"""What the data of `fit`, `evaluate` and `predict` has to be for a static program."""
+
+import collections.abc
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def refuse_generators(x: Any) -> None:
+    """Refuses data whose length and shapes cannot be known.
+
+    Raises:
+        ValueError: `x` is a Python generator or iterator.
+    """
+    if isinstance(x, keras.utils.PyDataset | tf.data.Dataset):
+        return
+    if isinstance(x, collections.abc.Iterator):
+        raise ValueError(
+            f"The provided set of data is of type `{type(x).__name__}` which is not compatible "
+            "with the IPU's requirement to know the data shapes and the number of batches before "
+            "it runs. Use arrays, a `keras.utils.PyDataset` or a `tf.data.Dataset`, for instance "
+            "`tf.data.Dataset.from_generator` with an `output_signature`."
+        )
+
+
+def num_batches(epoch_iterator: Any) -> int:
+    """Batches of one epoch.
+
+    Args:
+        epoch_iterator: Keras's iterator over the data.
+
+    Raises:
+        ValueError: It cannot be known, or there are none.
+    """
+    adapter = epoch_iterator.data_adapter
+    _refuse_partial_batch(adapter)
+    steps = epoch_iterator.steps_per_epoch
+    available = adapter.num_batches
+    if available == 0:
+        raise ValueError(
+            "The provided dataset contains 0 items, but all 1 replicas are requested to run "
+            f"{steps or 1} steps each. Make sure the dataset contains at least one full batch; "
+            "with `drop_remainder=True` a dataset smaller than the batch size has none."
+        )
+    if steps is not None:
+        return steps
+    if available is not None:
+        return available
+    dataset = adapter.get_tf_dataset()
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError(
+            "When providing an infinite dataset, you must specify the number of steps to run: pass "
+            "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do not repeat the "
+            "dataset without a count."
+        )
+    raise ValueError(
+        "Could not infer the size of the data. You must specify the number of steps to run: pass "
+        "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or state the size with "
+        "`tf.data.experimental.assert_cardinality`."
+    )
+
+
+def refuse_shortage(epoch_iterator: Any, epochs: int) -> None:
+    """Refuses a run that is known to need more batches than there are.
+
+    Raises:
+        ValueError: `steps_per_epoch` over all epochs asks for more.
+    """
+    steps = epoch_iterator.steps_per_epoch
+    available = epoch_iterator.data_adapter.num_batches
+    if steps is None or available is None or steps * epochs <= available:
+        return
+    raise ValueError(
+        "Your input does not have enough data. Make sure that your dataset or generator can "
+        f"generate at least {steps * epochs} batches (steps_per_epoch={steps} for {epochs} "
+        f"epochs), for instance with `repeat()`. Received: {available} batches"
+    )
+
+
+def executed_steps(steps_per_execution: int, batches: int, per_epoch: bool) -> int:
+    """The steps of an execution that fit the batches.
+
+    Args:
+        steps_per_execution: What the model was compiled with.
+        batches: Batches of one epoch.
+        per_epoch: Whether they were given as the steps of an epoch.
+
+    Returns:
+        `steps_per_execution`, or `batches` when there are fewer, with a warning.
+
+    Raises:
+        ValueError: It does not divide the batches.
+    """
+    if steps_per_execution > batches:
+        warnings.warn(
+            f"`steps_per_execution` has been set to {steps_per_execution} but the dataset provided "
+            f"only contains {batches} batches. Using {batches} as `steps_per_execution` instead.",
+            stacklevel=2,
+        )
+        return batches
+    if batches % steps_per_execution:
+        source = " to `steps_per_epoch`" if per_epoch else ""
+        raise ValueError(
+            f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number of "
+            f"batches ({batches}) in the dataset provided{source}. Change either, for instance "
+            f"with `take({batches - batches % steps_per_execution})`, so that every execution "
+            "is full."
+        )
+    return steps_per_execution
+
+
+def _refuse_partial_batch(adapter: Any) -> None:
+    if adapter.has_partial_batch:
+        raise ValueError(
+            "The provided set of data has a partial batch, which could result in data being "
+            "dropped. Either adjust the `batch_size` so that it divides the number of samples, or "
+            "pass a `tf.data.Dataset` batched with `drop_remainder=True`. Received: "
+            f"batch_size={adapter.batch_size} with {adapter.partial_batch_size} samples in the "
+            "last batch"
+        )

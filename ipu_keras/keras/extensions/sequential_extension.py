@@ -1,0 +1,7 @@
+"""The extension of Sequential models."""
+
+from ipu_keras.keras.extensions.model_extension import ModelExtension
+
+
+class SequentialExtension(ModelExtension):
+    """What a Sequential model made in an `IPUStrategy`'s scope gains."""

@@ -1,0 +1,102 @@
+"""What Keras calls as a model's train, test or predict function."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras import host
+from ipu_keras.executable import Executable
+from ipu_keras.feeds import DatasetFeed, ElementFormat, element_format, tensors_of
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.program import OutfeedMode, Program
+from ipu_keras.runtime import SuperBatch
+
+
+class StepFunction:
+    """Executes a model's step on the strategy's device, compiled per format of its data.
+
+    Args:
+        name: Name of the programs, such as `"train"`.
+        step: The model's step: takes the data of one batch.
+        strategy: Where it runs.
+        outfeed_mode: Which steps' results are returned.
+        compiled: `True` or `False` when the user asked for XLA or ruled it out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[Any], Any],
+        strategy: IPUStrategy,
+        *,
+        outfeed_mode: OutfeedMode,
+        compiled: bool | None,
+    ):
+        self._name = name
+        self._step = step
+        self._strategy = strategy
+        self._outfeed_mode = outfeed_mode
+        self._compiled = compiled
+        self._executables: dict[tuple, Executable] = {}
+
+    @property
+    def executables(self) -> tuple[Executable, ...]:
+        """What was compiled so far, oldest first."""
+        return tuple(self._executables.values())
+
+    def __call__(self, source: DatasetFeed | Iterable[Any]) -> Any:
+        """Runs one execution.
+
+        Args:
+            source: A feed, or the data of single batches.
+
+        Returns:
+            The results as NumPy arrays: of the last step, or of all steps
+            stacked.
+
+        Raises:
+            StopIteration: The feed has ended.
+        """
+        if isinstance(source, DatasetFeed):
+            element, super_batch = source.element, next(source)
+        else:
+            element, super_batch = _single_batch(next(iter(source)))
+        executable = self._executable(element, super_batch.num_steps)
+        outfeed = self._strategy.device.engine.run(executable, tensors_of(super_batch))
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
+
+    def _executable(self, element: ElementFormat, num_steps: int) -> Executable:
+        key = (element.specs, repr(element.structure), num_steps)
+        if key not in self._executables:
+            program = Program(
+                name=self._name,
+                step=self._run_step,
+                infeed=element.specs,
+                unflatten=element.unflatten,
+                repeat_count=num_steps,
+                outfeed_mode=self._outfeed_mode,
+                compiled=self._compiled,
+            )
+            self._executables[key] = host.build(program, self._strategy.device)
+        return self._executables[key]
+
+    def _run_step(self, data: Any) -> Any:
+        return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
+
+
+def batch_format(batch: Any) -> ElementFormat:
+    """The format of one batch of arrays or tensors; `None` leaves stay."""
+
+    def spec(leaf):
+        if leaf is None:
+            return None
+        return tf.TensorSpec(np.shape(leaf), getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
+
+    return element_format(tf.nest.map_structure(spec, batch))
+
+
+def _single_batch(batch: Any) -> tuple[ElementFormat, SuperBatch]:
+    element = batch_format(batch)
+    return element, SuperBatch.of([element.flatten(batch)], element.specs)
