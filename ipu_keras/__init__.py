@@ -6,7 +6,15 @@ from ipu_keras import _aliases, _requirements
 _requirements.check()
 
 from ipu_keras import config as config
+from ipu_keras import ipu_strategy as ipu_strategy
+from ipu_keras import keras as keras
 from ipu_keras import utils as utils
+from ipu_keras.device import DRIVER
+from ipu_keras.system import SYSTEM
+
+# The devices of TensorFlow follow the configuration of the system from now on.
+SYSTEM.connect(DRIVER)
+DRIVER.install()
 
 # Last, as the aliases take the modules that were imported by then.
 _aliases.install()
