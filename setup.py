@@ -20,6 +20,12 @@ DIRECTIVES = {
     "cdivision": True,
 }
 
+
+class ProjectDistribution(Distribution):
+    # Only what `has_data` says makes an editable install run install_data.
+    has_data = Distribution.has_data_files
+
+
 # setuptools has this command only as part of its copy of distutils, which is
 # not importable by that name in every Python that we support.
 install_data = Distribution().get_command_class("install_data")
@@ -60,5 +66,6 @@ setup(
         compiler_directives=DIRECTIVES,
     ),
     data_files=[("", ["ipu_keras/import_hook.pth"])],
+    distclass=ProjectDistribution,
     cmdclass={"install_data": InstallImportHook},
 )

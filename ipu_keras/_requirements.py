@@ -11,8 +11,7 @@ Install one of
     pip install "ipu-keras[tensorflow]"
 
 The second has GPU support. TensorFlow comes as two distributions that overwrite \
-each other's files, so ipu-keras installs neither by itself: choose the one that \
-this environment has, or shall have."""
+each other's files, so ipu-keras installs neither without being told which."""
 
 
 def check() -> None:

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from pathlib import Path
 
@@ -158,10 +159,11 @@ def test_the_hook_outlives_the_package():
 
 
 def test_the_hook_is_installed_where_python_reads_it():
-    try:
-        files = importlib.metadata.files("ipu-keras")
-    except importlib.metadata.PackageNotFoundError:
+    # In that folder only: building from a source tree leaves metadata there too.
+    site_packages = sysconfig.get_path("platlib")
+    found = list(importlib.metadata.distributions(name="ipu-keras", path=[site_packages]))
+    if not found:
         pytest.skip("runs from a source tree; `make test` installs ipu-keras")
-    installed = [file for file in files or () if file.name == "ipu_keras_import_hook.pth"]
-    assert [str(file) for file in installed] == ["ipu_keras_import_hook.pth"]
-    assert Path(installed[0].locate()).read_bytes() == HOOK.read_bytes()
+    assert "ipu_keras_import_hook.pth" in {str(file) for file in found[0].files}
+    installed = Path(site_packages, "ipu_keras_import_hook.pth")
+    assert installed.read_bytes() == HOOK.read_bytes()
