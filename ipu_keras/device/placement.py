@@ -55,7 +55,9 @@ class _ScopeCache(dict):
 class ContextExtension:
     """Makes TensorFlow's eager context aware of IPU devices, while installed.
 
-    - `tf.config.list_logical_devices` and `list_physical_devices` show them.
+    - `tf.config.list_logical_devices` shows them, `list_physical_devices` when it
+      is asked for type "IPU". Without a type it does not: Keras takes a physical
+      device other than a CPU for a reason to compile stock models with XLA.
     - `tf.device` refuses IPU names that are not configured, also while a
       `tf.function` is traced: there it enters an eager scope as well.
 
@@ -78,8 +80,8 @@ class ContextExtension:
             self._scopes = _ScopeCache(context._device_parsing_cache, self._check)
             context._device_parsing_cache = self._scopes
         if not self._originals:
-            self._extend("list_logical_devices", self._logical_devices)
-            self._extend("list_physical_devices", self._physical_devices)
+            self._extend("list_logical_devices", self._logical_devices, (None, "IPU"))
+            self._extend("list_physical_devices", self._physical_devices, ("IPU",))
         self.forget_scopes()
 
     def remove(self) -> None:
@@ -102,13 +104,13 @@ class ContextExtension:
             # `from None`: the miss of the cache is no part of the user's mistake.
             raise ValueError(not_configured(short_name(name), configured)) from None
 
-    def _extend(self, name: str, ipu_devices: Callable[[Any], list]) -> None:
+    def _extend(self, name: str, ipu_devices: Callable[[Any], list], types: tuple) -> None:
         original = getattr(context.Context, name)
 
         @functools.wraps(original)
         def list_devices(self, device_type=None):
             devices = original(self, device_type)
-            return devices + ipu_devices(self) if device_type in (None, "IPU") else devices
+            return devices + ipu_devices(self) if device_type in types else devices
 
         self._originals[name] = original
         setattr(context.Context, name, list_devices)

@@ -34,7 +34,8 @@ def test_physical_devices_are_listed(devices):
         ("/physical_device:IPU:0", "IPU"),
         ("/physical_device:IPU:1", "IPU"),
     ]
-    assert tf.config.list_physical_devices() == tf.config.list_physical_devices("CPU") + listed
+    # Keras would compile stock models with XLA if it saw other devices than CPUs.
+    assert tf.config.list_physical_devices() == tf.config.list_physical_devices("CPU")
 
 
 def test_lists_follow_the_configuration(devices, reconfigure):
