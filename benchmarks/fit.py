@@ -1,0 +1,405 @@
+"""Compares `ipu_keras` with stock Keras on `fit`, `evaluate` and `predict`.
+
+By default all contenders train in this process, one epoch each per round and in
+an order that rotates, from equal weights on the same arrays. Before the rounds
+each runs every operation once; that epoch holds tracing and compilation and does
+not count. `--first-step` and `--memory` measure what that leaves out, each
+contender in a fresh process. Nothing is asserted: goals are shown, met or not.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import tensorflow as tf
+from models import BATCH_SIZE, WORKLOADS, Workload
+from rich.console import Console
+from rich.table import Table
+
+OPERATIONS = ("fit", "evaluate", "predict")
+SEED = 7
+SHUFFLE_BUFFER = 1024
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to run a model.
+
+    Args:
+        steps_per_execution: Passed to `compile`.
+        jit_compile: Passed to `compile`.
+        on_ipu: Whether the model is created in the scope of an `IPUStrategy`.
+    """
+
+    steps_per_execution: int = 1
+    jit_compile: bool | str = False
+    on_ipu: bool = False
+
+
+IPU = "ipu_keras"
+DEFAULT = "stock"
+CONTENDERS = {
+    IPU: Contender(steps_per_execution=32, jit_compile="auto", on_ipu=True),
+    # With "auto", which is the default, stock Keras does not use XLA on a machine
+    # that has only CPUs. It has to be said here, because "auto" would look at the
+    # devices of this process, and an emulated IPU may be one of them.
+    DEFAULT: Contender(),
+    "stock x32": Contender(steps_per_execution=32),
+    "stock jit": Contender(jit_compile=True),
+    "stock jit x32": Contender(steps_per_execution=32, jit_compile=True),
+}
+FRESH_PROCESS_CONTENDERS = (IPU, DEFAULT)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How many times faster than stock Keras `ipu_keras` means to be.
+
+    Args:
+        default: Against stock with default arguments, or `None` for no goal.
+        best: Against the fastest stock contender.
+    """
+
+    default: float | None
+    best: float
+
+
+FIT_GOALS = {
+    "mlp": Goal(4.0, 1.6),
+    "cnn28": Goal(1.2, 1.03),
+    "cnn32": Goal(1.08, 1.0),
+    "cnn32_batch_norm": Goal(1.08, 1.0),
+    "lstm": Goal(2.2, 1.4),
+    "transformer": Goal(1.4, 1.05),
+    "transformer_dropout": Goal(1.1, 1.05),
+}
+INFERENCE_GOAL = Goal(None, 1.0)
+FIRST_STEP_GOAL = 1.5
+MEMORY_GOAL = 1.3
+
+Times = dict[str, list[float]]
+
+
+class Datasets:
+    """The pipelines of one workload, shared by all contenders.
+
+    Args:
+        workload: What to make data for.
+    """
+
+    def __init__(self, workload: Workload):
+        inputs, labels = workload.make_data()
+        examples = tf.data.Dataset.from_tensor_slices((inputs, labels))
+        self.fit = _batched(examples.shuffle(SHUFFLE_BUFFER, seed=SEED))
+        self.evaluate = _batched(examples)
+        self.predict = _batched(tf.data.Dataset.from_tensor_slices(inputs))
+
+
+def _batched(examples: tf.data.Dataset) -> tf.data.Dataset:
+    # There is nothing to tune here, but closing an iterator often waits until the
+    # tuner wakes up, 10, 30, 70 ... 2550, 5110 ms after the start of the epoch.
+    # That is up to half of the time, and would drown what is compared.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return examples.batch(BATCH_SIZE, drop_remainder=True).prefetch(2).with_options(options)
+
+
+def ipu_strategy() -> tf.distribute.Strategy:
+    """Returns a strategy for one emulated IPU, configured on the first call."""
+    # Imported here so that the fresh process of a stock contender never sees it.
+    from tensorflow.python import ipu
+
+    if not tf.config.list_logical_devices("IPU"):
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 1
+        config.configure_ipu_system()
+    return ipu.ipu_strategy.IPUStrategy()
+
+
+def build(workload: Workload, contender: Contender) -> keras.Model:
+    """Returns a compiled model; its initial weights are the same for all contenders."""
+    keras.utils.set_random_seed(SEED)
+    if contender.on_ipu:
+        with ipu_strategy().scope():
+            return _compiled(workload, contender)
+    return _compiled(workload, contender)
+
+
+def _compiled(workload: Workload, contender: Contender) -> keras.Model:
+    model = workload.build()
+    model.compile(
+        optimizer="adam",
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        steps_per_execution=contender.steps_per_execution,
+        jit_compile=contender.jit_compile,
+    )
+    return model
+
+
+def run_once(model: keras.Model, operation: str, datasets: Datasets) -> float:
+    """Returns the seconds that one pass over the data takes."""
+    dataset = getattr(datasets, operation)
+    start = time.perf_counter()
+    # `fit` would warn that it does not shuffle a dataset: this one shuffles itself.
+    options = {"shuffle": False} if operation == "fit" else {}
+    getattr(model, operation)(dataset, verbose=0, **options)
+    return time.perf_counter() - start
+
+
+def measure(
+    workload: Workload, contenders: list[str], operations: Iterable[str], num_rounds: int
+) -> dict[str, Times]:
+    """Returns ms/step by operation and contender, one number per round."""
+    datasets = Datasets(workload)
+    models = {name: build(workload, CONTENDERS[name]) for name in contenders}
+    first = models[contenders[0]]
+    for model in models.values():
+        model.set_weights(first.get_weights())
+    for model in models.values():
+        for operation in operations:
+            run_once(model, operation, datasets)
+
+    results: dict[str, Times] = {operation: {c: [] for c in contenders} for operation in operations}
+    for index in range(num_rounds):
+        # Rotated, so that no contender always runs in the wake of the same one.
+        shift = index % len(contenders)
+        for operation, times in results.items():
+            for name in contenders[shift:] + contenders[:shift]:
+                seconds = run_once(models[name], operation, datasets)
+                times[name].append(1000 * seconds / workload.num_steps)
+    return results
+
+
+class _FirstStep(keras.callbacks.Callback):
+    """Notes when the first execution of `fit` is over."""
+
+    ended: float | None = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.ended is None:
+            self.ended = time.perf_counter()
+
+
+def probe(workload: Workload, contender: Contender) -> dict[str, float]:
+    """Returns what one contender needs in this process, which must be a fresh one.
+
+    The time to the first step starts with TensorFlow and Keras imported and the
+    data made, and ends with the first call of `on_train_batch_end`: after one step,
+    or after 32 where an execution has 32. Memory is the peak after an epoch.
+    """
+    datasets = Datasets(workload)
+    first_step = _FirstStep()
+    start = time.perf_counter()
+    model = build(workload, contender)
+    model.fit(datasets.fit, shuffle=False, verbose=0, callbacks=[first_step])
+    return {"first_step": first_step.ended - start, "memory": peak_memory()}
+
+
+def peak_memory() -> float:
+    """Returns the largest resident size of this process so far, in MB."""
+    # Not ru_maxrss: in a child it starts at the size of the process that forked it.
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
+
+
+def probe_in_fresh_processes(
+    name: str, contenders: list[str], num_rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """Returns the results of `probe` by what was measured and contender."""
+    results: dict[str, Times] = {
+        key: {c: [] for c in contenders} for key in ("first_step", "memory")
+    }
+    for _ in range(num_rounds):
+        for contender in contenders:
+            command = [sys.executable, __file__, "--models", name, "--probe", contender]
+            process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            for key, value in json.loads(process.stdout).items():
+                results[key][contender].append(value)
+    return results
+
+
+def best_stock(times: Times) -> str | None:
+    """Returns the stock contender with the smallest median, if any has run."""
+    stock = [name for name in times if not CONTENDERS[name].on_ipu]
+    return min(stock, key=lambda name: median(times[name]), default=None)
+
+
+def ratios(numerators: list[float], denominators: list[float]) -> tuple[float, float]:
+    """Returns the ratio of the medians and the median of the ratios per round."""
+    per_round = [a / b for a, b in zip(numerators, denominators, strict=True)]
+    return median(numerators) / median(denominators), median(per_round)
+
+
+def _judged(ratio: tuple[float, float], met: bool | None, goal: str) -> str:
+    of_medians, of_rounds = ratio
+    text = f"{of_medians:.2f} ({of_rounds:.2f})"
+    if met is None:
+        return text
+    return f"{text} {'[green]✓' if met else '[red]✗'} {goal}[/]"
+
+
+def _speedup(times: Times, baseline: str | None, goal: float | None) -> str:
+    if baseline not in times or IPU not in times:
+        return "-"
+    ratio = ratios(times[baseline], times[IPU])
+    return _judged(ratio, None if goal is None else ratio[0] >= goal, f"≥ {goal}")
+
+
+def speed_table(operation: str, results: dict[str, Times], goals: Callable[[str], Goal]) -> Table:
+    """Returns ms/step and speed-ups of one operation, a row per model."""
+    contenders = list(next(iter(results.values())))
+    table = Table(title=f"{operation}: ms/step, median of rounds", title_justify="left")
+    table.add_column("model")
+    for name in contenders:
+        table.add_column(name, justify="right")
+    table.add_column("vs stock")
+    table.add_column("vs best stock")
+    for model, times in results.items():
+        best = best_stock(times)
+        medians = [
+            f"{'* ' if name == best else ''}{median(times[name]):.2f}" for name in contenders
+        ]
+        goal = goals(model)
+        table.add_row(
+            model,
+            *medians,
+            _speedup(times, DEFAULT, goal.default),
+            _speedup(times, best, goal.best),
+        )
+    return table
+
+
+def cost_table(title: str, results: dict[str, Times], goal: float) -> Table:
+    """Returns what fresh processes needed and its ratio to stock, a row per model."""
+    contenders = list(next(iter(results.values())))
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    for name in contenders:
+        table.add_column(name, justify="right")
+    table.add_column("vs stock")
+    for model, costs in results.items():
+        judged = "-"
+        if IPU in costs and DEFAULT in costs:
+            ratio = ratios(costs[IPU], costs[DEFAULT])
+            judged = _judged(ratio, ratio[0] <= goal, f"≤ {goal}")
+        table.add_row(model, *(f"{median(costs[name]):.2f}" for name in contenders), judged)
+    return table
+
+
+def compare_speed(console: Console, args: argparse.Namespace) -> dict:
+    """Measures and prints the interleaved comparison; returns the raw numbers."""
+    by_operation: dict[str, dict[str, Times]] = {operation: {} for operation in args.only}
+    for model in args.models:
+        start = time.perf_counter()
+        with console.status(f"{model}: {args.rounds} rounds"):
+            measured = measure(WORKLOADS[model], args.contenders, args.only, args.rounds)
+        console.print(f"[dim]{model}: {time.perf_counter() - start:.0f} s")
+        for operation, times in measured.items():
+            by_operation[operation][model] = times
+        keras.backend.clear_session()
+    for operation, results in by_operation.items():
+        goals = FIT_GOALS.__getitem__ if operation == "fit" else lambda model: INFERENCE_GOAL
+        console.print(speed_table(operation, results, goals))
+    console.print(
+        "Tracing and compilation are not included: one epoch of each operation ran before. "
+        "tf.data's autotuning is off.\n"
+        "Speed-ups: ratio of medians (median of the ratios per round) and goal; "
+        "* is stock's best."
+    )
+    return by_operation
+
+
+def compare_fresh_processes(console: Console, args: argparse.Namespace) -> dict:
+    """Measures and prints time to first step and memory; returns the raw numbers."""
+    results: dict[str, dict[str, Times]] = {"first_step": {}, "memory": {}}
+    for model in args.models:
+        with console.status(f"{model}: {args.rounds} rounds of fresh processes"):
+            probed = probe_in_fresh_processes(model, args.contenders, args.rounds)
+        for key, costs in probed.items():
+            results[key][model] = costs
+    if args.first_step:
+        title = "Time to the first step, s"
+        console.print(cost_table(title, results["first_step"], FIRST_STEP_GOAL))
+        console.print(
+            "From the start of building the model (importing and configuring the IPU included, "
+            "importing TensorFlow not)\nto the end of the first execution: 1 step, or 32 with "
+            "ipu_keras and x32."
+        )
+    if args.memory:
+        title = "Peak memory of the process, MB"
+        console.print(cost_table(title, results["memory"], MEMORY_GOAL))
+    return results
+
+
+def _subset_of(allowed: Iterable[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in allowed:
+                raise argparse.ArgumentTypeError(
+                    f"expected some of {','.join(allowed)}, separated by commas. Received: {name}"
+                )
+        return names
+
+    return parse
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--models", type=_subset_of(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--contenders", type=_subset_of(CONTENDERS), help="default: all")
+    parser.add_argument("--only", type=_subset_of(OPERATIONS), default=list(OPERATIONS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--first-step", action="store_true", help="time to the first step")
+    parser.add_argument("--memory", action="store_true", help="peak memory")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
+    parser.add_argument("--probe", choices=CONTENDERS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.contenders is None:
+        fresh = args.first_step or args.memory
+        args.contenders = list(FRESH_PROCESS_CONTENDERS if fresh else CONTENDERS)
+    return args
+
+
+def machine() -> dict[str, str | int | None]:
+    """Returns what the numbers depend on besides the code."""
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+    }
+
+
+def main() -> None:
+    args = parse_arguments()
+    if args.probe:
+        (model,) = args.models
+        print(json.dumps(probe(WORKLOADS[model], CONTENDERS[args.probe])))
+        return
+    # Without a terminal rich assumes 80 columns, too few for the tables.
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    about = machine()
+    console.print(", ".join(f"{key} {value}" for key, value in about.items()), style="dim")
+    fresh = args.first_step or args.memory
+    results = (compare_fresh_processes if fresh else compare_speed)(console, args)
+    if args.json:
+        args.json.write_text(json.dumps({"machine": about, "results": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
