@@ -74,7 +74,7 @@ class DatasetFeed(Feed):
         element: Their format.
         num_steps: Batches per super-batch.
         prefetch_depth: Super-batches made ahead.
-        check: Called with the arrays of each batch, before it can reach a
+        check: Called with arrays of batches `(batches, ...)`, before one can reach a
             program; raises on what the program must not see.
         name: What errors call the feed.
     """
@@ -90,11 +90,16 @@ class DatasetFeed(Feed):
         name: str = "infeed",
     ):
         def batches() -> Iterator[list[np.ndarray]]:
-            for value in dataset:
+            # Joining batches in tf.data spares Python most of the work of an
+            # element. Batches whose shapes tf.data does not know come singly,
+            # so that one of another shape is told apart.
+            joined = num_steps if _is_static(dataset.element_spec) else 1
+            for value in dataset.batch(joined, drop_remainder=True):
                 arrays = element.flatten(value)
                 if check is not None:
                     check(arrays)
-                yield arrays
+                for step in range(joined):
+                    yield [array[step] for array in arrays]
 
         super().__init__(
             batches, element.specs, num_steps=num_steps, prefetch_depth=prefetch_depth, name=name
@@ -105,6 +110,14 @@ class DatasetFeed(Feed):
 def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
     """The tensors of a super-batch on the host, without a copy."""
     return [tf.experimental.dlpack.from_dlpack(capsule) for capsule in super_batch.capsules()]
+
+
+def _is_static(element_spec: Any) -> bool:
+    return all(
+        isinstance(leaf, tf.TensorSpec) and leaf.shape.is_fully_defined()
+        for leaf in tf.nest.flatten(element_spec)
+        if leaf is not None
+    )
 
 
 def _array(leaf: Any) -> np.ndarray:
