@@ -10,6 +10,7 @@ stays valid for as long as somebody holds it.
 
 from array import array
 from collections import deque
+from math import prod
 
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer,
@@ -19,7 +20,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsul
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, clockid_t, timespec
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** pointer, size_t alignment, size_t size)
@@ -29,11 +30,16 @@ cdef extern from "<pthread.h>" nogil:
         pass
     ctypedef struct pthread_cond_t:
         pass
+    ctypedef struct pthread_condattr_t:
+        pass
     int pthread_mutex_init(pthread_mutex_t* mutex, void* attributes)
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
     int pthread_mutex_lock(pthread_mutex_t* mutex)
     int pthread_mutex_unlock(pthread_mutex_t* mutex)
-    int pthread_cond_init(pthread_cond_t* condition, void* attributes)
+    int pthread_condattr_init(pthread_condattr_t* attributes)
+    int pthread_condattr_setclock(pthread_condattr_t* attributes, clockid_t clock)
+    int pthread_condattr_destroy(pthread_condattr_t* attributes)
+    int pthread_cond_init(pthread_cond_t* condition, const pthread_condattr_t* attributes)
     int pthread_cond_destroy(pthread_cond_t* condition)
     int pthread_cond_broadcast(pthread_cond_t* condition)
     int pthread_cond_timedwait(
@@ -173,10 +179,25 @@ cdef SlotMemory* take_unused(Shared* shared, size_t size) noexcept nogil:
     return slot
 
 
+cdef Shared* make_shared() noexcept nogil:
+    """What a new Ring and its slots share; NULL without memory."""
+    cdef pthread_condattr_t attributes
+    cdef Shared* shared = <Shared*> calloc(1, sizeof(Shared))
+    if shared != NULL:
+        shared.owners = 1
+        pthread_mutex_init(&shared.mutex, NULL)
+        # Setting the machine's clock must not make a wait longer.
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(&shared.changed, &attributes)
+        pthread_condattr_destroy(&attributes)
+    return shared
+
+
 cdef void wait_a_moment(Shared* shared) noexcept nogil:
     """Waits for a change, at most WAIT_MILLISECONDS. Mutex held."""
     cdef timespec deadline
-    clock_gettime(CLOCK_REALTIME, &deadline)
+    clock_gettime(CLOCK_MONOTONIC, &deadline)
     deadline.tv_nsec += WAIT_MILLISECONDS * 1000000
     if deadline.tv_nsec >= 1000000000:
         deadline.tv_sec += 1
@@ -217,10 +238,9 @@ cdef class Slot:
         cdef Py_buffer view
         cdef Py_ssize_t size
         cdef char* target
-        if not (0 <= step < self.num_steps and 0 <= index < self.step_sizes.shape[0]):
-            raise IndexError(
-                f"A slot of {self.num_steps} steps and {self.step_sizes.shape[0]} tensors has no "
-                f"place for step {step}, tensor {index}.")
+        if not 0 <= step < self.num_steps:
+            raise IndexError(f"A slot of {self.num_steps} steps has no step {step}.")
+        self._check_index(index)
         size = self.step_sizes[index]
         target = self.memory.data + self.offsets[index] + step * size
         PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS)
@@ -243,12 +263,25 @@ cdef class Slot:
 
         Returns:
             A capsule named `dltensor`, to be consumed once.
+
+        Raises:
+            ValueError: Shape and dtype are not those of the tensor's memory.
+            IndexError: No such tensor.
         """
         cdef Py_ssize_t rank = len(shape)
         cdef Export* export
+        self._check_index(index)
         if rank > MAX_RANK:
             raise ValueError(f"A tensor has at most {MAX_RANK} dimensions. Received: {rank}")
+        if dtype not in _DLPACK_TYPES:
+            raise ValueError(
+                f"A feed carries {', '.join(_DLPACK_TYPES)}. Received: dtype={dtype!r}")
         code, bits = _DLPACK_TYPES[dtype]
+        size = self.step_sizes[index] * self.num_steps
+        if min(shape, default=0) < 0 or prod(shape) * (bits // 8) != size:
+            raise ValueError(
+                f"Tensor {index} of a slot has {size} bytes. "
+                f"Received: shape={shape}, dtype={dtype!r}")
         export = <Export*> calloc(1, sizeof(Export))
         if export == NULL:
             raise MemoryError()
@@ -267,7 +300,17 @@ cdef class Slot:
         pthread_mutex_lock(&self.memory.shared.mutex)
         self.memory.readers += 1
         pthread_mutex_unlock(&self.memory.shared.mutex)
-        return PyCapsule_New(&export.tensor, "dltensor", delete_capsule)
+        try:
+            return PyCapsule_New(&export.tensor, "dltensor", delete_capsule)
+        except BaseException:
+            delete_export(&export.tensor)
+            raise
+
+    cdef int _check_index(self, Py_ssize_t index) except -1:
+        if not 0 <= index < self.step_sizes.shape[0]:
+            raise IndexError(
+                f"A slot of {self.step_sizes.shape[0]} tensors has no tensor {index}.")
+        return 0
 
 
 cdef class Ring:
@@ -279,7 +322,7 @@ cdef class Ring:
         depth: Committed slots that may wait for the consumer.
 
     Raises:
-        ValueError: `num_steps` or `depth` is not positive.
+        ValueError: `num_steps` or `depth` is not positive, or a size is negative.
     """
 
     cdef Shared* shared
@@ -298,10 +341,13 @@ cdef class Ring:
             raise ValueError(
                 "`num_steps` and `depth` must be positive. "
                 f"Received: num_steps={num_steps}, depth={depth}")
+        sizes = array("q", step_sizes)
+        if min(sizes, default=0) < 0:
+            raise ValueError(
+                f"`step_sizes` must not be negative. Received: step_sizes={sizes.tolist()}")
         self.num_steps = num_steps
         self.depth = depth
         self.committed = deque()
-        sizes = array("q", step_sizes)
         offsets = array("q")
         offset = 0
         for size in sizes:
@@ -311,12 +357,9 @@ cdef class Ring:
         self.step_sizes = sizes
         self.offsets = offsets
         self.size = max(offset, ALIGNMENT)
-        self.shared = <Shared*> calloc(1, sizeof(Shared))
+        self.shared = make_shared()
         if self.shared == NULL:
             raise MemoryError()
-        pthread_mutex_init(&self.shared.mutex, NULL)
-        pthread_cond_init(&self.shared.changed, NULL)
-        self.shared.owners = 1
 
     def __dealloc__(self):
         if self.shared != NULL:
@@ -325,18 +368,27 @@ cdef class Ring:
             disown(self.shared)
 
     def claim(self):
-        """Waits for room and returns a slot to write, or `None` if the ring was closed."""
+        """Waits for room and returns a slot to write, or `None` if the ring was closed.
+
+        Raises:
+            MemoryError: There is none for another slot.
+            KeyboardInterrupt: Ctrl-C while waiting on the main thread.
+        """
         cdef Slot slot
         cdef SlotMemory* memory
-        with nogil:
-            pthread_mutex_lock(&self.shared.mutex)
-            while self.num_committed >= self.depth and not self.shared.closed:
-                wait_a_moment(self.shared)
-            pthread_mutex_unlock(&self.shared.mutex)
-            memory = NULL if self.shared.closed else take_unused(self.shared, self.size)
+        cdef bint full = True
+        while full and not self.shared.closed:
+            with nogil:
+                pthread_mutex_lock(&self.shared.mutex)
+                if self.num_committed >= self.depth and not self.shared.closed:
+                    wait_a_moment(self.shared)
+                full = self.num_committed >= self.depth
+                pthread_mutex_unlock(&self.shared.mutex)
+            PyErr_CheckSignals()
+        if self.shared.closed:
+            return None
+        memory = take_unused(self.shared, self.size)
         if memory == NULL:
-            if self.shared.closed:
-                return None
             raise MemoryError(f"No memory for a super-batch of {self.size} bytes.")
         slot = Slot.__new__(Slot)
         slot.memory = memory
@@ -346,13 +398,15 @@ cdef class Ring:
         return slot
 
     def commit(self, Slot slot not None):
-        """Hands a written slot to the consumer."""
-        self.committed.append(slot)
-        self._signal(1)
+        """Hands a written slot to the consumer; a closed ring drops it."""
+        if not self.shared.closed:
+            self.committed.append(slot)
+            self._signal(1)
 
     def finish(self, error=None):
         """Says that no slot will follow; an `error` is raised in the consumer after the last."""
-        self.error = error
+        if not self.shared.closed:
+            self.error = error
         self.finished = True
         self._signal(0)
 
@@ -363,12 +417,7 @@ cdef class Ring:
             BaseException: What the producer gave to `finish`.
             KeyboardInterrupt: Ctrl-C while waiting on the main thread.
         """
-        while True:
-            with nogil:
-                pthread_mutex_lock(&self.shared.mutex)
-                if self.num_committed == 0 and not self.finished and not self.shared.closed:
-                    wait_a_moment(self.shared)
-                pthread_mutex_unlock(&self.shared.mutex)
+        while not self.shared.closed:
             if self.committed:
                 slot = self.committed.popleft()
                 self._signal(-1)
@@ -376,17 +425,24 @@ cdef class Ring:
             if self.error is not None:
                 error, self.error = self.error, None
                 raise error
-            if self.finished or self.shared.closed:
+            if self.finished:
                 return None
+            with nogil:
+                pthread_mutex_lock(&self.shared.mutex)
+                if self.num_committed == 0 and not self.finished and not self.shared.closed:
+                    wait_a_moment(self.shared)
+                pthread_mutex_unlock(&self.shared.mutex)
             PyErr_CheckSignals()
+        return None
 
     def close(self):
-        """Wakes and stops the producer, and drops what was not taken."""
+        """Wakes and stops the producer, and drops what was not taken, an error included."""
         pthread_mutex_lock(&self.shared.mutex)
         self.shared.closed = True
         pthread_cond_broadcast(&self.shared.changed)
         pthread_mutex_unlock(&self.shared.mutex)
         self.committed.clear()
+        self.error = None
 
     @property
     def closed(self):
