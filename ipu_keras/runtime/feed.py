@@ -15,6 +15,9 @@ from ipu_keras.program import TensorSpec
 # batches then, or inside the user's own dataset code, which cannot be stopped.
 _CLOSE_SECONDS = 5.0
 
+# What `next` gives after the last batch.
+_END = object()
+
 
 @dataclass(frozen=True)
 class SuperBatch:
@@ -88,7 +91,7 @@ class Feed:
         # finalizer runs before it does.
         self._thread = threading.Thread(
             target=_produce,
-            args=(self._ring, open_source, specs, num_steps),
+            args=(self._ring, open_source, specs),
             name=f"ipu-{name}",
             daemon=True,
         )
@@ -123,34 +126,39 @@ class Feed:
         self.close()
 
 
-def _produce(ring: Ring, open_source, specs: tuple[TensorSpec, ...], num_steps: int) -> None:
+def _produce(ring: Ring, open_source, specs: tuple[TensorSpec, ...]) -> None:
     """Body of the thread: fills slots until the source or the ring ends."""
-    error = None
     try:
         batches = iter(open_source())
-        while (slot := ring.claim()) is not None:
-            if not _fill(slot, batches, specs, num_steps):
-                break
-            ring.commit(slot)
-    except BaseException as caught:  # whatever it is, the consumer has to hear of it
-        error = caught
-    finally:
+        while _produce_one(ring, batches, specs):
+            pass
+    except BaseException as error:  # whatever it is, the consumer has to hear of it
         ring.finish(error)
+    else:
+        ring.finish()
 
 
-def _fill(slot: Slot, batches: Iterator, specs: tuple[TensorSpec, ...], num_steps: int) -> bool:
-    """Writes batches into a slot; `False` if the source ended before it was full."""
-    for step in range(num_steps):
-        batch = next(batches, None)
-        if batch is None:
+def _produce_one(ring: Ring, batches: Iterator, specs: tuple[TensorSpec, ...]) -> bool:
+    """Commits one slot; `False` if the source or the ring ended before it was full."""
+    slot = ring.claim()
+    if slot is None:
+        return False
+    for step in range(ring.num_steps):
+        batch = next(batches, _END)
+        if batch is _END or ring.closed:
             return False
         _write(slot, step, batch, specs)
+    ring.commit(slot)
     return True
 
 
 def _write(slot: Slot, step: int, batch: Sequence[Any], specs: tuple[TensorSpec, ...]) -> None:
+    if len(batch) != len(specs):
+        raise ValueError(
+            f"Every batch of a feed must have {len(specs)} tensors. Received: {len(batch)}"
+        )
     for index, (array, spec) in enumerate(zip(batch, specs, strict=True)):
-        array = np.ascontiguousarray(array, dtype=spec.dtype)
+        array = np.asarray(array, dtype=spec.dtype, order="C")
         if array.shape != spec.shape:
             raise ValueError(
                 f"Every batch of a feed must have the same shape: {spec.shape} at index {index}. "

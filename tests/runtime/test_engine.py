@@ -1,0 +1,99 @@
+"""The engine: what it runs, counts and refuses to do at once."""
+
+import threading
+import time
+
+import pytest
+
+from ipu_keras.executable import Executable
+from ipu_keras.ir import Graph
+from ipu_keras.program import HostExecution, Program
+from ipu_keras.runtime import Engine
+
+
+class Host:
+    """The computing side of an executable, which writes down what it is given."""
+
+    execution = HostExecution.GRAPH_LOOP
+
+    def __init__(self, run=lambda tensors: sum(tensors)):
+        self._run = run
+        self.received = []
+
+    def __call__(self, tensors):
+        self.received.append(tensors)
+        return self._run(tensors)
+
+
+def executable(name="train", repeat_count=1, host=None):
+    program = Program(
+        name=name,
+        step=lambda element: element,
+        infeed=(),
+        unflatten=tuple,
+        repeat_count=repeat_count,
+    )
+    return Executable(program=program, graph=Graph("step", ()), host=host or Host(), reason="")
+
+
+def test_an_execution():
+    host = Host()
+    assert Engine().run(executable(host=host), [2, 3]) == 5
+    assert host.received == [[2, 3]]
+
+
+def test_counters():
+    engine = Engine()
+    assert engine.counters().num_executions == {}
+    for _ in range(3):
+        engine.run(executable("train", repeat_count=7), [])
+    engine.run(executable("test", repeat_count=2), [])
+    counters = engine.counters()
+    assert counters.num_executions == {"train": 3, "test": 1}
+    assert counters.num_steps == {"train": 21, "test": 2}
+
+
+def test_counters_are_a_copy():
+    engine = Engine()
+    before = engine.counters()
+    engine.run(executable(), [])
+    assert before.num_executions == {}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        before.num_executions["train"] = 1
+
+
+def test_the_loaded_executable_is_the_last_that_ran():
+    engine = Engine()
+    assert engine.loaded is None
+    first, second = executable("train"), executable("test")
+    for one in (first, second, first):
+        engine.run(one, [])
+        assert engine.loaded is one
+
+
+def test_an_execution_that_fails_is_not_counted():
+    engine = Engine()
+    with pytest.raises(ZeroDivisionError):
+        engine.run(executable(host=Host(lambda tensors: 1 / 0)), [])
+    assert engine.counters().num_executions == {}
+    assert engine.run(executable(), [1]) == 1  # the engine is not stuck
+
+
+def test_one_execution_at_a_time():
+    running, overlaps = [], []
+
+    def run(tensors):
+        running.append(tensors)
+        overlaps.append(len(running))
+        time.sleep(0.01)
+        running.pop()
+
+    engine = Engine()
+    one = executable(host=Host(run))
+    threads = [threading.Thread(target=engine.run, args=(one, [k])) for k in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert overlaps == [1] * 5
+    assert engine.counters().num_executions == {"train": 5}
