@@ -92,13 +92,15 @@ class DatasetFeed(Feed):
         def batches() -> Iterator[list[np.ndarray]]:
             # Joining batches in tf.data spares Python most of the work of an
             # element. Batches whose shapes tf.data does not know come singly,
-            # so that one of another shape is told apart.
-            joined = num_steps if _is_static(dataset.element_spec) else 1
-            for value in dataset.batch(joined, drop_remainder=True):
+            # so that one of another shape is told apart; optionals cannot be joined.
+            joins = _is_static(dataset.element_spec)
+            for value in dataset.batch(num_steps, drop_remainder=True) if joins else dataset:
                 arrays = element.flatten(value)
+                if not joins:
+                    arrays = [array[np.newaxis] for array in arrays]
                 if check is not None:
                     check(arrays)
-                for step in range(joined):
+                for step in range(num_steps if joins else 1):
                     yield [array[step] for array in arrays]
 
         super().__init__(
