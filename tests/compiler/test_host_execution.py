@@ -1,0 +1,110 @@
+"""The choice of the host's execution, on graphs that are built by hand.
+
+What is asked here holds for every choice there is: which of several right ones
+is the fastest is measured in the benchmarks.
+"""
+
+import itertools
+
+import pytest
+
+from ipu_keras.compiler import Compilation
+from ipu_keras.compiler.host_execution import CONVOLUTIONS, choose_host_execution
+from ipu_keras.ir import Graph, Op
+from ipu_keras.program import HostExecution, OutfeedMode, Program
+
+MATMUL = Op("dense/MatMul", "MatMul")
+CONVOLUTION = Op("conv2d/convolution", "Conv2D")
+ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True)
+
+# Their steps may run in any order, so they carry nothing from one to the next.
+OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP, HostExecution.COMPILED_STEPS}
+
+
+def is_compiled(execution):
+    return execution.name.startswith("COMPILED")
+
+
+def nested(*ops):
+    """A graph with these operations in the body of a loop."""
+    loop = Op("while", "While", body=("cond", "body"))
+    return Graph("step", (loop,), {"cond": Graph("cond", ()), "body": Graph("body", ops)})
+
+
+def flat(*ops):
+    return Graph("step", ops)
+
+
+def choose(graph, **options):
+    arguments = {"name": "train", "step": print, "infeed": (), "unflatten": tuple}
+    program = Program(**{**arguments, "repeat_count": 8, **options})
+    return choose_host_execution(Compilation(program=program, graph=graph))
+
+
+EVERY_CASE = list(
+    itertools.product(
+        [flat, nested],
+        [(MATMUL,), (CONVOLUTION,), (ASSIGN,), (MATMUL, ASSIGN), (CONVOLUTION, ASSIGN), ()],
+        [None, True, False],
+        list(OutfeedMode),
+        [1, 3, 32],
+    )
+)
+
+
+@pytest.mark.parametrize(("build", "ops", "compiled", "mode", "repeat_count"), EVERY_CASE)
+def test_every_case(build, ops, compiled, mode, repeat_count):
+    graph = build(*ops)
+    chosen = choose(graph, compiled=compiled, outfeed_mode=mode, repeat_count=repeat_count)
+
+    assert chosen.executions
+    assert len(set(chosen.executions)) == len(chosen.executions)
+    assert chosen.reason
+    # Something is left when XLA lacks an operation.
+    assert not is_compiled(chosen.executions[-1])
+    if ASSIGN in ops:
+        assert not OUT_OF_ORDER & set(chosen.executions)
+    if compiled is not None:
+        assert is_compiled(chosen.executions[0]) is compiled
+    if compiled is False:
+        assert not any(map(is_compiled, chosen.executions))
+    # The rest of the value is handed on.
+    assert chosen.graph is graph
+    assert chosen.program.compiled is compiled
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+def test_a_convolution_is_no_part_of_a_compiled_loop(build):
+    chosen = choose(build(MATMUL, CONVOLUTION, ASSIGN))
+    assert HostExecution.COMPILED_LOOP not in chosen.executions
+    assert "convolution conv2d/convolution" in chosen.reason
+
+
+@pytest.mark.parametrize("kind", sorted(CONVOLUTIONS))
+def test_kinds_of_convolutions(kind):
+    assert HostExecution.COMPILED_LOOP not in choose(flat(Op("c", kind), ASSIGN)).executions
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+def test_training_without_convolution_is_compiled(build):
+    chosen = choose(build(MATMUL, ASSIGN), repeat_count=32)
+    assert is_compiled(chosen.executions[0])
+    assert "no convolution" in chosen.reason
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_was_asked_for_is_the_reason(compiled):
+    assert f"jit_compile={compiled}" in choose(flat(CONVOLUTION), compiled=compiled).reason
+
+
+def test_reads_and_calls_carry_no_state():
+    read = Op("read", "ReadVariableOp")
+    call = Op("call", "StatefulPartitionedCall", body=("f",))
+    graph = Graph("step", (read, call), {"f": Graph("f", (MATMUL,))})
+    assert set(choose(graph).executions) & OUT_OF_ORDER
+
+
+def test_a_state_in_a_function_that_nothing_calls():
+    graph = Graph("step", (MATMUL,), {"f": Graph("f", (ASSIGN,))})
+    assert choose(graph) == choose(Graph("step", (MATMUL,), {"f": Graph("f", (ASSIGN,))}))
+    assert set(choose(graph).executions) & OUT_OF_ORDER

@@ -1,0 +1,84 @@
+"""What every door builds: validation in one place."""
+
+import dataclasses
+
+import pytest
+
+from ipu_keras.program import FEED_DTYPES, HostExecution, OutfeedMode, Program, TensorSpec
+
+IMAGE = TensorSpec((8, 28, 28, 1), "float32")
+
+
+def program(**changes):
+    arguments = {
+        "name": "train",
+        "step": lambda element: element,
+        "infeed": (IMAGE,),
+        "unflatten": tuple,
+        "repeat_count": 4,
+    }
+    return Program(**{**arguments, **changes})
+
+
+def test_defaults():
+    made = program()
+    assert made.outfeed_mode is OutfeedMode.LAST
+    assert made.compiled is None
+
+
+def test_arguments_have_names():
+    with pytest.raises(TypeError, match="positional"):
+        Program("train", lambda element: element, (), tuple, 1)
+
+
+def test_programs_are_values():
+    made = program()
+    assert made == dataclasses.replace(made)
+    assert made != dataclasses.replace(made, repeat_count=5)
+    assert hash(made) == hash(dataclasses.replace(made))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.repeat_count = 5
+
+
+@pytest.mark.parametrize("infeed", [(), (TensorSpec((), "int32"),), (IMAGE, IMAGE)])
+def test_infeeds(infeed):
+    assert program(infeed=infeed).infeed == infeed
+
+
+@pytest.mark.parametrize("repeat_count", [0, -1, 1.0, "4", None])
+def test_a_repeat_count_that_is_no_count(repeat_count):
+    with pytest.raises(ValueError) as error:
+        program(repeat_count=repeat_count)
+    assert str(error.value) == (
+        "`repeat_count` must be a positive integer. "
+        f"Received: repeat_count={repeat_count!r} for program 'train'"
+    )
+
+
+def test_a_shape_that_is_not_known():
+    with pytest.raises(ValueError) as error:
+        program(infeed=(IMAGE, TensorSpec((None, 3), "float32")))
+    assert str(error.value) == (
+        "The infeed of program 'train' has a shape (None, 3) at index 1, which is not fully "
+        "defined. Give every dimension, for instance by batching with `drop_remainder=True`."
+    )
+
+
+def test_a_dimension_of_size_0():
+    with pytest.raises(ValueError) as error:
+        program(infeed=(IMAGE, TensorSpec((8, 0), "float32")))
+    assert str(error.value) == (
+        "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
+        "from the inputs. Received: shape (8, 0) at index 1 of program 'train'"
+    )
+
+
+def test_dtypes_of_feeds():
+    assert sorted(FEED_DTYPES) == ["bool", "float16", "float32", "int32", "int8", "uint8"]
+
+
+@pytest.mark.parametrize("choices", [OutfeedMode, HostExecution])
+def test_every_choice_is_documented(choices):
+    for choice in choices:
+        assert choice.value == choice.name.lower()
+        assert f"`{choice.name}`" in choices.__doc__
