@@ -1,6 +1,6 @@
 """TensorFlow datasets as sources of feeds: element formats and dtype rules."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,27 @@ def element_format(element_spec: Any) -> ElementFormat:
     return ElementFormat(tuple(specs), structure)
 
 
-class DatasetFeed(Feed):
+class ElementFeed(Feed):
+    """A feed whose batches are the elements of any source.
+
+    Args:
+        open_source: Called on the feed's thread; returns the batches as rows of
+            arrays, in the order of `element`.
+        element: Their format.
+        **options: The other arguments of `Feed`.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], Iterable[Sequence[np.ndarray]]],
+        element: ElementFormat,
+        **options: Any,
+    ):
+        super().__init__(open_source, element.specs, **options)
+        self.element = element
+
+
+class DatasetFeed(ElementFeed):
     """A feed over one pass of a dataset.
 
     Args:
@@ -104,9 +124,8 @@ class DatasetFeed(Feed):
                     yield [array[step] for array in arrays]
 
         super().__init__(
-            batches, element.specs, num_steps=num_steps, prefetch_depth=prefetch_depth, name=name
+            batches, element, num_steps=num_steps, prefetch_depth=prefetch_depth, name=name
         )
-        self.element = element
 
 
 def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
