@@ -1,6 +1,7 @@
 """IPUStrategy: a real `tf.distribute.Strategy` for one emulated IPU device."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from ipu_keras.system import SYSTEM
 
 # What the compiled programs of an IPU can neither take nor give.
 _REFUSED_DTYPES = (tf.float64,)
+
+# What is a program, or becomes one when it is called.
+_TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.ConcreteFunction)
 
 
 class IPUStrategy(distribute_lib.StrategyV1):
@@ -82,19 +86,16 @@ class IPUStrategy(distribute_lib.StrategyV1):
             ValueError: `fn` is a plain function, called eagerly.
             TypeError: An input or an output is float64.
         """
-        if tf.executing_eagerly() and not _is_traced(fn):
+        if not tf.executing_eagerly():
+            return super().run(fn, args, kwargs, options)
+        if not isinstance(fn, _TRACED):
             raise ValueError(
                 "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
                 "into a tf.function or call it from within one: an IPU runs whole programs, not "
                 f"single operations. Received: fn={fn!r}"
             )
-        if not tf.executing_eagerly():
-            return super().run(fn, args, kwargs, options)
         _refuse_dtypes("input", (args, kwargs))
-        # The outputs are checked on the traced function, before it has run.
-        concrete = fn.get_concrete_function(*args, **(kwargs or {}))
-        _refuse_dtypes("output", concrete.structured_outputs)
-        return super().run(fn, args, kwargs, options)
+        return self.extended.call_for_each_replica(_checked(fn), args, kwargs)
 
     def experimental_run_v2(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """The older name of `run`."""
@@ -168,8 +169,19 @@ def current_ipu_strategy() -> IPUStrategy | None:
     return strategy if isinstance(strategy, IPUStrategy) else None
 
 
-def _is_traced(fn: Any) -> bool:
-    return isinstance(fn, tf.types.experimental.GenericFunction)
+def _checked(fn: Any) -> Callable:
+    """Calls `fn` after checking the outputs of the trace that the call will use."""
+
+    def call(*args, **kwargs):
+        if isinstance(fn, tf.types.experimental.GenericFunction):
+            # Traces what the call would trace, in the replica's context as well.
+            concrete = fn.get_concrete_function(*args, **kwargs)
+        else:
+            concrete = fn
+        _refuse_dtypes("output", concrete.structured_outputs)
+        return fn(*args, **kwargs)
+
+    return call
 
 
 def _refuse_dtypes(what: str, structure: Any) -> None:
@@ -192,6 +204,7 @@ def _refuse_eager_iteration() -> None:
     if hasattr(original, "__wrapped__"):
         return
 
+    @functools.wraps(original)
     def _next_internal(self):
         if tf.executing_eagerly():
             strategy = current_ipu_strategy()
@@ -203,5 +216,4 @@ def _refuse_eager_iteration() -> None:
                 )
         return original(self)
 
-    _next_internal.__wrapped__ = original
     iterator_ops.OwnedIterator._next_internal = _next_internal
