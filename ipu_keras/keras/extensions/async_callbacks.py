@@ -36,8 +36,12 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        # Keras gives callbacks that it thinks safe to a pool of threads, which
+        # keeps no order.
+        self._async_train = self._async_test = self._async_predict = False
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         self._error: BaseException | None = None
+        self._ended = False
         self._thread: threading.Thread | None = None
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -89,7 +93,7 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
 
     def close(self) -> None:
         """Ends the thread; calls that have not begun are dropped."""
-        self._error = self._error or InterruptedError()
+        self._ended = True
         self._stop()
 
     def _each_step(self, begin: Callable, end: Callable, last: int, logs: StepLogs) -> None:
@@ -103,7 +107,7 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            if self._error is not None:
+            if self._ended:
                 continue
             begin, end, step, logs = call
             try:
@@ -111,6 +115,7 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
                 end(step, logs)
             except BaseException as error:  # raised again on the caller's thread
                 self._error = error
+                self._ended = True
 
     def _stop(self) -> None:
         if self._thread is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 from keras.src import api_export
+from keras.src.models.functional import Functional
 from keras.src.saving import object_registration
 
 from ipu_keras.ipu_strategy import current_ipu_strategy
@@ -25,18 +26,23 @@ def attach_extensions() -> None:
 
     @functools.wraps(original)
     def __new__(cls, *args, **kwargs):
-        instance = original(cls, *args, **kwargs)
         strategy = current_ipu_strategy()
-        extend = strategy is not None and strategy.enable_keras_extensions
-        if extend and not isinstance(instance, ModelExtension):
-            instance.__class__ = extended_class(type(instance))
-        return instance
+        if strategy is not None and strategy.enable_keras_extensions:
+            instance = original(cls, *args, **kwargs)
+            if not isinstance(instance, ModelExtension):
+                instance.__class__ = extended_class(type(instance))
+            return instance
+        stock = vars(cls).get("_ipu_original")
+        if stock is not None:
+            # Keras makes copies of a model with its class. This is no instance
+            # of `cls`, so Python does not initialise it again.
+            return stock(*args, **kwargs)
+        return original(cls, *args, **kwargs)
 
     keras.Model.__new__ = __new__
 
 
-@functools.cache
-def extended_class(cls: type) -> type:
+def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
     """The class of the models of `cls` on an IPU.
 
     It has the name and the module of `cls` and is saved as it, so that stock
@@ -46,22 +52,31 @@ def extended_class(cls: type) -> type:
         cls: A subclass of `keras.Model`.
 
     Returns:
-        A subclass of the extension that fits and of `cls`.
+        A subclass of `cls` and of the extension that fits, the same for every
+        call.
     """
+    extension = _extension_of(cls)
+    # Kept by the class itself, so that it is forgotten with it. Keras can turn
+    # a class into a Functional one later.
+    made = vars(cls).get("_ipu_extended")
+    if made is not None and issubclass(made, extension):
+        return made
     body: dict[str, Any] = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
+        "_ipu_original": cls,
     }
-    extended = type(cls.__name__, (_extension_of(cls), cls), body)
+    extended = type(cls.__name__, (cls, extension), body)
     _save_as(extended, cls)
+    cls._ipu_extended = extended
     return extended
 
 
-def _extension_of(cls: type) -> type[ModelExtension]:
+def _extension_of(cls: type[keras.Model]) -> type[ModelExtension]:
     if issubclass(cls, keras.Sequential):
         return SequentialExtension
-    if issubclass(cls, keras.src.models.Functional):
+    if issubclass(cls, Functional):
         return FunctionalExtension
     return ModelExtension
 

@@ -2,10 +2,16 @@
 
 import collections.abc
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras.src import tree
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+from ipu_keras.feeds import ElementFormat
 
 
 def refuse_generators(x: Any) -> None:
@@ -14,8 +20,6 @@ def refuse_generators(x: Any) -> None:
     Raises:
         ValueError: `x` is a Python generator or iterator.
     """
-    if isinstance(x, keras.utils.PyDataset | tf.data.Dataset):
-        return
     if isinstance(x, collections.abc.Iterator):
         raise ValueError(
             f"The provided set of data is of type `{type(x).__name__}` which is not compatible "
@@ -35,7 +39,8 @@ def num_batches(epoch_iterator: Any) -> int:
         ValueError: It cannot be known, or there are none.
     """
     adapter = epoch_iterator.data_adapter
-    _refuse_partial_batch(adapter)
+    if isinstance(adapter, ArrayDataAdapter):
+        _refuse_partial_batch(adapter.batch_size, adapter.partial_batch_size)
     steps = epoch_iterator.steps_per_epoch
     available = adapter.num_batches
     if available == 0:
@@ -111,12 +116,67 @@ def executed_steps(steps_per_execution: int, batches: int, per_epoch: bool) -> i
     return steps_per_execution
 
 
-def _refuse_partial_batch(adapter: Any) -> None:
-    if adapter.has_partial_batch:
+def refuse_partial_last(first: ElementFormat, last: ElementFormat) -> None:
+    """Refuses data whose last batch has fewer samples than its first.
+
+    Args:
+        first: Format of the first batch.
+        last: Format of the last batch.
+
+    Raises:
+        ValueError: They differ in the size of a first axis.
+    """
+    for one, other in zip(first.specs, last.specs, strict=False):
+        if one.shape[:1] != other.shape[:1]:
+            _refuse_partial_batch(one.shape[0], other.shape[0])
+
+
+def nan_label_check(element: ElementFormat, loss: Any) -> Callable[[list[np.ndarray]], None] | None:
+    """How to refuse labels that are not a number, which would destroy the weights.
+
+    Args:
+        element: Format of the batches.
+        loss: Of the compiled model. One of the user's own may give such labels a
+            meaning.
+
+    Returns:
+        Called with the arrays of batches it raises a `ValueError` if a label is
+        NaN; `None` if no label can be, or if not every output has a loss of Keras.
+    """
+    _, labels, _ = keras.utils.unpack_x_y_sample_weight(element.structure)
+    if not _is_keras_loss(loss):
+        return None
+    positions = [
+        position
+        for position in tree.flatten(labels)
+        if position is not None and element.specs[position].dtype.startswith("float")
+    ]
+    return (lambda arrays: _refuse_nan([arrays[p] for p in positions])) if positions else None
+
+
+def _refuse_nan(labels: list[np.ndarray]) -> None:
+    for array in labels:
+        if np.isnan(array).any():
+            raise ValueError(
+                "The labels contain NaN, which would make the loss and the weights NaN, whatever "
+                "the sample weights. Remove these samples, or use a loss of your own that masks "
+                "them. "
+                f"Received: {np.isnan(array).sum()} NaN values in labels of shape {array.shape}"
+            )
+
+
+def _is_keras_loss(loss: Any) -> bool:
+    def known(one: Any) -> bool:
+        return isinstance(one, str) or getattr(one, "__module__", "").startswith("keras.src.losses")
+
+    return all(known(one) for one in tree.flatten(loss))
+
+
+def _refuse_partial_batch(batch_size: int, last_size: int | None) -> None:
+    if last_size is not None:
         raise ValueError(
             "The provided set of data has a partial batch, which could result in data being "
             "dropped. Either adjust the `batch_size` so that it divides the number of samples, or "
             "pass a `tf.data.Dataset` batched with `drop_remainder=True`. Received: "
-            f"batch_size={adapter.batch_size} with {adapter.partial_batch_size} samples in the "
-            "last batch"
+            f"batch_size={batch_size} with {last_size} samples in the last batch"
         )

@@ -3,33 +3,41 @@
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
-from keras.src.trainers.data_adapters import data_adapter_utils
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from keras.src.models.functional import Functional
+from keras.src.models.model import functional_init_arguments, inject_functional_model_class
+from keras.src.saving import serialization_lib
 
-from ipu_keras.feeds import DatasetFeed, ElementFormat, element_format
+from ipu_keras.device import IpuDevice
+from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks, options
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
+from ipu_keras.keras.extensions.dataset_feeds import Check
+from ipu_keras.keras.extensions.prediction import predict_feed
+from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
 from ipu_keras.program import OutfeedMode
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
+_STEPS = ("train_step", "test_step", "predict_step")
 
 
-class ModelExtension:
+class ModelExtension(keras.Model):
     """What a model made in an `IPUStrategy`'s scope gains.
 
     `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the
     model's steps into programs and dispatch them to the strategy's device,
     `steps_per_execution` steps at a time, wherever they are called from.
+
+    It stands between the model's own class and `keras.Model`: methods that the
+    model's class overrides get their arguments unchanged and reach this
+    extension with `super()`.
 
     Example:
 
@@ -44,11 +52,35 @@ class ModelExtension:
     [0.0]
     """
 
+    # The class that the model has without the extension; set in subclasses that
+    # `attachment` makes.
+    _ipu_original: Any = None
     _ipu_options = options.ExtensionOptions()
     # `jit_compile` of `compile`, if it was given.
     _ipu_compiled: bool | None = None
-    # The run that is going on: its feeds, callbacks and number of epochs.
-    _ipu_run: "_Run | None" = None
+    # The call of `fit`, `evaluate` or `predict` that is going on.
+    _ipu_run: Run | None = None
+
+    train_function: Any
+    test_function: Any
+    predict_function: Any
+
+    def __init__(self, *args, **kwargs):
+        if self._ipu_original is None or not functional_init_arguments(args, kwargs):
+            super().__init__(*args, **kwargs)
+            return
+        # A subclass of `keras.Model` that is given inputs and outputs becomes a
+        # subclass of `Functional`. Keras would change the bases of every class
+        # up to `keras.Model`, this one too; so only those of the model's own.
+        inject_functional_model_class(self._ipu_original)
+        # Making another instance finds the extension that fits now.
+        self.__class__ = type(self._ipu_original.__new__(self._ipu_original))
+        Functional.__init__(self, *args, **kwargs)
+
+    def __reduce__(self):
+        # As a model of Keras's class: an extended class has no name to import.
+        _, saved = super().__reduce__()
+        return keras.Model._unpickle_model, saved
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Chooses when the callbacks of batches run.
@@ -152,7 +184,7 @@ class ModelExtension:
         )
 
     def compile(self, *args, **kwargs) -> None:
-        """As `keras.Model.compile`; refuses to run eagerly, and forgets what was compiled.
+        """As `keras.Model.compile`; refuses to run eagerly.
 
         Args:
             *args: As in Keras.
@@ -162,20 +194,25 @@ class ModelExtension:
         Raises:
             RuntimeError: `run_eagerly=True`.
         """
-        asked = _bound(keras.Model.compile, self, args, kwargs)["jit_compile"]
+        call = _bound(keras.Model.compile, self, args, kwargs)
+        _refuse_eager(call["run_eagerly"])
+        asked = call["jit_compile"]
         self._ipu_compiled = asked if isinstance(asked, bool) else None
-        with self.distribute_strategy.scope():
-            super().compile(*args, **kwargs)
-        # Keras ties an optimizer to the strategy it was made in, which may be
-        # none; before it has variables nothing depends on that yet.
-        if isinstance(self.optimizer, keras.Optimizer) and not self.optimizer.built:
-            self.optimizer._distribution_strategy = self.distribute_strategy
-        self._refuse_eager()
-        self._forget_functions()
+        with self._strategy_scope():
+            super().compile(**call)
 
     def compile_from_config(self, config) -> None:
-        """As in Keras. What a saved "auto" once became on another machine is not kept."""
-        super().compile_from_config({**config, "jit_compile": "auto"})
+        """As in Keras; what a saved `jit_compile="auto"` once became is not kept."""
+        if type(self).compile is not ModelExtension.compile:
+            super().compile_from_config(config)
+            return
+        # Keras takes any `compile` but its own for one that it cannot call.
+        arguments = serialization_lib.deserialize_keras_object(config)
+        self.compile(**{**arguments, "jit_compile": "auto"})
+        if self.optimizer is not None and self.built:
+            self._adopt_optimizers()
+            with self._strategy_scope():
+                self.optimizer.build(self.trainable_variables)
 
     def fit(self, *args, **kwargs):
         """As `keras.Model.fit`, on the IPU device.
@@ -183,35 +220,79 @@ class ModelExtension:
         The number of batches of an epoch has to be known and a multiple of
         `steps_per_execution`; all batches have one shape.
 
+        Args:
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
         Returns:
             Keras's `History`.
         """
         call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
+        data_checks.refuse_generators(call["validation_data"])
         epochs = max(call["epochs"] - (self._initial_epoch or call["initial_epoch"]), 0)
         with self._running(call, epochs, add_history=True):
             return super().fit(**call)
 
     def evaluate(self, *args, **kwargs):
-        """As `keras.Model.evaluate`, on the IPU device."""
+        """As `keras.Model.evaluate`, on the IPU device.
+
+        Args:
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            The loss and the metrics as Keras returns them.
+        """
         call = _bound(TensorFlowTrainer.evaluate, self, args, kwargs)
-        if self._ipu_run is not None:  # the validation of `fit`
-            return super().evaluate(**call)
-        with self._running(call, epochs=1):
+        with self._running(call):
             return super().evaluate(**call)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """As `keras.Model.predict`, on the IPU device.
 
+        Args:
+            x: As in Keras.
+            batch_size: As in Keras.
+            verbose: As in Keras.
+            steps: As in Keras.
+            callbacks: As in Keras.
+
         Returns:
             NumPy arrays `(samples, ...)` in the model's output structure.
         """
-        call = {"x": x, "callbacks": callbacks, "verbose": verbose, "epochs": 1}
-        with self._running(call, epochs=1):
-            return self._predict(call, batch_size, steps)
+        call = {"x": x, "callbacks": callbacks, "verbose": verbose}
+        with self._running(call):
+            epoch_iterator = TFEpochIterator(
+                x=x,
+                batch_size=batch_size,
+                steps_per_epoch=steps,
+                distribute_strategy=self.distribute_strategy,
+                steps_per_execution=self.steps_per_execution,
+            )
+            self._maybe_symbolic_build(iterator=epoch_iterator)
+            epoch_iterator.reset()
+            callbacks = call["callbacks"]
+            if not isinstance(callbacks, keras.callbacks.CallbackList):
+                callbacks = keras.callbacks.CallbackList(
+                    callbacks,
+                    add_progbar=verbose != 0,
+                    verbose=verbose,
+                    epochs=1,
+                    steps=epoch_iterator.num_batches,
+                    model=self,
+                )
+            return predict_feed(self, epoch_iterator, callbacks)
 
     def predict_on_batch(self, x):
-        """As `keras.Model.predict_on_batch`, on the IPU device."""
-        self._check_runnable()
+        """As `keras.Model.predict_on_batch`, on the IPU device.
+
+        Args:
+            x: As in Keras.
+
+        Returns:
+            NumPy arrays `(batch, ...)` in the model's output structure.
+        """
+        self._maybe_symbolic_build(data_batch=(x,))
         self.make_predict_function()
         return tree.map_structure(lambda output: output[0], self.predict_function([(x,)]))
 
@@ -232,17 +313,18 @@ class ModelExtension:
                 "predict", self.predict_step, OutfeedMode.ALL
             )
 
-    def _logging_function(self, name: str, step):
+    def _logging_function(self, name: str, step: Callable) -> Callable:
         if not self._ipu_options.asynchronous_callbacks:
             return self._step_function(name, step, OutfeedMode.LAST)
         function = self._step_function(name, step, OutfeedMode.ALL)
         return lambda source: StepLogs(function(source))
 
-    def _step_function(self, name: str, step, mode: OutfeedMode) -> StepFunction:
+    def _step_function(self, name: str, step: Callable, mode: OutfeedMode) -> StepFunction:
         return StepFunction(
             name,
             step,
             self.distribute_strategy,
+            self._device(),
             outfeed_mode=mode,
             compiled=self._ipu_compiled,
         )
@@ -253,199 +335,124 @@ class ModelExtension:
     def _set_options(self, **changes) -> None:
         self._ipu_options = dataclasses.replace(self._ipu_options, **changes)
 
+    def _strategy_scope(self) -> contextlib.AbstractContextManager:
+        return self.distribute_strategy.scope()
+
     @contextlib.contextmanager
-    def _running(self, call: dict[str, Any], epochs: int, **callback_lists) -> Iterator[None]:
-        """Checks the model, sets up callbacks in `call`, and closes what the run opened."""
+    def _running(
+        self, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
+    ) -> Iterator[None]:
+        """Checks the model, sets up callbacks in `call`, and closes what the call opened."""
         self._check_runnable()
         data_checks.refuse_generators(call["x"])
-        run = _Run(epochs)
-        if self._ipu_options.asynchronous_callbacks and not isinstance(
-            call["callbacks"], keras.callbacks.CallbackList
-        ):
-            run.callbacks = call["callbacks"] = AsyncCallbackList(
-                call["callbacks"],
-                add_progbar=call["verbose"] != 0,
-                verbose=call["verbose"],
-                epochs=call.get("epochs", 1),
-                model=self,
-                **callback_lists,
-            )
-        self._ipu_run = run
+        callbacks = self._asynchronous_callbacks(call, callback_lists)
+        # A callback may evaluate and predict, and `fit` itself evaluates.
+        outer = self._ipu_run
+        self._ipu_run = run = Run(self._ipu_options, epochs=epochs, callbacks=callbacks)
         try:
-            yield
+            # The strategy's scope, if we are in it, would have Keras's datasets
+            # on the device, and every batch copied to it and back.
+            with tf.device(None):
+                yield
         finally:
-            self._ipu_run = None
+            self._ipu_run = outer
             run.close()
 
+    def _asynchronous_callbacks(
+        self, call: dict[str, Any], callback_lists: dict[str, bool]
+    ) -> AsyncCallbackList | None:
+        given = call["callbacks"]
+        if not self._ipu_options.asynchronous_callbacks:
+            return None
+        if isinstance(given, keras.callbacks.CallbackList):  # of `fit`, or the user's own
+            return None
+        call["callbacks"] = AsyncCallbackList(
+            given,
+            add_progbar=call["verbose"] != 0,
+            verbose=call["verbose"],
+            epochs=call.get("epochs", 1),
+            model=self,
+            **callback_lists,
+        )
+        return call["callbacks"]
+
     def _check_runnable(self) -> None:
-        self._refuse_eager()
-        if self.distribute_strategy.device is None:
-            raise ValueError(
-                f"{type(self).__name__} can only be used on an IPU device. Received: a strategy on "
-                f"{self.distribute_strategy.extended.worker_devices[0]}; make the model in the "
-                "scope of an IPUStrategy for '/device:IPU:0'."
-            )
+        self._device()
+        _refuse_eager(self.run_eagerly)
         for maker in _MAKERS:
-            if getattr(type(self), maker) is not getattr(ModelExtension, maker):
+            function = getattr(getattr(self, maker), "__func__", None)
+            if function is not getattr(ModelExtension, maker):
                 raise RuntimeError(
                     f"The function `{maker}` for the model {self.name} has been overridden. This "
                     "is not supported when using Keras within an IPUStrategy, which makes the "
                     "function itself. Override the step instead, such as `train_step`."
                 )
 
-    def _refuse_eager(self) -> None:
-        if self.run_eagerly:
-            raise RuntimeError(
-                "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
-                "when calling `compile`."
+    def _device(self) -> IpuDevice:
+        strategy = self.distribute_strategy
+        if strategy.device is None:
+            raise ValueError(
+                f"{type(self).__name__} can only be used on an IPU device. Received: a strategy on "
+                f"{strategy.extended.worker_devices[0]}; make the model in the scope of an "
+                "IPUStrategy for '/device:IPU:0'."
             )
+        return strategy.device
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Keras's hook before any data is read: checks the data and builds from its format."""
-        if iterator is None:
-            element = batch_format(data_batch)
+        self._adopt_optimizers()
+        if iterator is not None:
+            assert self._ipu_run is not None
+            element = self._ipu_run.open_feeds(iterator, self._batch_check)
         else:
-            element = self._open_feeds(iterator)
+            self._check_runnable()
+            element = batch_format(data_batch)
+            check = self._batch_check(element)
+            if check is not None:
+                check(element.flatten(data_batch))
         # Keras reads shapes and dtypes only.
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
-        with self.distribute_strategy.scope():
-            self._symbolic_build(data_batch=specs)
+        with self._strategy_scope():
+            try:
+                self._symbolic_build(data_batch=specs)
+            except (RuntimeError, ValueError):
+                # A step of the user's own may do without `call`, or call the
+                # model on other data. Then tracing it builds the model.
+                if not self._has_own_step():
+                    raise
 
-    def _open_feeds(self, epoch_iterator: TFEpochIterator) -> ElementFormat:
-        """Makes Keras's iterator give feeds instead of datasets."""
-        feeds = epoch_iterator._distributed_dataset
-        if isinstance(feeds, _DatasetFeeds):  # the cached validation data of `fit`
-            return feeds.element
-        batches = data_checks.num_batches(epoch_iterator)
-        data_checks.refuse_shortage(epoch_iterator, self._ipu_run.epochs)
-        num_steps = data_checks.executed_steps(
-            epoch_iterator.steps_per_execution,
-            batches,
-            per_epoch=epoch_iterator.steps_per_epoch is not None,
+    def _batch_check(self, element: ElementFormat) -> Check | None:
+        return data_checks.nan_label_check(element, self.loss) if self.compiled else None
+
+    def _has_own_step(self) -> bool:
+        return any(
+            getattr(type(self), step) is not getattr(TensorFlowTrainer, step) for step in _STEPS
         )
-        element = _element_format(epoch_iterator.data_adapter, feeds)
-        epoch_iterator.steps_per_execution = num_steps
-        epoch_iterator._distributed_dataset = _DatasetFeeds(
-            feeds, element, self._ipu_run, num_steps, self._ipu_options, self._label_check(element)
-        )
-        if self._ipu_run.callbacks is not None:
-            parameters = {**self._ipu_run.callbacks.params, "steps": batches}
-            self._ipu_run.callbacks.set_params(parameters)
-        return element
 
-    def _label_check(self, element: ElementFormat):
-        """Refuses labels that are not a number, which would destroy the weights.
+    def _adopt_optimizers(self) -> None:
+        """Lets the strategy make the variables of optimizers that were made outside its scope.
 
-        Losses of the user's own may give such labels a meaning.
+        Keras ties an optimizer to the strategy in whose scope it was made, which
+        may be none; before it has variables nothing depends on that yet.
         """
-        if not self.compiled or not _is_keras_loss(self.loss):
-            return None
-        _, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(element.structure)
-        if weights is not None:
-            return None
-        positions = [
-            position
-            for position in tf.nest.flatten(labels)
-            if position is not None and element.specs[position].dtype.startswith("float")
-        ]
+        found = [value for value in vars(self).values() if isinstance(value, keras.Optimizer)]
+        while found:
+            optimizer = found.pop()
+            if not optimizer.built:
+                optimizer._distribution_strategy = self.distribute_strategy
+            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                found.append(optimizer.inner_optimizer)
 
-        def check(arrays: list[np.ndarray]) -> None:
-            for position in positions:
-                if np.isnan(arrays[position]).any():
-                    raise ValueError(
-                        "The labels contain NaN, which would make the loss and the weights NaN. "
-                        "Remove these samples, or give them a weight of zero with a loss that "
-                        f"masks them. Received: {np.isnan(arrays[position]).sum()} NaN values in "
-                        f"a batch of labels of shape {arrays[position].shape}"
-                    )
 
-        return check
-
-    def _predict(self, call: dict[str, Any], batch_size, steps):
-        epoch_iterator = TFEpochIterator(
-            x=call["x"],
-            batch_size=batch_size,
-            steps_per_epoch=steps,
-            shuffle=False,
-            distribute_strategy=self.distribute_strategy,
-            steps_per_execution=self.steps_per_execution if self.compiled else 1,
+def _refuse_eager(run_eagerly: bool) -> None:
+    if run_eagerly:
+        raise RuntimeError(
+            "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
+            "when calling `compile`."
         )
-        self._maybe_symbolic_build(iterator=epoch_iterator)
-        epoch_iterator.reset()
-        callbacks = call["callbacks"]
-        if not isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks = keras.callbacks.CallbackList(
-                callbacks,
-                add_progbar=call["verbose"] != 0,
-                verbose=call["verbose"],
-                epochs=1,
-                steps=epoch_iterator.num_batches,
-                model=self,
-            )
-        self.make_predict_function()
-        self.stop_predicting = False
-        executions = []
-        callbacks.on_predict_begin()
-        for first, last, feed in epoch_iterator:
-            callbacks.on_predict_batch_begin(first)
-            outputs = self.predict_function(feed)
-            executions.append(outputs)
-            callbacks.on_predict_batch_end(last, self._predict_logs(outputs))
-            if self.stop_predicting:
-                break
-        callbacks.on_predict_end()
-        return tree.map_structure(_joined, *executions)
-
-    def _predict_logs(self, outputs) -> dict[str, Any]:
-        if self._ipu_options.asynchronous_callbacks:
-            return StepLogs({"outputs": outputs})
-        return {"outputs": tree.map_structure(_merged, outputs)}
 
 
-class _Run:
-    """What one call of `fit`, `evaluate` or `predict` has open."""
-
-    def __init__(self, epochs: int):
-        self.epochs = epochs
-        self.callbacks: AsyncCallbackList | None = None
-        self.feeds: list[DatasetFeed] = []
-
-    def close(self) -> None:
-        for feed in self.feeds:
-            feed.close()
-        if self.callbacks is not None:
-            self.callbacks.close()
-
-
-class _DatasetFeeds:
-    """What Keras iterates in place of a dataset: a new feed for each pass."""
-
-    def __init__(
-        self,
-        dataset: tf.data.Dataset,
-        element: ElementFormat,
-        run: _Run,
-        num_steps: int,
-        feed_options: options.ExtensionOptions,
-        check,
-    ):
-        self.element = element
-        self._dataset = dataset
-        self._run = run
-        self._arguments = {
-            "num_steps": num_steps,
-            "prefetch_depth": feed_options.prefetch_depth,
-            "check": check,
-            "name": feed_options.infeed_name or "infeed",
-        }
-
-    def __iter__(self) -> DatasetFeed:
-        feed = DatasetFeed(self._dataset, self.element, **self._arguments)
-        self._run.feeds.append(feed)
-        return feed
-
-
-def _bound(function, model, args, kwargs) -> dict[str, Any]:
+def _bound(function: Callable, model: keras.Model, args, kwargs) -> dict[str, Any]:
     """The arguments of a call by name, defaults included."""
     bound = inspect.signature(function).bind(model, *args, **kwargs)
     bound.apply_defaults()
@@ -453,36 +460,3 @@ def _bound(function, model, args, kwargs) -> dict[str, Any]:
     arguments.pop("self")
     arguments.update(arguments.pop("kwargs", {}))
     return arguments
-
-
-def _element_format(adapter, dataset: tf.data.Dataset) -> ElementFormat:
-    """The format of a data adapter's batches.
-
-    Keras leaves the batch axis of arrays and of `PyDataset`s open, though it is
-    known: arrays were checked to fill their batches, and a `PyDataset` has to
-    keep the shape of its first batch.
-    """
-    if isinstance(adapter, PyDatasetAdapter):
-        return batch_format(tuple(adapter.py_dataset[0]))
-    spec = dataset.element_spec
-    if isinstance(adapter, ArrayDataAdapter):
-        spec = tf.nest.map_structure(
-            lambda leaf: tf.TensorSpec([adapter.batch_size, *leaf.shape[1:]], leaf.dtype), spec
-        )
-    return element_format(spec)
-
-
-def _is_keras_loss(loss: Any) -> bool:
-    def known(one) -> bool:
-        return isinstance(one, str) or getattr(one, "__module__", "").startswith("keras.src.losses")
-
-    return all(known(one) for one in tree.flatten(loss) if one is not None)
-
-
-def _merged(stacked: np.ndarray) -> np.ndarray:
-    """Batches `(steps, batch, ...)` as samples."""
-    return stacked.reshape(-1, *stacked.shape[2:])
-
-
-def _joined(*executions: np.ndarray) -> np.ndarray:
-    return np.concatenate([_merged(outputs) for outputs in executions])

@@ -7,20 +7,22 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras import host
+from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
-from ipu_keras.feeds import DatasetFeed, ElementFormat, element_format, tensors_of
+from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.runtime import SuperBatch
 
 
 class StepFunction:
-    """Executes a model's step on the strategy's device, compiled per format of its data.
+    """Executes a model's step on a strategy's device, compiled per format of its data.
 
     Args:
         name: Name of the programs, such as `"train"`.
         step: The model's step: takes the data of one batch.
-        strategy: Where it runs.
+        strategy: In whose context the step is traced.
+        device: Of the strategy.
         outfeed_mode: Which steps' results are returned.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
     """
@@ -30,6 +32,7 @@ class StepFunction:
         name: str,
         step: Callable[[Any], Any],
         strategy: IPUStrategy,
+        device: IpuDevice,
         *,
         outfeed_mode: OutfeedMode,
         compiled: bool | None,
@@ -37,6 +40,7 @@ class StepFunction:
         self._name = name
         self._step = step
         self._strategy = strategy
+        self._device = device
         self._outfeed_mode = outfeed_mode
         self._compiled = compiled
         self._executables: dict[tuple, Executable] = {}
@@ -46,7 +50,7 @@ class StepFunction:
         """What was compiled so far, oldest first."""
         return tuple(self._executables.values())
 
-    def __call__(self, source: DatasetFeed | Iterable[Any]) -> Any:
+    def __call__(self, source: ElementFeed | Iterable[Any]) -> Any:
         """Runs one execution.
 
         Args:
@@ -59,12 +63,12 @@ class StepFunction:
         Raises:
             StopIteration: The feed has ended.
         """
-        if isinstance(source, DatasetFeed):
+        if isinstance(source, ElementFeed):
             element, super_batch = source.element, next(source)
         else:
             element, super_batch = _single_batch(next(iter(source)))
         executable = self._executable(element, super_batch.num_steps)
-        outfeed = self._strategy.device.engine.run(executable, tensors_of(super_batch))
+        outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
 
     def _executable(self, element: ElementFormat, num_steps: int) -> Executable:
@@ -79,7 +83,9 @@ class StepFunction:
                 outfeed_mode=self._outfeed_mode,
                 compiled=self._compiled,
             )
-            self._executables[key] = host.build(program, self._strategy.device)
+            # Variables that the step makes while it is traced belong on the device.
+            with self._strategy.scope():
+                self._executables[key] = host.build(program, self._device)
         return self._executables[key]
 
     def _run_step(self, data: Any) -> Any:

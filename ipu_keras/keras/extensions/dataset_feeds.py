@@ -1,0 +1,152 @@
+"""Feeds in place of the data that Keras iterates."""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+from ipu_keras.feeds import DatasetFeed, ElementFeed, ElementFormat, element_format
+from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.step_function import batch_format
+
+# Called with the arrays of batches; raises on what no program must see.
+Check = Callable[[list[np.ndarray]], None]
+
+
+class DatasetFeeds:
+    """What Keras iterates in place of a dataset: a new feed for each pass.
+
+    Args:
+        source: The data.
+        num_steps: Batches per execution.
+        prefetch_depth: Executions whose data is prepared ahead.
+        check: Checks the batches; `None` for no check.
+        name: What errors call the feeds.
+    """
+
+    def __init__(
+        self,
+        source: "DatasetSource | PyDatasetSource",
+        *,
+        num_steps: int,
+        prefetch_depth: int,
+        check: Check | None,
+        name: str,
+    ):
+        self.element = source.element
+        self._source = source
+        self._check = check
+        self._options = {"num_steps": num_steps, "prefetch_depth": prefetch_depth, "name": name}
+        self._feed: ElementFeed | None = None
+
+    def __iter__(self) -> ElementFeed:
+        self._close_feed()
+        self._feed = self._source.feed(self._check, **self._options)
+        return self._feed
+
+    def close(self) -> None:
+        """Stops the threads of the last pass."""
+        # The source first: the feed may be waiting for a batch of its workers.
+        self._source.close()
+        self._close_feed()
+
+    def _close_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+
+class DatasetSource:
+    """Batches from the `tf.data.Dataset` that a data adapter of Keras has made.
+
+    Args:
+        adapter: The adapter.
+        dataset: Its dataset.
+
+    Raises:
+        ValueError: A shape is not fully defined.
+        tf.errors.FailedPreconditionError: A feed cannot carry a dtype.
+    """
+
+    def __init__(self, adapter: DataAdapter, dataset: tf.data.Dataset):
+        spec = dataset.element_spec
+        if isinstance(adapter, ArrayDataAdapter):
+            # Keras leaves the batch axis open for a partial last batch, which was refused.
+            spec = tf.nest.map_structure(
+                lambda leaf: _with_batch_size(leaf, adapter.batch_size), spec
+            )
+        self.element = element_format(spec)
+        self._dataset = dataset
+
+    def feed(self, check: Check | None, **options: Any) -> ElementFeed:
+        """A feed over one pass."""
+        return DatasetFeed(self._dataset, self.element, check=check, **options)
+
+    def close(self) -> None:
+        """Does nothing: the dataset's threads end with its iterator."""
+
+
+class PyDatasetSource:
+    """Batches from a `keras.utils.PyDataset`, without the detour through `tf.data`.
+
+    The detour would turn what the user's code raises into an error of
+    TensorFlow, and hide the batch size.
+
+    Args:
+        adapter: Keras's adapter of the data. Its workers become those of this
+            source: Keras stops them at the end of an epoch, when a feed may
+            have read ahead.
+
+    Raises:
+        ValueError: The batches differ in shape.
+        tf.errors.FailedPreconditionError: A feed cannot carry a dtype.
+    """
+
+    def __init__(self, adapter: PyDatasetAdapter):
+        self.element = self._format(adapter)
+        self._adapter = copy.copy(adapter)
+        adapter.enqueuer = None
+
+    def feed(self, check: Check | None, **options: Any) -> ElementFeed:
+        """A feed over one pass."""
+
+        def rows() -> Iterator[list[np.ndarray]]:
+            for batch in self._adapter.get_numpy_iterator():
+                arrays = self.element.flatten(batch)
+                if check is not None:
+                    check(arrays)
+                yield arrays
+
+        return ElementFeed(rows, self.element, **options)
+
+    def close(self) -> None:
+        """Stops the workers."""
+        enqueuer = self._adapter.enqueuer
+        if enqueuer is not None:
+            # It raises what a worker raised on a batch that nobody will read.
+            with contextlib.suppress(Exception):
+                enqueuer.stop()
+
+    @staticmethod
+    def _format(adapter: PyDatasetAdapter) -> ElementFormat:
+        def batch(index: int) -> Any:
+            # The method applies class weights and completes what the user may leave out.
+            return adapter._standardize_batch(adapter.py_dataset[index])
+
+        element = batch_format(batch(0))
+        if adapter.num_batches is not None:
+            last = batch_format(batch(adapter.num_batches - 1))
+            data_checks.refuse_partial_last(element, last)
+        return element
+
+
+def _with_batch_size(leaf: Any, batch_size: int) -> Any:
+    if not isinstance(leaf, tf.TensorSpec):
+        return leaf
+    return tf.TensorSpec([batch_size, *leaf.shape[1:]], leaf.dtype)
