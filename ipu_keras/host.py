@@ -16,8 +16,6 @@ from ipu_keras.executable import Executable
 from ipu_keras.program import HostExecution, OutfeedMode, Program
 from ipu_keras.tracing import compilable_random, graph_of
 
-_COMPILED = (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
-
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
 _PARALLEL_STEPS = 4
@@ -97,9 +95,9 @@ class HostCallable:
 
     def _build(self) -> Callable:
         program, step = self._compilation.program, self._step
-        if self.execution in _COMPILED and self._slow_random:
+        if self.execution is HostExecution.COMPILED_LOOP and self._slow_random:
             step = _trace(program, compilable_random)
-        function = _CONSTRUCTS[self.execution](program, step)
+        function = _function(program, step, self.execution)
         specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
@@ -118,41 +116,20 @@ def _trace(program: Program, random) -> Any:
     return tf.function(step, autograph=False).get_concrete_function(*specs)
 
 
-def _function(program: Program, run: Callable, jit_compile: bool) -> Any:
+def _function(program: Program, step, execution: HostExecution) -> Any:
+    parallel_steps = _PARALLEL_STEPS if execution is HostExecution.PARALLEL_LOOP else 1
+
+    def run(*feeds):
+        return _loop(program, step, feeds, parallel_steps)
+
     run.__name__ = program.name
-    return tf.function(run, autograph=False, jit_compile=jit_compile)
+    compiled = execution is HostExecution.COMPILED_LOOP
+    return tf.function(run, autograph=False, jit_compile=compiled)
 
 
-def _compiled_loop(program: Program, step) -> Any:
-    return _function(program, lambda *feeds: _loop(program, step, feeds, 1), True)
-
-
-def _graph_loop(program: Program, step) -> Any:
-    return _function(program, lambda *feeds: _loop(program, step, feeds, 1), False)
-
-
-def _parallel_loop(program: Program, step) -> Any:
-    return _function(program, lambda *feeds: _loop(program, step, feeds, _PARALLEL_STEPS), False)
-
-
-def _compiled_steps(program: Program, step) -> Any:
-    compiled = tf.function(lambda *tensors: step(*tensors), autograph=False, jit_compile=True)
-    return _function(
-        program, lambda *feeds: _loop(program, compiled, feeds, _PARALLEL_STEPS, like=step), False
-    )
-
-
-_CONSTRUCTS: dict[HostExecution, Callable] = {
-    HostExecution.COMPILED_LOOP: _compiled_loop,
-    HostExecution.GRAPH_LOOP: _graph_loop,
-    HostExecution.PARALLEL_LOOP: _parallel_loop,
-    HostExecution.COMPILED_STEPS: _compiled_steps,
-}
-
-
-def _loop(program: Program, step, feeds, parallel_steps: int, like=None) -> Any:
-    """A TensorFlow loop over the steps of a super-batch; `like` tells the outputs of `step`."""
-    structure = (like or step).structured_outputs
+def _loop(program: Program, step, feeds, parallel_steps: int) -> Any:
+    """A TensorFlow loop over the steps of a super-batch."""
+    structure = step.structured_outputs
     outputs = [_static(program, tensor) for tensor in tf.nest.flatten(structure)]
     keeps_all = program.outfeed_mode is OutfeedMode.ALL
     steps = program.repeat_count
@@ -183,8 +160,8 @@ def _loop(program: Program, step, feeds, parallel_steps: int, like=None) -> Any:
 def _static(program: Program, tensor) -> tf.TensorSpec:
     if not tensor.shape.is_fully_defined():
         raise ValueError(
-            f"A result of program {program.name!r} has the shape {tensor.shape}, which is not fully "
-            "defined. IPU programs are static: give the layer or operation that makes it a fixed "
+            f"A result of program {program.name!r} has the shape {tensor.shape}, which is not "
+            "fully defined. IPU programs are static: give the operation that makes it a fixed "
             f"output shape. Received: {tensor.name}"
         )
     return tf.TensorSpec(tensor.shape, tensor.dtype)

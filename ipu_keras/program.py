@@ -45,13 +45,11 @@ class HostExecution(enum.Enum):
     - `GRAPH_LOOP`: a TensorFlow loop over the steps, op by op.
     - `PARALLEL_LOOP`: as `GRAPH_LOOP` with several steps at a time; only for
       programs that carry no state from a step to the next.
-    - `COMPILED_STEPS`: as `PARALLEL_LOOP`, each step an XLA program.
     """
 
     COMPILED_LOOP = "compiled_loop"
     GRAPH_LOOP = "graph_loop"
     PARALLEL_LOOP = "parallel_loop"
-    COMPILED_STEPS = "compiled_steps"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,8 +55,4 @@ def _first_convolution(graph: Graph) -> str | None:
 
 def _ranked(compiled: bool, carries_state: bool) -> tuple[HostExecution, ...]:
     loop = HostExecution.GRAPH_LOOP if carries_state else HostExecution.PARALLEL_LOOP
-    if not compiled:
-        return (loop,)
-    if carries_state:
-        return (HostExecution.COMPILED_LOOP, loop)
-    return (HostExecution.COMPILED_STEPS, loop)
+    return (HostExecution.COMPILED_LOOP, loop) if compiled else (loop,)
