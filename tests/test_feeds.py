@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_keras.feeds import DatasetFeed, ElementFormat, element_format, tensors_of
@@ -125,6 +125,7 @@ def spec_of(leaf):
     return None if leaf is None else tf.TensorSpec(leaf.shape, leaf.dtype)
 
 
+@settings(deadline=None)
 @given(element=elements)
 def test_round_trip(element):
     form = element_format(tf.nest.map_structure(spec_of, element))
@@ -140,6 +141,7 @@ def test_round_trip(element):
             np.testing.assert_array_equal(leaf, original)
 
 
+@settings(deadline=None)
 @given(element=elements)
 def test_round_trip_through_a_super_batch(element):
     form = element_format(tf.nest.map_structure(spec_of, element))
