@@ -18,7 +18,7 @@ CONVOLUTION = Op("conv2d/convolution", "Conv2D")
 ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True)
 
 # Their steps may run in any order, so they carry nothing from one to the next.
-OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP, HostExecution.COMPILED_STEPS}
+OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP}
 
 
 def is_compiled(execution):

@@ -1,0 +1,477 @@
+"""What the host runs for a program: every construct computes the same.
+
+Which constructs a program may be given is the compiler's business; each that it
+ranks anywhere for a kind of program is tested on programs of that kind.
+"""
+
+import collections
+import dataclasses
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras import host
+from ipu_keras.compiler import compile_graph
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import device_for
+from ipu_keras.ir import Graph, Op
+from ipu_keras.program import HostExecution, OutfeedMode, Program, TensorSpec
+from ipu_keras.system import SYSTEM
+from ipu_keras.tracing import graph_of
+
+IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
+ALL, LAST = OutfeedMode.ALL, OutfeedMode.LAST
+X = TensorSpec((4, 3), "float32")
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@pytest.fixture
+def device():
+    """/device:IPU:0 with fresh counters."""
+    SYSTEM.reset()
+    IPUConfig().configure_ipu_system()
+    device = device_for(0)
+    device.reset_counters()
+    yield device
+    SYSTEM.reset()
+
+
+def make_program(
+    step, infeed=(X,), unflatten=lambda tensors: tensors[0], repeat_count=3, **options
+):
+    return Program(
+        name="work",
+        step=step,
+        infeed=infeed,
+        unflatten=unflatten,
+        repeat_count=repeat_count,
+        **options,
+    )
+
+
+def build_as(execution, program, device):
+    """As `host.build`, with the host's execution given."""
+
+    def step(*tensors):
+        return program.step(program.unflatten(tensors))
+
+    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
+    traced = tf.function(step, autograph=False).get_concrete_function(*specs)
+    graph = graph_of(traced)
+    compilation = dataclasses.replace(compile_graph(program, graph), executions=(execution,))
+    slow_random = any(op.kind == "StatelessRandomUniformV2" for op in graph.walk())
+    return host.HostCallable(compilation, traced, device, slow_random)
+
+
+def feeds_of(program, seed=0):
+    """A super-batch for a program: small integers, which all dtypes hold exactly."""
+    random = np.random.default_rng(seed)
+    return [
+        tf.constant(random.integers(0, 5, (program.repeat_count, *spec.shape)).astype(spec.dtype))
+        for spec in program.infeed
+    ]
+
+
+def step_by_step(program, feeds):
+    """What the outfeed has to be, by calling the step eagerly."""
+    elements = [
+        program.unflatten(tuple(feed[step] for feed in feeds))
+        for step in range(program.repeat_count)
+    ]
+    results = [program.step(element) for element in elements]
+    if program.outfeed_mode is LAST:
+        return tf.nest.map_structure(np.asarray, results[-1])
+    return tf.nest.map_structure(lambda *values: np.stack(values), *results)
+
+
+def assert_same(received, expected):
+    tf.nest.assert_same_structure(received, expected)
+    for ours, theirs in zip(tf.nest.flatten(received), tf.nest.flatten(expected), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def ranked(mode, repeat_count, *, stateful):
+    """The executions that the compiler may give to such a program."""
+    found = set()
+    for kind, compiled in itertools.product(["MatMul", "Conv2D"], [None, True, False]):
+        program = make_program(
+            print, repeat_count=repeat_count, outfeed_mode=mode, compiled=compiled
+        )
+        graph = Graph("step", (Op("compute", kind), Op("write", "Assign", stateful=stateful)))
+        found |= set(compile_graph(program, graph).executions)
+    return sorted(found, key=lambda execution: execution.value)
+
+
+def cases(*, stateful):
+    return [
+        pytest.param(
+            execution, mode, repeat_count, id=f"{execution.value}-{mode.value}-{repeat_count}"
+        )
+        for mode, repeat_count in itertools.product([ALL, LAST], [1, 3])
+        for execution in ranked(mode, repeat_count, stateful=stateful)
+    ]
+
+
+ANY_PROGRAM = pytest.mark.parametrize(("execution", "mode", "repeat_count"), cases(stateful=False))
+PROGRAM_WITH_STATE = pytest.mark.parametrize(
+    ("execution", "mode", "repeat_count"), cases(stateful=True)
+)
+
+
+def test_every_execution_is_ranked_for_some_program():
+    in_cases = {case.values[0] for case in cases(stateful=False) + cases(stateful=True)}
+    assert in_cases == set(HostExecution)
+
+
+# -- every construct -----------------------------------------------------------
+
+
+def structure_of_everything(element):
+    """Nested results of several dtypes and ranks."""
+    x, more = element
+    return {
+        "z": x * 2.0,
+        "a": (tf.reduce_sum(x), Pair(more["y"] + 1, more["flag"])),
+        "half": tf.cast(x, tf.float16),
+        "positive": tf.reduce_all(x >= 0),
+        "constant": tf.constant([7, 8]),
+        "list": [tf.cast(more["y"], tf.uint8)],
+    }
+
+
+@ANY_PROGRAM
+def test_structures(device, execution, mode, repeat_count):
+    program = make_program(
+        structure_of_everything,
+        infeed=(X, TensorSpec((4,), "int32"), TensorSpec((), "bool")),
+        unflatten=lambda tensors: (tensors[0], {"y": tensors[1], "flag": tensors[2]}),
+        outfeed_mode=mode,
+        repeat_count=repeat_count,
+    )
+    feeds = feeds_of(program)
+    assert_same(build_as(execution, program, device)(feeds), step_by_step(program, feeds))
+
+
+@ANY_PROGRAM
+def test_an_element_with_none_leaves(device, execution, mode, repeat_count):
+    def step(element):
+        x, nothing, more = element
+        assert nothing is None
+        assert more == {"mask": None}
+        return x + 1.0
+
+    program = make_program(
+        step,
+        unflatten=lambda tensors: (tensors[0], None, {"mask": None}),
+        outfeed_mode=mode,
+        repeat_count=repeat_count,
+    )
+    feeds = feeds_of(program)
+    assert_same(build_as(execution, program, device)(feeds), step_by_step(program, feeds))
+
+
+@ANY_PROGRAM
+def test_reading_variables(device, execution, mode, repeat_count):
+    weights = tf.Variable(tf.reshape(tf.range(6.0), (3, 2)))
+    program = make_program(
+        lambda x: tf.nn.relu(x @ weights - 1.0), outfeed_mode=mode, repeat_count=repeat_count
+    )
+    call = build_as(execution, program, device)
+    for seed in range(2):
+        feeds = feeds_of(program, seed)
+        assert_same(call(feeds), step_by_step(program, feeds))
+        weights.assign(weights + 1.0)  # seen by the next execution
+
+
+@ANY_PROGRAM
+def test_random_numbers_of_a_seed(device, execution, mode, repeat_count):
+    def step(seed):
+        return tf.random.stateless_uniform((5, 7), seed)
+
+    program = make_program(
+        step, (TensorSpec((2,), "int32"),), outfeed_mode=mode, repeat_count=repeat_count
+    )
+    feeds = feeds_of(program)
+    result = build_as(execution, program, device)(feeds)
+    np.testing.assert_array_equal(result, step_by_step(program, feeds))
+
+
+@ANY_PROGRAM
+def test_a_program_without_inputs(device, execution, mode, repeat_count):
+    program = make_program(
+        lambda element: tf.ones((2,)),
+        infeed=(),
+        unflatten=lambda tensors: (),
+        outfeed_mode=mode,
+        repeat_count=repeat_count,
+    )
+    assert_same(build_as(execution, program, device)([]), step_by_step(program, []))
+
+
+@PROGRAM_WITH_STATE
+def test_state_is_carried_from_step_to_step(device, execution, mode, repeat_count):
+    counter = tf.Variable(0)
+    total = tf.Variable(tf.zeros((4, 3)))
+
+    def step(x):
+        before = tf.identity(counter)
+        counter.assign_add(1)
+        total.assign(total * 2.0 + x)
+        return {"before": before, "after": counter.read_value(), "total": total.read_value()}
+
+    program = make_program(step, outfeed_mode=mode, repeat_count=repeat_count)
+    call = build_as(execution, program, device)
+    results = [call(feeds_of(program, seed)) for seed in range(3)]
+    assert counter.numpy() == 3 * repeat_count
+
+    counter.assign(0)
+    total.assign(tf.zeros((4, 3)))
+    for seed, result in enumerate(results):
+        assert_same(result, step_by_step(program, feeds_of(program, seed)))
+
+
+@PROGRAM_WITH_STATE
+def test_a_program_without_results(device, execution, mode, repeat_count):
+    counter = tf.Variable(0)
+
+    def step(x):
+        counter.assign_add(1)
+        return ()
+
+    program = make_program(step, outfeed_mode=mode, repeat_count=repeat_count)
+    assert build_as(execution, program, device)(feeds_of(program)) == ()
+    assert counter.numpy() == repeat_count
+
+
+@PROGRAM_WITH_STATE
+def test_training(device, execution, mode, repeat_count):
+    weights = tf.Variable(tf.ones((3, 2)))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.tanh(x @ weights) ** 2)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    program = make_program(step, outfeed_mode=mode, repeat_count=repeat_count)
+    feeds = feeds_of(program)
+    losses = build_as(execution, program, device)(feeds)
+    trained = weights.numpy()
+    weights.assign(tf.ones((3, 2)))
+    np.testing.assert_allclose(losses, step_by_step(program, feeds), rtol=1e-5)
+    np.testing.assert_allclose(trained, weights, rtol=1e-5)
+
+
+@PROGRAM_WITH_STATE
+def test_dropout(device, execution, mode, repeat_count):
+    def masks():
+        layer = keras.layers.Dropout(0.4, seed=11)
+        layer.build((4, 3))
+        return make_program(
+            lambda x: layer(tf.ones_like(x), training=True),
+            outfeed_mode=mode,
+            repeat_count=repeat_count,
+        )
+
+    program = masks()
+    feeds = feeds_of(program)
+    np.testing.assert_array_equal(
+        build_as(execution, program, device)(feeds), step_by_step(masks(), feeds)
+    )
+
+
+@ANY_PROGRAM
+def test_a_result_of_unknown_shape(device, execution, mode, repeat_count):
+    program = make_program(
+        lambda x: {"found": tf.where(x > 0)}, outfeed_mode=mode, repeat_count=repeat_count
+    )
+    with pytest.raises(ValueError) as error:
+        build_as(execution, program, device)(feeds_of(program))
+    assert str(error.value).startswith(
+        "A result of program 'work' has the shape (None, 2), which is not fully defined. IPU "
+        "programs are static: "
+    )
+    assert "Received: " in str(error.value)
+
+
+# -- building ------------------------------------------------------------------
+
+
+def test_an_executable(device):
+    program = make_program(lambda x: tf.nn.relu(x))
+    executable = host.build(program, device)
+    assert executable.program is program
+    assert executable.reason
+    assert "Relu" in {op.kind for op in executable.graph.walk()}
+    assert executable.host.execution in HostExecution
+
+
+def test_an_executable_runs_in_the_engine(device):
+    program = make_program(lambda x: x + 1.0, repeat_count=5)
+    executable = host.build(program, device)
+    before = device.engine.counters()
+    feeds = feeds_of(program)
+    assert_same(device.engine.run(executable, feeds), step_by_step(program, feeds))
+    after = device.engine.counters()
+    assert after.num_executions["work"] - before.num_executions.get("work", 0) == 1
+    assert after.num_steps["work"] - before.num_steps.get("work", 0) == 5
+
+
+def test_tracing_is_done_once(device):
+    def step(x):
+        traced.append(x)
+        return x + 1.0
+
+    traced = []
+    program = make_program(step)
+    executable = host.build(program, device)
+    executable.host(feeds_of(program))
+    num_traces = len(traced)
+    for seed in range(3):
+        executable.host(feeds_of(program, seed))
+    assert len(traced) == num_traces
+
+
+def test_a_mistake_in_the_step_is_raised_by_build(device):
+    def step(x):
+        raise ZeroDivisionError("in the step")
+
+    with pytest.raises(ZeroDivisionError, match="in the step"):
+        host.build(make_program(step), device)
+
+
+def test_shapes_that_do_not_fit_keep_the_text_of_tensorflow(device):
+    with pytest.raises(ValueError, match="Dimensions must be equal, but are 3 and 4"):
+        host.build(make_program(lambda x: tf.matmul(x, x)), device)
+
+
+# -- dispatch ------------------------------------------------------------------
+
+
+@ANY_PROGRAM
+def test_programs_are_dispatched_through_the_device(device, execution, mode, repeat_count):
+    program = make_program(
+        lambda x: {"x": x + 1.0, "sum": tf.reduce_sum(x)},
+        outfeed_mode=mode,
+        repeat_count=repeat_count,
+    )
+    call = build_as(execution, program, device)
+    for _ in range(3):
+        result = call(feeds_of(program))
+    assert [tensor.device for tensor in tf.nest.flatten(result)] == [IPU, IPU]
+    # One call of one function of that name per execution, and no op besides.
+    counters = device.counters()
+    ((name, num_executions),) = [
+        item for item in counters.program_executions.items() if item[1] and "work" in item[0]
+    ]
+    assert num_executions == 3
+    assert counters.num_function_calls == 3
+    assert counters.num_operations == 0
+    assert "work" in name
+
+
+def test_a_program_for_a_device_that_left_the_configuration(device):
+    program = make_program(lambda x: x + 1.0)
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    executable.host(feeds)
+    SYSTEM.reset()
+    with pytest.raises(ValueError, match="/device:IPU:0 is not configured"):
+        executable.host(feeds)
+
+
+# -- when XLA cannot -----------------------------------------------------------
+
+
+def lacking_xla(x):
+    """An op without a kernel in XLA."""
+    digits = tf.strings.as_string(tf.cast(x, tf.int32))
+    return tf.cast(tf.strings.to_hash_bucket_fast(digits, 100), tf.int32)
+
+
+def with_python(x):
+    """A Python function, which is stateful."""
+    result = tf.py_function(lambda y: y * 2.0, [x], tf.float32)
+    return tf.ensure_shape(result, x.shape)
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+@pytest.mark.parametrize("mode", [ALL, LAST])
+@pytest.mark.parametrize("step", [lacking_xla, with_python])
+def test_an_op_that_xla_lacks(device, step, mode, compiled):
+    program = make_program(step, outfeed_mode=mode, compiled=compiled)
+    executable = host.build(program, device)
+    for seed in range(2):
+        feeds = feeds_of(program, seed)
+        assert_same(executable.host(feeds), step_by_step(program, feeds))
+    assert not executable.host.execution.name.startswith("COMPILED")
+
+
+def test_a_step_that_xla_refused_has_not_run(device):
+    counter = tf.Variable(0)
+
+    def step(x):
+        counter.assign_add(1)
+        return with_python(x)
+
+    program = make_program(step)
+    host.build(program, device).host(feeds_of(program))
+    assert counter.numpy() == program.repeat_count
+
+
+def test_what_python_raised_in_a_step(device):
+    def broken(x):
+        raise ValueError("no such word")
+
+    program = make_program(
+        lambda x: tf.ensure_shape(tf.py_function(broken, [x], tf.float32), x.shape)
+    )
+    executable = host.build(program, device)
+    for _ in range(2):
+        with pytest.raises(tf.errors.OpError, match="ValueError: no such word"):
+            executable.host(feeds_of(program))
+
+
+@pytest.mark.parametrize("fails_at", [0, 2])
+def test_errors_of_ops_keep_type_and_text(device, fails_at):
+    # Only the first execution may be repeated in another construct.
+    def step(x):
+        tf.debugging.assert_less(x, 100.0, message="too large for us")
+        return with_python(x)
+
+    program = make_program(step, compiled=None)
+    executable = host.build(program, device)
+    (good,) = feeds_of(program)
+    for _ in range(fails_at):
+        executable.host([good])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large for us"):
+        executable.host([good + 100.0])
+    assert_same(executable.host([good]), step_by_step(program, [good]))
+
+
+def test_errors_of_ops_without_xla(device):
+    def step(x):
+        tf.debugging.assert_less(x, 100.0, message="too large for us")
+        return x * 2.0
+
+    program = make_program(step, compiled=False)
+    executable = host.build(program, device)
+    (good,) = feeds_of(program)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large for us"):
+        executable.host([good + 100.0])
+    assert_same(executable.host([good]), step_by_step(program, [good]))
+
+
+@pytest.mark.parametrize("compiled", [None, True, False])
+def test_what_was_asked_for(device, compiled):
+    program = make_program(lambda x: tf.nn.relu(x), compiled=compiled)
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    assert_same(executable.host(feeds), step_by_step(program, feeds))
+    if compiled is not None:
+        assert executable.host.execution.name.startswith("COMPILED") is compiled
