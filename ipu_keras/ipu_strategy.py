@@ -2,10 +2,13 @@
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
@@ -20,7 +23,7 @@ _REFUSED_DTYPES = (tf.float64,)
 _TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.ConcreteFunction)
 
 
-class IPUStrategy(distribute_lib.StrategyV1):
+class IPUStrategy(distribute_lib.Strategy):
     """Places models, variables and functions on one IPU device.
 
     Everything inside `scope()` targets the device: a Keras model made there
@@ -32,7 +35,8 @@ class IPUStrategy(distribute_lib.StrategyV1):
         ipu_device: Name of the TensorFlow device.
         enable_dataset_iterators: Whether reading datasets eagerly inside the
             scope is refused, as it is on hardware, where it would move every
-            element to the IPU and back.
+            element to the IPU and back. Datasets that the strategy has
+            distributed can be read.
         enable_keras_extensions: Whether Keras models made inside the scope
             get the IPU extensions. Without them a model keeps Keras's own
             training loop, with its steps dispatched to the device one by one.
@@ -63,6 +67,8 @@ class IPUStrategy(distribute_lib.StrategyV1):
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
         self._guards_iterators = enable_dataset_iterators
         self.enable_keras_extensions = enable_keras_extensions
+        # Signatures by function whose outputs were checked.
+        self._checked: weakref.WeakKeyDictionary[Any, set] = weakref.WeakKeyDictionary()
         _refuse_eager_iteration()
 
     @property
@@ -70,6 +76,9 @@ class IPUStrategy(distribute_lib.StrategyV1):
         """The IPU device; `None` for a strategy on another kind of device."""
         return self._ipu_device
 
+    # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
+    # tf.function: it leaves methods of TensorFlow's own strategies alone.
+    @autograph.autograph_artifact
     def run(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """Runs a `tf.function` on the device as one program.
 
@@ -95,7 +104,7 @@ class IPUStrategy(distribute_lib.StrategyV1):
                 f"single operations. Received: fn={fn!r}"
             )
         _refuse_dtypes("input", (args, kwargs))
-        return self.extended.call_for_each_replica(_checked(fn), args, kwargs)
+        return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
 
     def experimental_run_v2(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """The older name of `run`."""
@@ -113,6 +122,16 @@ class IPUStrategy(distribute_lib.StrategyV1):
             The reduced tensor.
         """
         return super().reduce(reduce_op, value, axis)
+
+    def _run_checked(self, fn: Any, args, kwargs) -> Any:
+        """Calls `fn` after checking the outputs of the trace that the call will use."""
+        checked = self._checked.setdefault(fn, set())
+        signature = _signature((args, kwargs))
+        if signature is None or signature not in checked:
+            _refuse_dtypes("output", _outputs(fn, args, kwargs))
+            if signature is not None:
+                checked.add(signature)
+        return fn(*args, **kwargs)
 
 
 class _IPUExtended(one_device_strategy.OneDeviceExtended):
@@ -151,7 +170,14 @@ class _IPUExtended(one_device_strategy.OneDeviceExtended):
             return result if group else tf.nest.map_structure(self._local_results, result)
 
     def _experimental_distribute_dataset(self, dataset, options):
-        return dataset
+        distributed = dataset.with_options(tf.data.Options())
+        distributed._ipu_distributed = True
+        return distributed
+
+    def _distribute_datasets_from_function(self, dataset_fn, options):
+        return self._experimental_distribute_dataset(
+            dataset_fn(distribute_lib.InputContext()), options
+        )
 
     def _placed(self) -> contextlib.AbstractContextManager:
         return tf.device(self._device) if tf.executing_eagerly() else contextlib.nullcontext()
@@ -169,19 +195,29 @@ def current_ipu_strategy() -> IPUStrategy | None:
     return strategy if isinstance(strategy, IPUStrategy) else None
 
 
-def _checked(fn: Any) -> Callable:
-    """Calls `fn` after checking the outputs of the trace that the call will use."""
+def _outputs(fn: Any, args, kwargs) -> Any:
+    if isinstance(fn, tf.types.experimental.GenericFunction):
+        # The call that follows finds this trace in the function's cache.
+        fn = fn.get_concrete_function(*args, **kwargs)
+    return fn.structured_outputs
 
-    def call(*args, **kwargs):
-        if isinstance(fn, tf.types.experimental.GenericFunction):
-            # Traces what the call would trace, in the replica's context as well.
-            concrete = fn.get_concrete_function(*args, **kwargs)
-        else:
-            concrete = fn
-        _refuse_dtypes("output", concrete.structured_outputs)
-        return fn(*args, **kwargs)
 
-    return call
+def _signature(value: Any) -> tuple | None:
+    """What a trace depends on, hashable; `None` if that is more than types and constants.
+
+    Looking a trace up in TensorFlow takes as long as running a small function.
+    """
+    if isinstance(value, tf.Tensor | np.ndarray | np.generic):
+        return value.dtype, tuple(value.shape)
+    if value is None or isinstance(value, bool | int | float | str):
+        return type(value), value
+    if isinstance(value, tuple | list):
+        parts = [_signature(item) for item in value]
+        return None if None in parts else (type(value), *parts)
+    if isinstance(value, dict):
+        parts = [_signature(item) for item in value.values()]
+        return None if None in parts else (dict, *zip(value, parts, strict=True))
+    return None
 
 
 def _refuse_dtypes(what: str, structure: Any) -> None:
@@ -208,7 +244,8 @@ def _refuse_eager_iteration() -> None:
     def _next_internal(self):
         if tf.executing_eagerly():
             strategy = current_ipu_strategy()
-            if strategy is not None and strategy._guards_iterators:
+            distributed = getattr(getattr(self, "_dataset", None), "_ipu_distributed", False)
+            if strategy is not None and strategy._guards_iterators and not distributed:
                 raise RuntimeError(
                     "Accessing dataset elements can not be accessed in eager mode when inside "
                     "'IPUStrategy'. Read the dataset outside the strategy's scope, or inside a "
