@@ -26,18 +26,10 @@ def attach_extensions() -> None:
 
     @functools.wraps(original)
     def __new__(cls, *args, **kwargs):
-        strategy = current_ipu_strategy()
-        if strategy is not None and strategy.enable_keras_extensions:
-            instance = original(cls, *args, **kwargs)
-            if not isinstance(instance, ModelExtension):
-                instance.__class__ = extended_class(type(instance))
-            return instance
-        stock = vars(cls).get("_ipu_original")
-        if stock is not None:
-            # Keras makes copies of a model with its class. This is no instance
-            # of `cls`, so Python does not initialise it again.
-            return stock(*args, **kwargs)
-        return original(cls, *args, **kwargs)
+        instance = original(cls, *args, **kwargs)
+        if _extends_models() and not isinstance(instance, ModelExtension):
+            instance.__class__ = extended_class(type(instance))
+        return instance
 
     keras.Model.__new__ = __new__
 
@@ -46,7 +38,7 @@ def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
     """The class of the models of `cls` on an IPU.
 
     It has the name and the module of `cls` and is saved as it, so that stock
-    Keras loads the model.
+    Keras loads the model. Outside a strategy's scope it makes models of `cls`.
 
     Args:
         cls: A subclass of `keras.Model`.
@@ -55,22 +47,38 @@ def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
         A subclass of `cls` and of the extension that fits, the same for every
         call.
     """
-    extension = _extension_of(cls)
-    # Kept by the class itself, so that it is forgotten with it. Keras can turn
-    # a class into a Functional one later.
+    # Kept by the class itself, so that it is forgotten with it.
     made = vars(cls).get("_ipu_extended")
-    if made is not None and issubclass(made, extension):
+    if made is not None:
         return made
+
+    def __new__(extended, *args, **kwargs):
+        if not _extends_models():
+            # Keras makes copies with the class of a model. What is returned is
+            # no instance of this class, so Python does not initialise it again.
+            return cls(*args, **kwargs)
+        # A subclass of `keras.Model` becomes a Functional one when it is first
+        # given inputs and outputs. Keras then calls this to have its class seen to.
+        extension = _extension_of(cls)
+        if not issubclass(extended, extension):
+            extended.__bases__ = (cls, extension)
+        return super(extended, extended).__new__(extended, *args, **kwargs)
+
     body: dict[str, Any] = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        "_ipu_original": cls,
+        "__new__": __new__,
     }
-    extended = type(cls.__name__, (cls, extension), body)
+    extended = type(cls.__name__, (cls, _extension_of(cls)), body)
     _save_as(extended, cls)
     cls._ipu_extended = extended
     return extended
+
+
+def _extends_models() -> bool:
+    strategy = current_ipu_strategy()
+    return strategy is not None and strategy.enable_keras_extensions
 
 
 def _extension_of(cls: type[keras.Model]) -> type[ModelExtension]:

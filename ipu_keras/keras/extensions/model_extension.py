@@ -10,8 +10,6 @@ import keras
 import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
-from keras.src.models.functional import Functional
-from keras.src.models.model import functional_init_arguments, inject_functional_model_class
 from keras.src.saving import serialization_lib
 
 from ipu_keras.device import IpuDevice
@@ -28,16 +26,16 @@ _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")
 
 
-class ModelExtension(keras.Model):
+class ModelExtension(TensorFlowTrainer):
     """What a model made in an `IPUStrategy`'s scope gains.
 
     `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the
     model's steps into programs and dispatch them to the strategy's device,
     `steps_per_execution` steps at a time, wherever they are called from.
 
-    It stands between the model's own class and `keras.Model`: methods that the
-    model's class overrides get their arguments unchanged and reach this
-    extension with `super()`.
+    It stands between `keras.Model` and Keras's trainer, whose methods it
+    overrides: those that a model's class overrides in turn get their arguments
+    unchanged, and reach this extension with `super()`.
 
     Example:
 
@@ -52,9 +50,6 @@ class ModelExtension(keras.Model):
     [0.0]
     """
 
-    # The class that the model has without the extension; set in subclasses that
-    # `attachment` makes.
-    _ipu_original: Any = None
     _ipu_options = options.ExtensionOptions()
     # `jit_compile` of `compile`, if it was given.
     _ipu_compiled: bool | None = None
@@ -64,18 +59,6 @@ class ModelExtension(keras.Model):
     train_function: Any
     test_function: Any
     predict_function: Any
-
-    def __init__(self, *args, **kwargs):
-        if self._ipu_original is None or not functional_init_arguments(args, kwargs):
-            super().__init__(*args, **kwargs)
-            return
-        # A subclass of `keras.Model` that is given inputs and outputs becomes a
-        # subclass of `Functional`. Keras would change the bases of every class
-        # up to `keras.Model`, this one too; so only those of the model's own.
-        inject_functional_model_class(self._ipu_original)
-        # Making another instance finds the extension that fits now.
-        self.__class__ = type(self._ipu_original.__new__(self._ipu_original))
-        Functional.__init__(self, *args, **kwargs)
 
     def __reduce__(self):
         # As a model of Keras's class: an extended class has no name to import.
@@ -194,7 +177,7 @@ class ModelExtension(keras.Model):
         Raises:
             RuntimeError: `run_eagerly=True`.
         """
-        call = _bound(keras.Model.compile, self, args, kwargs)
+        call = _bound(TensorFlowTrainer.compile, self, args, kwargs)
         _refuse_eager(call["run_eagerly"])
         asked = call["jit_compile"]
         self._ipu_compiled = asked if isinstance(asked, bool) else None
@@ -269,8 +252,7 @@ class ModelExtension(keras.Model):
                 distribute_strategy=self.distribute_strategy,
                 steps_per_execution=self.steps_per_execution,
             )
-            self._maybe_symbolic_build(iterator=epoch_iterator)
-            epoch_iterator.reset()
+            self._check_data(iterator=epoch_iterator)
             callbacks = call["callbacks"]
             if not isinstance(callbacks, keras.callbacks.CallbackList):
                 callbacks = keras.callbacks.CallbackList(
@@ -292,7 +274,7 @@ class ModelExtension(keras.Model):
         Returns:
             NumPy arrays `(batch, ...)` in the model's output structure.
         """
-        self._maybe_symbolic_build(data_batch=(x,))
+        self._check_data(data_batch=(x,))
         self.make_predict_function()
         return tree.map_structure(lambda output: output[0], self.predict_function([(x,)]))
 
@@ -371,6 +353,7 @@ class ModelExtension(keras.Model):
             add_progbar=call["verbose"] != 0,
             verbose=call["verbose"],
             epochs=call.get("epochs", 1),
+            steps=None,  # set when the data is known
             model=self,
             **callback_lists,
         )
@@ -400,18 +383,10 @@ class ModelExtension(keras.Model):
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Keras's hook before any data is read: checks the data and builds from its format."""
-        self._adopt_optimizers()
-        if iterator is not None:
-            assert self._ipu_run is not None
-            element = self._ipu_run.open_feeds(iterator, self._batch_check)
-        else:
-            self._check_runnable()
-            element = batch_format(data_batch)
-            check = self._batch_check(element)
-            if check is not None:
-                check(element.flatten(data_batch))
+        element = self._check_data(iterator, data_batch)
         # Keras reads shapes and dtypes only.
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
+        self._adopt_optimizers()
         with self._strategy_scope():
             try:
                 self._symbolic_build(data_batch=specs)
@@ -420,6 +395,18 @@ class ModelExtension(keras.Model):
                 # model on other data. Then tracing it builds the model.
                 if not self._has_own_step():
                     raise
+
+    def _check_data(self, iterator=None, data_batch=None) -> ElementFormat:
+        """Checks the data, and makes an iterator of Keras's give feeds."""
+        if iterator is not None:
+            assert self._ipu_run is not None
+            return self._ipu_run.open_feeds(iterator, self._batch_check)
+        self._check_runnable()
+        element = batch_format(data_batch)
+        check = self._batch_check(element)
+        if check is not None:
+            check(element.flatten(data_batch))
+        return element
 
     def _batch_check(self, element: ElementFormat) -> Check | None:
         return data_checks.nan_label_check(element, self.loss) if self.compiled else None
