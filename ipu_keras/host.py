@@ -14,14 +14,11 @@ from ipu_keras.compiler import Compilation, compile_graph
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.program import HostExecution, OutfeedMode, Program
-from ipu_keras.tracing import compilable_random, graph_of
+from ipu_keras.tracing import graph_of, traced_for_xla
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
 _PARALLEL_STEPS = 4
-
-# Ops that `compilable_random` rewrites for XLA.
-_SLOW_RANDOM = "StatelessRandomUniformV2"
 
 
 def build(program: Program, device: IpuDevice) -> Executable:
@@ -35,11 +32,13 @@ def build(program: Program, device: IpuDevice) -> Executable:
         The executable. It is compiled by XLA, where that was chosen, when it
         runs for the first time.
     """
-    step = _trace(program, nullcontext)
+    # Most programs end up in XLA, and tracing takes longer than anything but
+    # XLA itself, so the first trace is one that XLA can use.
+    for_xla = program.compiled is not False
+    step = _trace(program, for_xla)
     graph = graph_of(step)
     compilation = compile_graph(program, graph)
-    slow_random = any(op.kind == _SLOW_RANDOM for op in graph.walk())
-    host = HostCallable(compilation, step, device, slow_random)
+    host = HostCallable(compilation, {for_xla: step}, device)
     return Executable(program=program, graph=graph, host=host, reason=compilation.reason)
 
 
@@ -48,18 +47,16 @@ class HostCallable:
 
     Args:
         compilation: The compiled program.
-        step: Its traced step.
+        steps: Traces of its step, by whether they are made for XLA.
         device: Where the calls are dispatched to.
-        slow_random: Whether XLA needs another trace of the step, with
-            `compilable_random`.
     """
 
-    def __init__(self, compilation: Compilation, step, device: IpuDevice, slow_random: bool):
+    def __init__(self, compilation: Compilation, steps: dict[bool, Any], device: IpuDevice):
         self._compilation = compilation
-        self._step = step
+        self._steps = steps
         self._device = device
-        self._slow_random = slow_random
         self._executions = list(compilation.executions)
+        self._refusal: str | None = None
         self._function: Any = None
         self._ran = False
 
@@ -68,19 +65,24 @@ class HostCallable:
         """How the steps run."""
         return self._executions[0]
 
+    @property
+    def refusal(self) -> str | None:
+        """What XLA said when it could not compile the program; `None` if it could."""
+        return self._refusal
+
     def __call__(self, tensors) -> Any:
         tensors = list(tensors)
         if self._ran or len(self._executions) == 1:
             return self._call(tensors)
         try:
             outfeed = self._call(tensors)
-        except tf.errors.OpError:
+        except tf.errors.OpError as error:
             # XLA refuses a program before it runs any of it, and its compiled
             # CPU code raises no op errors: this is an op that it lacks. If the
             # user's mistake is behind it, the next construct reports it in
             # TensorFlow's own words.
-            outfeed = None
-        if outfeed is None:
+            self._refusal = error.message
+        if self._refusal is not None:
             del self._executions[0]
             self._function = None
             return self(tensors)
@@ -94,21 +96,22 @@ class HostCallable:
             return self._function(*tensors)
 
     def _build(self) -> Callable:
-        program, step = self._compilation.program, self._step
-        if self.execution is HostExecution.COMPILED_LOOP and self._slow_random:
-            step = _trace(program, compilable_random)
-        function = _function(program, step, self.execution)
+        program = self._compilation.program
+        for_xla = self.execution is HostExecution.COMPILED_LOOP
+        if for_xla not in self._steps:
+            self._steps[for_xla] = _trace(program, for_xla)
+        function = _function(program, self._steps[for_xla], self.execution)
         specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
         return concrete
 
 
-def _trace(program: Program, random) -> Any:
-    """Traces one step; `random` is entered inside the graph that is built."""
+def _trace(program: Program, for_xla: bool) -> Any:
+    """Traces one step as a function of its own, which loops can call."""
 
     def step(*tensors):
-        with random():
+        with traced_for_xla() if for_xla else nullcontext():
             return program.step(program.unflatten(tensors))
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
