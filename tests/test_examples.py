@@ -1,0 +1,79 @@
+"""The examples do what they promise: they learn real digits, on the IPU."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from ipu_keras.config import reset_ipu_configuration
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
+
+# Stock Keras saves a variable with np.array(), whose `copy` argument TensorFlow's
+# __array__ does not know yet; it warns on the CPU as well.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@pytest.fixture
+def run_example(monkeypatch):
+    """Runs the `main` of an example that finds the IPU system not configured, as a script does."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run(name, **arguments):
+        reset_ipu_configuration()
+        return importlib.import_module(name).main(**arguments)
+
+    yield run
+    reset_ipu_configuration()
+
+
+def test_digits(run_example):
+    # Less than in the demo, which has to reach 0.94 and 0.97.
+    results = run_example("digits", mlp_epochs=8, cnn_epochs=6, num_timed_epochs=1)
+    for name, num_epochs in (("MLP", 8), ("CNN", 6)):
+        result = results[name]
+        assert result.num_epochs == num_epochs
+        assert result.accuracy > 0.92
+        assert result.predicted_accuracy == pytest.approx(result.accuracy, abs=1e-6)
+        assert result.stock_difference < 1e-5
+        assert result.variable_devices == {IPU}
+        assert min(result.samples_per_second.values()) > 0
+        # 4 executions per epoch of training, 1 of `evaluate` and 1 of `predict`.
+        assert sum(result.counters.program_executions.values()) == 4 * num_epochs + 2
+
+
+def test_custom_training_loop(run_example, capsys):
+    result = run_example("custom_training_loop")
+    assert len(result["losses"]) == 15
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["accuracy"] >= 0.96
+    assert result["loss_device"] == IPU
+    assert result["variable_devices"] == {IPU}
+    assert "epoch 15: loss" in capsys.readouterr().out
+
+
+def test_functional_callbacks(run_example):
+    result = run_example("functional_callbacks")
+    history = result["history"]
+    num_epochs = len(history["loss"])
+    assert 5 < num_epochs <= 30
+    assert [float(row["val_loss"]) for row in result["logged"]] == pytest.approx(
+        history["val_loss"], rel=1e-5
+    )
+    # The checkpoint holds the best epoch, and stopping waits for three worse ones.
+    assert result["best"]["loss"] == pytest.approx(min(history["val_loss"]), rel=1e-4)
+    if num_epochs < 30:
+        assert history["val_loss"].index(min(history["val_loss"])) == num_epochs - 4
+    assert result["best"]["digit_accuracy"] >= 0.95
+    assert result["best"]["odd_accuracy"] >= 0.95
+    assert result["variable_devices"] == {IPU}
+
+
+def test_subclassed_model(run_example):
+    result = run_example("subclassed_model")
+    assert len(result["losses"]) == 15
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["accuracy"] >= 0.95
+    assert result["difference_of_loaded"] < 1e-6
+    assert result["variable_devices"] == {IPU}
