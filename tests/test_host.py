@@ -62,8 +62,7 @@ def build_as(execution, program, device):
     traced = tf.function(step, autograph=False).get_concrete_function(*specs)
     graph = graph_of(traced)
     compilation = dataclasses.replace(compile_graph(program, graph), executions=(execution,))
-    slow_random = any(op.kind == "StatelessRandomUniformV2" for op in graph.walk())
-    return host.HostCallable(compilation, traced, device, slow_random)
+    return host.HostCallable(compilation, {False: traced}, device)
 
 
 def feeds_of(program, seed=0):

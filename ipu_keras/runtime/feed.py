@@ -16,7 +16,7 @@ from ipu_keras.program import TensorSpec
 _CLOSE_SECONDS = 5.0
 
 # What `next` gives after the last batch.
-_END = object()
+_END: Any = object()
 
 
 @dataclass(frozen=True)
