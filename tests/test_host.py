@@ -409,6 +409,43 @@ def test_an_op_that_xla_lacks(device, step, mode, compiled):
         feeds = feeds_of(program, seed)
         assert_same(executable.host(feeds), step_by_step(program, feeds))
     assert not executable.host.execution.name.startswith("COMPILED")
+    assert "XLA" in executable.host.refusal
+
+
+def recurrent(weights):
+    """A training step over a sequence, as a recurrent layer takes it."""
+
+    def step(x):
+        inputs = tf.TensorArray(tf.float32, 4).unstack(x)
+        with tf.GradientTape() as tape:
+            _, state = tf.while_loop(
+                lambda k, _: k < 4,
+                lambda k, state: [k + 1, tf.nn.tanh((state + inputs.read(k)[None]) @ weights)],
+                [0, tf.zeros((1, 3))],
+                maximum_iterations=4,
+            )
+            loss = tf.reduce_sum(state)
+        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        return loss
+
+    return step
+
+
+def test_gradients_of_loops_are_compiled(device):
+    # XLA needs loops that were traced for it, and a refusal goes unnoticed.
+    start = tf.eye(3) * 0.1
+    weights = tf.Variable(start)
+    program = make_program(recurrent(weights))
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    loss = executable.host(feeds)
+    assert executable.host.refusal is None
+    assert executable.host.execution.name.startswith("COMPILED")
+
+    trained = weights.numpy()
+    weights.assign(start)
+    np.testing.assert_allclose(loss, step_by_step(program, feeds), rtol=1e-5)
+    np.testing.assert_allclose(trained, weights, rtol=1e-5)
 
 
 def test_a_step_that_xla_refused_has_not_run(device):
