@@ -360,7 +360,14 @@ class ModelExtension(TensorFlowTrainer):
         return call["callbacks"]
 
     def _check_runnable(self) -> None:
-        self._device()
+        device = self._device()
+        if len(device.ipus) > 1:
+            # On hardware the spare IPUs would train replicas, with other results.
+            raise NotImplementedError(
+                "Models run on one IPU in this release; replication and pipelining are not "
+                f"available. Received: {device.name[-5:]} has {len(device.ipus)} IPUs. Configure "
+                "the device with one, for instance `config.auto_select_ipus = 1`."
+            )
         _refuse_eager(self.run_eagerly)
         for maker in _MAKERS:
             function = getattr(getattr(self, maker), "__func__", None)
