@@ -1,0 +1,368 @@
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from comparison import assert_same
+from keras.src.backend.tensorflow.trainer import TFEpochIterator
+
+from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.step_function import batch_format
+
+
+def raises(message, error=ValueError):
+    return pytest.raises(error, match=f"^{re.escape(message)}")
+
+
+def batched(data, size=8):
+    return tf.data.Dataset.from_tensor_slices(data).batch(size, drop_remainder=True)
+
+
+def epoch_iterator(x, **options):
+    return TFEpochIterator(x=x, distribute_strategy=tf.distribute.get_strategy(), **options)
+
+
+def each_call(model, x, y=None, **options):
+    """`fit`, `evaluate` and `predict` with the data."""
+    return [
+        lambda: model.fit(x, y, shuffle=False, verbose=0, **options),
+        lambda: model.evaluate(x, y, verbose=0, **options),
+        lambda: model.predict(x, verbose=0, **options),
+    ]
+
+
+# Through the model: nothing has changed when the data is refused
+
+
+def test_a_partial_batch_of_arrays(model, data):
+    x, y = (array[:60] for array in data)
+    message = (
+        "The provided set of data has a partial batch, which could result in data being dropped. "
+        "Either adjust the `batch_size` so that it divides the number of samples, or pass a "
+        "`tf.data.Dataset` batched with `drop_remainder=True`. Received: batch_size=8 with 4 "
+        "samples in the last batch"
+    )
+    for call in each_call(model, x, y, batch_size=8):
+        with raises(message):
+            call()
+    with raises("The provided set of data has a partial batch"):
+        model.fit(tf.constant(x), tf.constant(y), batch_size=8, verbose=0)
+    with raises("The provided set of data has a partial batch"):
+        model.fit(x[:4], y[:4], verbose=0)
+
+
+def test_a_dataset_without_drop_remainder(model, data):
+    message = (
+        "The provided set of data contains a shape (None, 6) which is not fully defined. Executing "
+        "on IPU requires all shapes to be known when the program is compiled: batch with "
+        "`drop_remainder=True`"
+    )
+    for call in each_call(model, tf.data.Dataset.from_tensor_slices(data).batch(8)):
+        with raises(message):
+            call()
+
+
+def test_a_number_of_batches_that_executions_do_not_divide(model, data):
+    x, y = (array[:56] for array in data)
+    message = (
+        "`steps_per_execution` (2) must be a divisor of the number of batches (7) in the dataset "
+        "provided. Change either, for instance with `take(6)`"
+    )
+    for call in each_call(model, x, y, batch_size=8):
+        with raises(message):
+            call()
+    dataset = batched(data)
+    with raises("`steps_per_execution` (2) must be a divisor of the number of batches (5) in the "):
+        model.fit(dataset, steps_per_epoch=5, shuffle=False, verbose=0)
+    with raises("`steps_per_execution` (2) must be a divisor of the number of batches (3) in the "):
+        model.evaluate(dataset, steps=3, verbose=0)
+
+
+def test_fewer_batches_than_steps_per_execution_are_one_execution(model, data, executed):
+    x, y = (array[:8] for array in data)
+    message = (
+        "`steps_per_execution` has been set to 2 but the dataset provided only contains 1 batches. "
+        "Using 1 as `steps_per_execution` instead."
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}"):
+        model.evaluate(x, y, batch_size=8, verbose=0)
+    assert executed("test") == (1, 1)
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}"):
+        assert model.predict(x, batch_size=8, verbose=0).shape == (8, 3)
+
+
+def test_an_infinite_dataset(model, data):
+    message = (
+        "When providing an infinite dataset, you must specify the number of steps to run: pass "
+        "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`"
+    )
+    for call in each_call(model, batched(data).repeat()):
+        with raises(message):
+            call()
+
+
+def test_a_dataset_of_unknown_size(model, data):
+    dataset = batched(data).filter(lambda x, y: True)
+    message = (
+        "Could not infer the size of the data. You must specify the number of steps to run: pass "
+        "`steps_per_epoch` to `fit`"
+    )
+    for call in each_call(model, dataset):
+        with raises(message):
+            call()
+    assert len(model.predict(dataset, steps=8, verbose=0)) == 64
+    counted = dataset.apply(tf.data.experimental.assert_cardinality(8))
+    assert len(model.predict(counted, verbose=0)) == 64
+
+
+def test_a_dataset_that_ends_too_early(model, data):
+    message = (
+        "Your input does not have enough data. Make sure that your dataset or generator can "
+        "generate at least 18 batches (steps_per_epoch=6 for 3 epochs), for instance with "
+        "`repeat()`. Received: 8 batches"
+    )
+    with raises(message):
+        model.fit(batched(data), steps_per_epoch=6, epochs=5, initial_epoch=2, shuffle=False)
+    for call in (model.evaluate, model.predict):
+        with raises("Your input does not have enough data. Make sure that your dataset or"):
+            call(batched(data), steps=10)
+
+
+def test_a_dataset_that_ends_early_unexpectedly_warns_as_in_stock(pair, data):
+    dataset = batched(data).filter(lambda x, y: True)
+    histories = []
+    for model in pair:
+        with pytest.warns(UserWarning, match="Your input ran out of data; interrupting training"):
+            fit = model.fit(dataset, steps_per_epoch=12, shuffle=False, verbose=0)
+        histories.append(fit.history)
+    assert_same(histories[1], histories[0])
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        lambda x, y: batched((x, y)).take(0),
+        lambda x, y: batched((x[:4], y[:4])),
+        lambda x, y: batched((x, y)).filter(lambda x, y: False).apply(
+            tf.data.experimental.assert_cardinality(0)
+        ),
+    ],
+    ids=["no_batch", "too_small", "filtered"],
+)  # fmt: skip
+def test_an_empty_dataset(model, data, empty):
+    message = (
+        "The provided dataset contains 0 items, but all 1 replicas are requested to run 1 steps "
+        "each. Make sure the dataset contains at least one full batch"
+    )
+    for call in each_call(model, empty(*data)):
+        with raises(message):
+            call()
+
+
+def test_empty_arrays(model, data):
+    for call in each_call(model, data[0][:0], data[1][:0], batch_size=8):
+        with raises("The provided dataset contains 0 items, but all 1 replicas are requested to"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("iterator", "name"),
+    [
+        (lambda data: (batch for batch in [data]), "generator"),
+        (lambda data: iter([data]), "list_iterator"),
+        (lambda data: iter(batched(data)), "OwnedIterator"),
+    ],
+)
+def test_generators_and_iterators(model, data, iterator, name):
+    message = (
+        f"The provided set of data is of type `{name}` which is not compatible with the IPU's "
+        "requirement to know the data shapes and the number of batches before it runs. Use arrays"
+    )
+    for call in each_call(model, iterator(data)):
+        with raises(message):
+            call()
+    with raises(message):
+        model.fit(*data, batch_size=8, validation_data=iterator(data), verbose=0)
+
+
+def test_validation_data_is_checked_when_it_is_first_read(pair, data):
+    _, model = pair
+    x, y = (array[:60] for array in data)
+    with raises("The provided set of data has a partial batch"):
+        model.fit(*data, batch_size=8, epochs=2, validation_data=(x, y), verbose=0)
+    with raises("When providing an infinite dataset"):
+        model.fit(*data, batch_size=8, validation_data=batched(data).repeat(), verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint16", "str"])
+def test_dtypes_that_no_feed_carries(model, data, dtype):
+    x, y = data[0], data[1].astype(dtype)
+    name = "string" if dtype == "str" else dtype
+    message = (
+        f"Unsupported datatype {name} on index 1 of feed operation. An IPU feed carries int32, "
+        "float32, float16, bool, int8, uint8. You should use a tf.data.Dataset.map() operation to "
+        "cast the element, or cast the array before passing it, for instance to int32."
+    )
+    calls = [
+        lambda: model.fit(batched((x, y)), shuffle=False, verbose=0),
+        lambda: model.fit(x, y, batch_size=8, verbose=0),
+        lambda: model.train_on_batch(x[:8], y[:8]),
+    ]
+    for call in calls[: 1 if dtype == "str" else 3]:
+        with raises(message, tf.errors.FailedPreconditionError):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("convert", "kind"),
+    [(tf.sparse.from_dense, "SparseTensorSpec"), (tf.RaggedTensor.from_tensor, "RaggedTensorSpec")],
+)
+def test_tensors_that_are_not_dense(model, data, convert, kind):
+    dataset = batched(data).map(lambda x, y: (convert(x), y))
+    with raises(f"An IPU feed carries dense tensors. Received: {kind} at index 0;", TypeError):
+        model.fit(dataset, shuffle=False, verbose=0)
+
+
+def test_a_dimension_without_elements(model, data):
+    dataset = batched((data[0][:, :0], data[1]))
+    message = (
+        "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
+        "from the inputs. Received: shape (8, 0) at index 0"
+    )
+    with raises(message):
+        model.fit(dataset, shuffle=False, verbose=0)
+
+
+def test_shapes_that_do_not_fit_the_model(model, data):
+    x, y = data
+    for call in (
+        *each_call(model, x[:, :5], y, batch_size=8),
+        lambda: model.train_on_batch(x[:8, :5], y[:8]),
+        lambda: model.predict_on_batch(x[:8, :5]),
+    ):
+        with pytest.raises(ValueError, match="expected axis -1 of input shape to have value 6"):
+            call()
+    with pytest.raises(ValueError, match=r"`target\.ndim - 1`"):
+        model.fit(x, x, batch_size=8, verbose=0)
+    with pytest.raises(ValueError, match="Data cardinality is ambiguous"):
+        model.fit(x, y[:32], batch_size=8, verbose=0)
+
+
+# NaN labels
+
+
+@pytest.fixture(scope="module")
+def regression(strategy, data):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", steps_per_execution=2, jit_compile=False)
+    model.fit(data[0], data[0][:, :1], batch_size=8, shuffle=False, verbose=0)
+    return model
+
+
+def test_nan_labels_stop_training_before_the_execution_that_has_them(regression, data, executed):
+    labels = data[0][:, :1].copy()
+    before = regression.get_weights()
+    regression.fit(data[0][:32], labels[:32], batch_size=8, shuffle=False, verbose=0)
+    expected = regression.get_weights()
+    labels[36] = np.nan
+    for sample_weight in (None, np.ones(64)):
+        regression.set_weights(before)
+        with raises("The labels contain NaN, which would make the loss and the weights NaN"):
+            regression.fit(
+                data[0], labels, sample_weight=sample_weight,
+                batch_size=8, shuffle=False, verbose=0,
+            )  # fmt: skip
+        for weight, other in zip(regression.get_weights(), expected, strict=True):
+            np.testing.assert_allclose(weight, other, rtol=1e-6)
+    assert executed("train") == (6, 12)
+    for call in (regression.train_on_batch, regression.test_on_batch):
+        with raises("The labels contain NaN"):
+            call(data[0][32:40], labels[32:40])
+    with raises("The labels contain NaN"):
+        regression.evaluate(data[0], labels, batch_size=8, verbose=0)
+
+
+def test_nan_labels_of_a_dataset(regression, data):
+    labels = np.full([64, 1], np.nan, "float32")
+    with raises("The labels contain NaN"):
+        regression.fit(batched((data[0], labels)), shuffle=False, verbose=0)
+
+
+def test_nan_labels_may_mean_something_to_a_loss_of_the_users_own(strategy, data):
+    def masked(y_true, y_pred):
+        known = ~tf.math.is_nan(y_true)
+        return tf.where(known, (tf.where(known, y_true, 0.0) - y_pred) ** 2, 0.0)
+
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", masked, jit_compile=False)
+    labels = np.full([64, 1], np.nan, "float32")
+    history = model.fit(data[0], labels, batch_size=8, verbose=0)
+    assert history.history["loss"] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "loss"),
+    [
+        ((np.ones(2, "float32"), np.ones(2, "int32")), "mse"),
+        ((np.ones(2, "float32"),), "mse"),
+        ((np.ones(2, "float32"), np.ones(2, "float32")), lambda y_true, y_pred: 0.0),
+        ((np.ones(2, "float32"), np.ones(2, "float32")), None),
+        ((np.ones(2, "float32"), [np.ones(2, "float32")] * 2), ["mse", None]),
+    ],
+    ids=["integers", "no_labels", "own_loss", "no_loss", "no_loss_for_one"],
+)
+def test_labels_that_need_no_check(batch, loss):
+    assert data_checks.nan_label_check(batch_format(batch), loss) is None
+
+
+@pytest.mark.parametrize(
+    "loss", ["mse", keras.losses.mean_squared_error, keras.losses.MeanSquaredError()]
+)
+def test_the_check_of_labels(loss):
+    x, y = np.full(2, np.nan, "float32"), {"a": np.ones(2, "float32"), "b": np.ones(2, "int32")}
+    check = data_checks.nan_label_check(batch_format((x, y)), {"a": loss, "b": loss})
+    check([x, y["a"], y["b"]])
+    with raises("The labels contain NaN"):
+        check([x, np.array([1.0, np.nan], "float32"), y["b"]])
+
+
+# The functions
+
+
+@pytest.mark.parametrize(
+    ("steps_per_execution", "batches", "expected"), [(1, 7, 1), (7, 7, 7), (3, 9, 3)]
+)
+def test_executions_that_fit(steps_per_execution, batches, expected):
+    assert data_checks.executed_steps(steps_per_execution, batches, per_epoch=False) == expected
+
+
+def test_steps_of_an_epoch_that_executions_do_not_divide():
+    with raises(
+        "`steps_per_execution` (4) must be a divisor of the number of batches (6) in the dataset "
+        "provided to `steps_per_epoch`."
+    ):
+        data_checks.executed_steps(4, 6, per_epoch=True)
+
+
+def test_the_number_of_batches():
+    x = np.zeros([64, 6], "float32")
+    assert data_checks.num_batches(epoch_iterator(x, batch_size=8)) == 8
+    assert data_checks.num_batches(epoch_iterator(batched(x))) == 8
+    assert data_checks.num_batches(epoch_iterator(batched(x).repeat(), steps_per_epoch=5)) == 5
+
+
+def test_enough_batches_for_all_epochs():
+    x = np.zeros([64, 6], "float32")
+    data_checks.refuse_shortage(epoch_iterator(batched(x), steps_per_epoch=4), epochs=2)
+    data_checks.refuse_shortage(epoch_iterator(batched(x)), epochs=2)
+    data_checks.refuse_shortage(epoch_iterator(batched(x).repeat(), steps_per_epoch=4), epochs=9)
+    with raises("Your input does not have enough data."):
+        data_checks.refuse_shortage(epoch_iterator(batched(x), steps_per_epoch=4), epochs=3)
+
+
+def test_data_that_is_no_iterator():
+    for x in (np.zeros(2), [np.zeros(2)], tf.data.Dataset.range(2), None):
+        data_checks.refuse_generators(x)

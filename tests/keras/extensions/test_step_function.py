@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras.feeds import DatasetFeed, element_format
+from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
+from ipu_keras.program import OutfeedMode, TensorSpec
+
+
+@pytest.fixture
+def make(strategy, device):
+    def make(step, outfeed_mode=OutfeedMode.LAST):
+        return StepFunction(
+            "count", step, strategy, device, outfeed_mode=outfeed_mode, compiled=False
+        )
+
+    return make
+
+
+def feed_of(values, num_steps):
+    dataset = tf.data.Dataset.from_tensor_slices(values)
+    return DatasetFeed(dataset, element_format(dataset.element_spec), num_steps=num_steps)
+
+
+def test_a_feed_is_executed_to_its_end(make, executed):
+    function = make(lambda x: {"sum": tf.reduce_sum(x)})
+    with feed_of(tf.reshape(tf.range(8), [4, 2]), num_steps=2) as feed:
+        assert [function(feed), function(feed)] == [{"sum": 5}, {"sum": 13}]
+        with pytest.raises(StopIteration):
+            function(feed)
+    assert executed("count") == (2, 4)
+
+
+def test_all_steps_are_stacked(make):
+    function = make(lambda x: (x, [tf.reduce_sum(x)]), OutfeedMode.ALL)
+    with feed_of(tf.reshape(tf.range(8), [4, 2]), num_steps=2) as feed:
+        values, (sums,) = function(feed)
+    np.testing.assert_array_equal(values, [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(sums, [1, 5])
+    assert isinstance(sums, np.ndarray)
+
+
+def test_a_single_batch(make):
+    function = make(lambda batch: batch[0] + batch[1]["b"])
+    assert function([(np.float64(1), {"b": tf.constant(2.0)}, None)]) == 3
+
+
+def test_each_format_is_compiled_once(make):
+    traces = []
+
+    def step(batch):
+        traces.append(batch)
+        return tf.reduce_sum(tf.nest.flatten(batch)[0])
+
+    function = make(step)
+    for batch in (np.ones(2, "float32"), {"a": np.ones(2, "float32")}, np.ones(3, "float32")):
+        for _ in range(2):
+            function([batch])
+    assert len(traces) == len(function.executables) == 3
+    assert [e.program.repeat_count for e in function.executables] == [1, 1, 1]
+    with feed_of(np.ones([4, 2], "float32"), num_steps=2) as feed:
+        function(feed)
+    assert len(function.executables) == 4
+
+
+def test_steps_run_in_the_context_of_the_replica_on_the_device(make, strategy, device):
+    contexts = []
+
+    def step(x):
+        contexts.append((tf.distribute.get_strategy(), tf.distribute.in_cross_replica_context()))
+        return x
+
+    make(step)([np.ones(2, "float32")])
+    assert contexts == [(strategy, False)]
+    assert sum(device.counters().program_executions.values()) == 1
+
+
+def test_variables_that_a_step_makes_are_on_the_device(make, strategy):
+    made = []
+
+    def step(x):
+        if not made:
+            made.append(tf.Variable(1.0))
+        return x + made[0]
+
+    function = make(step)
+    assert function([np.float32(1)]) == 2
+    assert made[0].device == strategy.device.name
+
+
+def test_the_format_of_a_batch():
+    batch = (np.zeros([2, 3]), {"label": tf.zeros([2], tf.int32), "none": None}, 1.5)
+    element = batch_format(batch)
+    assert element.specs == (
+        TensorSpec((2, 3), "float32"),
+        TensorSpec((2,), "int32"),
+        TensorSpec((), "float32"),
+    )
+    assert element.structure == (0, {"label": 1, "none": None}, 2)
+    with pytest.raises(tf.errors.FailedPreconditionError, match=r"^Unsupported datatype int64 on"):
+        batch_format(np.zeros(2, "int64"))
