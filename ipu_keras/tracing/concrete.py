@@ -30,7 +30,7 @@ def graph_of(concrete) -> Graph:
     """
     functions: dict[str, Graph] = {}
     _collect_functions(concrete.graph, functions)
-    return Graph(concrete.name, _ops(concrete.graph), functions)
+    return Graph(concrete.function_def.signature.name, _ops(concrete.graph), functions)
 
 
 def _collect_functions(func_graph, functions: dict[str, Graph]) -> None:

@@ -43,7 +43,6 @@ def test_ops_in_the_order_of_tracing():
     assert graph.functions == {}
 
 
-@pytest.mark.xfail(strict=True, reason="ConcreteFunction.name is bytes, and is not decoded")
 def test_the_name_is_that_of_the_function():
     def train_step(x):
         return x
