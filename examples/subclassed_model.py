@@ -58,7 +58,6 @@ def main(num_epochs: int = 15) -> dict:
         history = model.fit(x_train, y_train, epochs=num_epochs, **options).history
         _, accuracy = model.evaluate(x_test, y_test, **options)
         predictions = model.predict(x_test, **options)
-
         model.save_weights(Path(folder, "digits.weights.h5"))
         with_weights = ResidualClassifier()
         with_weights(x_test[:1])  # creates the weights
