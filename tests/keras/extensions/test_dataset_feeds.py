@@ -67,6 +67,13 @@ def test_kinds_of_data(pair, data, convert):
     fit_same(*pair, **convert(*data), epochs=2)
 
 
+def test_a_dataset_made_in_the_scope(strategy, pair, data):
+    with strategy.scope():
+        inside = batched(data)
+        actual = pair[1].fit(inside, shuffle=False, verbose=0).history
+    assert_same(actual, pair[0].fit(batched(data), shuffle=False, verbose=0).history)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "bool", "float16", "float32"])
 def test_dtypes_are_carried_as_they_are(strategy, dtype):
     seen = []
