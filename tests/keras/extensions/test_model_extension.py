@@ -690,7 +690,6 @@ def test_a_callback_may_evaluate_and_predict(pair, data):
 
 
 def test_tensorboard(model, data, tmp_path):
-    pytest.importorskip("tensorboard")
     model.evaluate(
         *data, batch_size=8, verbose=0, callbacks=[keras.callbacks.TensorBoard(tmp_path)]
     )
