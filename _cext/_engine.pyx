@@ -219,6 +219,9 @@ cdef class Slot:
     cdef Py_ssize_t[:] offsets
     cdef Py_ssize_t num_steps
 
+    def __init__(self):
+        raise TypeError("A slot is made by the `claim` of a Ring.")
+
     def __dealloc__(self):
         if self.memory != NULL:
             release_slot(self.memory)
