@@ -56,6 +56,13 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
     # The call of `fit`, `evaluate` or `predict` that is going on.
     _ipu_run: Run | None = None
 
+    def __init__(self, *args, **kwargs):
+        # Not for models: `keras.Model` calls the initialiser of Keras's trainer by name.
+        raise TypeError(
+            f"{type(self).__name__} is no model by itself. Make a keras.Model in the scope of an "
+            "IPUStrategy, which adds it."
+        )
+
     def __reduce__(self):
         # As a model of Keras's class: an extended class has no name to import.
         _, saved = super().__reduce__()

@@ -103,6 +103,13 @@ def test_subclasses_that_become_functional_leave_the_extensions_alone(strategy, 
     assert not issubclass(extended_class(Plain), FunctionalExtension)
 
 
+@pytest.mark.parametrize("extension", [ModelExtension, FunctionalExtension, SequentialExtension])
+def test_an_extension_is_no_model(strategy, extension):
+    message = f"^{extension.__name__} is no model by itself. Make a keras.Model in the scope"
+    with strategy.scope(), pytest.raises(TypeError, match=message):
+        extension([keras.layers.Dense(1)], name="model")
+
+
 def test_an_extended_class_is_forgotten_with_its_class(strategy):
     class Local(keras.Model):
         pass
