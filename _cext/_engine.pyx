@@ -25,6 +25,18 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, clockid_t, timespec
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** pointer, size_t alignment, size_t size)
 
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    /* Only Linux knows it; elsewhere pages keep their size. */
+    #ifdef MADV_HUGEPAGE
+    #define advise_huge_pages(data, size) madvise(data, size, MADV_HUGEPAGE)
+    #else
+    #define advise_huge_pages(data, size) 0
+    #endif
+    """
+    int advise_huge_pages(void* data, size_t size) nogil
+
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
         pass
@@ -48,6 +60,7 @@ cdef extern from "<pthread.h>" nogil:
 # TensorFlow aborts the process on DLPack memory that is not aligned to 64 bytes.
 cdef enum:
     ALIGNMENT = 64
+    HUGE_PAGE = 1 << 21
     MAX_RANK = 16
     WAIT_MILLISECONDS = 50  # between two looks for Ctrl-C
 
@@ -159,6 +172,21 @@ cdef void delete_capsule(object capsule) noexcept:
         tensor.deleter(tensor)
 
 
+cdef char* allocate(size_t size) noexcept nogil:
+    """Memory of a slot; NULL if there is none.
+
+    A slot that spans huge pages asks for them: with pages of 4 KB, touching
+    the memory for the first time takes longer than copying into it.
+    """
+    cdef void* data = NULL
+    cdef bint is_huge = size >= HUGE_PAGE
+    if posix_memalign(&data, HUGE_PAGE if is_huge else ALIGNMENT, size) != 0:
+        return NULL
+    if is_huge:
+        advise_huge_pages(data, size)  # a wish: refused, it changes nothing
+    return <char*> data
+
+
 cdef SlotMemory* take_unused(Shared* shared, size_t size) noexcept nogil:
     """An unread slot with one reader, allocated if there is none; NULL without memory."""
     cdef SlotMemory* slot
@@ -168,9 +196,11 @@ cdef SlotMemory* take_unused(Shared* shared, size_t size) noexcept nogil:
         shared.unused = slot.next
     else:
         slot = <SlotMemory*> calloc(1, sizeof(SlotMemory))
-        if slot != NULL and posix_memalign(<void**> &slot.data, ALIGNMENT, size) != 0:
-            free(slot)
-            slot = NULL
+        if slot != NULL:
+            slot.data = allocate(size)
+            if slot.data == NULL:
+                free(slot)
+                slot = NULL
     if slot != NULL:
         slot.shared = shared
         slot.readers = 1

@@ -1,11 +1,14 @@
 """TensorFlow datasets as sources of feeds: element formats and dtype rules."""
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import gen_dataset_ops
 
 from ipu_keras.program import FEED_DTYPES, TensorSpec
 from ipu_keras.runtime import Feed, SuperBatch
@@ -94,8 +97,8 @@ class DatasetFeed(ElementFeed):
         element: Their format.
         num_steps: Batches per super-batch.
         prefetch_depth: Super-batches made ahead.
-        check: Called with arrays of batches `(batches, ...)`, before one can reach a
-            program; raises on what the program must not see.
+        check: Called with the arrays of each batch before they can reach a program;
+            raises on what the program must not see.
         name: What errors call the feed.
     """
 
@@ -110,18 +113,11 @@ class DatasetFeed(ElementFeed):
         name: str = "infeed",
     ):
         def batches() -> Iterator[list[np.ndarray]]:
-            # Joining batches in tf.data spares Python most of the work of an
-            # element. Batches whose shapes tf.data does not know come singly,
-            # so that one of another shape is told apart; optionals cannot be joined.
-            joins = _is_static(dataset.element_spec)
-            for value in dataset.batch(num_steps, drop_remainder=True) if joins else dataset:
-                arrays = element.flatten(value)
-                if not joins:
-                    arrays = [array[np.newaxis] for array in arrays]
-                if check is not None:
-                    check(arrays)
-                for step in range(num_steps if joins else 1):
-                    yield [array[step] for array in arrays]
+            with _rows(dataset, element) as rows:
+                for arrays in rows:
+                    if check is not None:
+                        check(arrays)
+                    yield arrays
 
         super().__init__(
             batches, element, num_steps=num_steps, prefetch_depth=prefetch_depth, name=name
@@ -133,12 +129,57 @@ def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
     return [tf.experimental.dlpack.from_dlpack(capsule) for capsule in super_batch.capsules()]
 
 
-def _is_static(element_spec: Any) -> bool:
-    return all(
-        isinstance(leaf, tf.TensorSpec) and leaf.shape.is_fully_defined()
-        for leaf in tf.nest.flatten(element_spec)
-        if leaf is not None
-    )
+@contextlib.contextmanager
+def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator[list[np.ndarray]]]:
+    """The elements of a dataset as rows of arrays.
+
+    The dataset's iterator is not waited for when it ends: TensorFlow deletes it
+    only when its autotuner next wakes up, which takes up to the time that the
+    iterator has lived. That happens on a thread that is no daemon, because the
+    interpreter must not exit in the middle of it; once it is exiting, whoever
+    stops the feed waits.
+    """
+    iterators = [iter(dataset)]
+    read = _read_flat if _is_flat(dataset.element_spec) else _read
+    try:
+        yield read(iterators, element)
+    finally:
+        if threading.main_thread().is_alive():
+            threading.Thread(target=iterators.clear, daemon=False).start()
+        else:
+            iterators.clear()
+
+
+# Both readers look the iterator up for every element, and so hold no reference
+# to it when they are left.
+
+
+def _read(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    with contextlib.suppress(StopIteration):
+        while True:
+            yield element.flatten(next(iterators[0]))
+
+
+def _read_flat(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    """Reads tensors with the op itself.
+
+    `next` of TensorFlow's iterator takes more than twice as long, to rebuild
+    structures that are flattened here. Joining batches in tf.data would be as
+    fast, but a new dataset costs 10 ms in every epoch.
+    """
+    types = iterators[0]._flat_output_types
+    shapes = iterators[0]._flat_output_shapes
+    with contextlib.suppress(tf.errors.OutOfRangeError):
+        while True:
+            tensors = gen_dataset_ops.iterator_get_next(
+                iterators[0]._iterator_resource, output_types=types, output_shapes=shapes
+            )
+            yield [tensor.numpy() for tensor in tensors]
+
+
+def _is_flat(element_spec: Any) -> bool:
+    """Whether a dataset's tensors are those of the element, in its order."""
+    return all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(element_spec))
 
 
 def _array(leaf: Any) -> np.ndarray:

@@ -6,9 +6,12 @@ the host is decided by the compiler, never by a door.
 """
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 # The element types that an IPU feed carries.
 FEED_DTYPES = ("int32", "float32", "float16", "bool", "int8", "uint8")
@@ -25,6 +28,11 @@ class TensorSpec:
 
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class OutfeedMode(enum.Enum):

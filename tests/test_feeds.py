@@ -1,6 +1,7 @@
 """Datasets as sources of feeds: which elements can travel, and how they come out."""
 
 import collections
+import threading
 
 import numpy as np
 import pytest
@@ -291,8 +292,8 @@ def test_an_error_in_the_dataset(num_steps):
 @pytest.mark.parametrize("dataset", [numbered(4), with_unknown_batch_size(4, 4, 4, 4)])
 def test_batches_are_checked_before_they_come_out(dataset):
     def check(arrays):
-        checked.append(len(arrays[0]))
-        if sum(checked) > 2:
+        checked.append(arrays[0].shape)
+        if len(checked) > 2:
             raise ValueError("not this one")
 
     checked = []
@@ -302,4 +303,40 @@ def test_batches_are_checked_before_they_come_out(dataset):
         next(feed)
         with pytest.raises(ValueError, match="not this one"):
             next(feed)
-    assert sum(checked) > 2
+    assert checked == [form.specs[0].shape] * 3
+
+
+def test_the_end_of_a_feed_does_not_wait_for_its_iterator():
+    """TensorFlow deletes an iterator when it likes; a slow deletion is no one's wait."""
+    entered, leave = threading.Event(), threading.Event()
+
+    class SlowToDelete:
+        _flat_output_types = (tf.float32,)
+        _flat_output_shapes = (tf.TensorShape([3]),)
+
+        def __init__(self):
+            self._iterator = iter(tf.data.Dataset.from_tensors(tf.zeros(3)))
+            self._iterator_resource = self._iterator._iterator_resource
+
+        def __next__(self):
+            raise AssertionError("tensors are read with the op")
+
+        def __del__(self):
+            entered.set()
+            leave.wait(10)
+
+    class Slow:
+        element_spec = tf.TensorSpec((3,), tf.float32)
+
+        def __iter__(self):
+            return SlowToDelete()
+
+    with DatasetFeed(Slow(), element_format(Slow.element_spec), num_steps=1) as feed:
+        assert len(list(feed)) == 1
+    assert entered.wait(10)
+    assert not leave.is_set()
+    (deleting,) = (t for t in threading.enumerate() if t.name.endswith("(clear)"))
+    assert not deleting.daemon  # the interpreter waits for it
+    leave.set()
+    deleting.join(10)
+    assert not deleting.is_alive()

@@ -174,4 +174,4 @@ def _stop(ring: Ring, thread: threading.Thread) -> None:
 
 
 def _sizes(specs: tuple[TensorSpec, ...]) -> list[int]:
-    return [int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize for spec in specs]
+    return [spec.nbytes for spec in specs]
