@@ -4,9 +4,11 @@ from ipu_keras.keras.extensions.attachment import attach_extensions
 from ipu_keras.keras.extensions.functional_extension import (
     FunctionalExtension as FunctionalExtension,
 )
+from ipu_keras.keras.extensions.lstm_backend import attach_lstm
 from ipu_keras.keras.extensions.model_extension import ModelExtension as ModelExtension
 from ipu_keras.keras.extensions.sequential_extension import (
     SequentialExtension as SequentialExtension,
 )
 
 attach_extensions()
+attach_lstm()

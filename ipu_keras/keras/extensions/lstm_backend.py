@@ -1,0 +1,87 @@
+"""The training of Keras's LSTM layers on the IPU.
+
+Keras asks its backend for an LSTM over a whole sequence, which only cuDNN has,
+and loops over the steps itself if there is none.
+"""
+
+import functools
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+from tensorflow.python.eager import record
+
+from ipu_keras.ipu_strategy import current_ipu_strategy
+from ipu_keras.ops.recurrent import lstm as lstm_over_sequence
+
+
+def attach_lstm() -> None:
+    """Lets Keras's backend offer an LSTM to models that train in a strategy's scope.
+
+    It computes what Keras's own loop does and leaves the gradients of the
+    weights to single products over the whole sequence. Inference has no use for
+    that, and is faster in Keras's loop, which keeps no gates.
+    """
+    original = backend.lstm
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def lstm(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs):
+        strategy = current_ipu_strategy()
+        if (
+            strategy is None
+            or not strategy.enable_keras_extensions
+            or args
+            or mask is not None
+            or not _is_plain(inputs, **kwargs)
+            or not record.could_possibly_record()
+        ):
+            return original(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs)
+        return _lstm(inputs, initial_state_h, initial_state_c, **kwargs)
+
+    backend.lstm = lstm
+
+
+def _is_plain(inputs: Any, activation=None, recurrent_activation=None, **options: Any) -> bool:
+    return (
+        activation is keras.activations.tanh
+        and recurrent_activation is keras.activations.sigmoid
+        and not options.get("time_major")
+        and not options.get("unroll")
+        and inputs.shape.is_fully_defined()
+        and inputs.shape[1] > 0
+    )
+
+
+def _lstm(
+    inputs,
+    initial_h,
+    initial_c,
+    *,
+    kernel,
+    recurrent_kernel,
+    bias,
+    return_sequences,
+    go_backwards,
+    **_: Any,
+) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+    """The last output, all outputs or the last with a time axis of one, and the last state."""
+    kernel, recurrent_kernel = map(keras.ops.convert_to_tensor, (kernel, recurrent_kernel))
+    if bias is None:
+        bias = tf.zeros(kernel.shape[1:], kernel.dtype)
+    sequence = tf.transpose(inputs, [1, 0, 2])
+    if go_backwards:
+        sequence = tf.reverse(sequence, axis=[0])
+    outputs, last_c = lstm_over_sequence(
+        sequence,
+        initial_h,
+        initial_c,
+        kernel,
+        recurrent_kernel,
+        keras.ops.convert_to_tensor(bias),
+    )
+    last = outputs[-1]
+    returned = tf.transpose(outputs, [1, 0, 2]) if return_sequences else last[:, tf.newaxis]
+    return last, returned, [last, last_c]

@@ -1,0 +1,1 @@
+"""Operations that TensorFlow lacks, or has only as many small ones."""

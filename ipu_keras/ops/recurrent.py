@@ -1,0 +1,138 @@
+"""Recurrent layers over whole sequences.
+
+The part of a step that does not depend on the step before, and everything of
+the gradient but the state's own, is computed for all steps at once.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def lstm(
+    inputs: tf.Tensor,
+    initial_h: tf.Tensor,
+    initial_c: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """An LSTM with tanh and sigmoid; gates in the order input, forget, cell, output.
+
+    S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, with the
+    forget gate of F. Gers et al., 2000.
+
+    Args:
+        inputs: `(time, batch, features)`, with at least one step.
+        initial_h: `(batch, units)`, the output before the first step.
+        initial_c: `(batch, units)`, the cell before the first step.
+        kernel: `(features, 4 * units)`.
+        recurrent_kernel: `(units, 4 * units)`.
+        bias: `(4 * units,)`.
+
+    Returns:
+        The outputs `(time, batch, units)` and the last cell `(batch, units)`.
+
+    Example:
+
+    >>> x, state = tf.ones((3, 1, 2)), tf.zeros((1, 1))
+    >>> outputs, cell = lstm(x, state, state, tf.ones((2, 4)), tf.ones((1, 4)), tf.zeros(4))
+    >>> outputs.shape, cell.shape
+    (TensorShape([3, 1, 1]), TensorShape([1, 1]))
+    """
+
+    @tf.custom_gradient
+    def run(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias):
+        projected = _per_step_matmul(inputs, kernel) + bias
+        gates, cells, outputs = _forward(projected, initial_h, initial_c, recurrent_kernel)
+
+        def gradient(d_outputs, d_last_cell):
+            cells_before = _shifted(cells, initial_c)
+            d_gates, d_h, d_c = _backward(
+                d_outputs, d_last_cell, gates, cells, cells_before, recurrent_kernel
+            )
+            return (
+                _per_step_matmul(d_gates, kernel, transpose_b=True),
+                d_h,
+                d_c,
+                _matmul_over_steps(inputs, d_gates),
+                _matmul_over_steps(_shifted(outputs, initial_h), d_gates),
+                tf.reduce_sum(d_gates, axis=[0, 1]),
+            )
+
+        return (outputs, cells[-1]), gradient
+
+    return run(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias)
+
+
+def _forward(projected, h, c, recurrent_kernel):
+    """The activated gates, cells and outputs of all steps, each `(time, batch, ...)`."""
+
+    def step(time, h, c, gates, cells, outputs):
+        logits = projected[time] + tf.matmul(h, recurrent_kernel)
+        i, f, g, o = tf.split(logits, 4, axis=-1)
+        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+        c = f * c + i * g
+        h = o * tf.tanh(c)
+        gates = gates.write(time, tf.concat([i, f, g, o], axis=-1))
+        return time + 1, h, c, gates, cells.write(time, c), outputs.write(time, h)
+
+    steps = projected.shape[0]
+    arrays = _arrays(steps, projected[0], c, h)
+    *_, gates, cells, outputs = _loop(step, steps, h, c, *arrays)
+    return gates.stack(), cells.stack(), outputs.stack()
+
+
+def _backward(d_outputs, d_c, gates, cells, cells_before, recurrent_kernel):
+    """The gradients of all gates' logits `(time, batch, 4 * units)`, and of the first state."""
+    steps = gates.shape[0]
+
+    def step(count, d_h, d_c, d_gates):
+        time = steps - 1 - count
+        i, f, g, o = tf.split(gates[time], 4, axis=-1)
+        tanh_c = tf.tanh(cells[time])
+        d_h += d_outputs[time]
+        d_c += d_h * o * (1.0 - tanh_c * tanh_c)
+        d_logits = tf.concat(
+            [
+                d_c * g * i * (1.0 - i),
+                d_c * cells_before[time] * f * (1.0 - f),
+                d_c * i * (1.0 - g * g),
+                d_h * tanh_c * o * (1.0 - o),
+            ],
+            axis=-1,
+        )
+        d_h = tf.matmul(d_logits, recurrent_kernel, transpose_b=True)
+        return count + 1, d_h, d_c * f, d_gates.write(time, d_logits)
+
+    arrays = _arrays(steps, gates[0])
+    _, d_h, d_c, d_gates = _loop(step, steps, tf.zeros_like(d_c), d_c, *arrays)
+    return d_gates.stack(), d_h, d_c
+
+
+def _loop(step, steps: int, *carried: Any) -> Any:
+    return tf.while_loop(
+        lambda time, *_: time < steps, step, (tf.constant(0), *carried), maximum_iterations=steps
+    )
+
+
+def _arrays(steps: int, *examples: tf.Tensor) -> list[tf.TensorArray]:
+    return [tf.TensorArray(e.dtype, steps, element_shape=e.shape) for e in examples]
+
+
+def _shifted(sequence: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    """What each step found of a sequence that it continued."""
+    return tf.concat([first[tf.newaxis], sequence[:-1]], axis=0)
+
+
+def _per_step_matmul(sequence: tf.Tensor, matrix: tf.Tensor, **options: bool) -> tf.Tensor:
+    """`(time, batch, n)` times a matrix, as one product."""
+    time, batch, features = sequence.shape
+    product = tf.matmul(tf.reshape(sequence, [time * batch, features]), matrix, **options)
+    return tf.reshape(product, [time, batch, product.shape[-1]])
+
+
+def _matmul_over_steps(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """The sum over all steps of `a`, transposed, times `b`."""
+    a, b = (tf.reshape(t, [-1, t.shape[-1]]) for t in (a, b))
+    return tf.matmul(a, b, transpose_a=True)
