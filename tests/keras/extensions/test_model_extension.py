@@ -1,3 +1,4 @@
+import doctest
 import re
 
 import keras
@@ -8,6 +9,7 @@ from comparison import LOSS, assert_same, classifier, devices_of, fit_same
 from keras import tree
 
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.keras.extensions import model_extension
 
 IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
 
@@ -16,13 +18,16 @@ IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
-def batched(data, **options):
-    dataset = tf.data.Dataset.from_tensor_slices(data)
-    return dataset.batch(8, drop_remainder=True, **options)
+def batched(data):
+    return tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True)
 
 
 def raises(error, message):
     return pytest.raises(error, match=re.escape(message))
+
+
+def test_example_in_the_docstring(strategy):
+    assert doctest.testmod(model_extension).failed == 0
 
 
 # Equal results: fit
@@ -575,6 +580,7 @@ def test_callbacks_are_called_as_in_stock(pair, data, tmp_path):
                 keras.callbacks.ModelCheckpoint(
                     folder / "{epoch}.weights.h5", save_weights_only=True, save_freq=4
                 ),
+                keras.callbacks.ModelCheckpoint(folder / "best.keras", save_best_only=True),
                 keras.callbacks.CSVLogger(folder / "log.csv"),
                 keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
                 keras.callbacks.TerminateOnNaN(),
