@@ -14,7 +14,7 @@ from ipu_keras.compiler import Compilation, compile_graph
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.program import HostExecution, OutfeedMode, Program
-from ipu_keras.tracing import graph_of, traced_for_xla
+from ipu_keras.tracing import fast_pooling_gradients, graph_of, traced_for_xla
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -111,7 +111,7 @@ def _trace(program: Program, for_xla: bool) -> Any:
     """Traces one step as a function of its own, which loops can call."""
 
     def step(*tensors):
-        with traced_for_xla() if for_xla else nullcontext():
+        with fast_pooling_gradients(), traced_for_xla() if for_xla else nullcontext():
             return program.step(program.unflatten(tensors))
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]

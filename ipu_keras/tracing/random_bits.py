@@ -41,10 +41,10 @@ def compilable_random() -> Iterator[None]:
 
 def _replace_uniform(op_type, inputs, attrs, outputs, op_name=None, graph=None):
     if op_type != "StatelessRandomUniformV2" or graph is None:
-        return None
+        return outputs  # `None` would undo what another callback has replaced
     (output,) = outputs
     if output.dtype != tf.float32 or not output.shape.is_fully_defined():
-        return None
+        return outputs  # `None` would undo what another callback has replaced
     _, key, counter, _ = inputs
     return [uniform(output.shape.as_list(), key, counter)]
 
