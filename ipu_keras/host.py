@@ -9,12 +9,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
 
 from ipu_keras.compiler import Compilation, compile_graph
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.program import HostExecution, OutfeedMode, Program
-from ipu_keras.tracing import fast_pooling_gradients, graph_of, traced_for_xla
+from ipu_keras.tracing import compilable_random, fast_pooling_gradients, graph_of
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -37,7 +38,7 @@ def build(program: Program, device: IpuDevice) -> Executable:
     for_xla = program.compiled is not False
     step = _trace(program, for_xla)
     graph = graph_of(step)
-    compilation = compile_graph(program, graph)
+    compilation = compile_graph(program, graph, onednn=_pywrap_util_port.IsMklEnabled())
     host = HostCallable(compilation, {for_xla: step}, device)
     return Executable(program=program, graph=graph, host=host, reason=compilation.reason)
 
@@ -97,7 +98,7 @@ class HostCallable:
 
     def _build(self) -> Callable:
         program = self._compilation.program
-        for_xla = self.execution is HostExecution.COMPILED_LOOP
+        for_xla = self.execution.is_compiled
         if for_xla not in self._steps:
             self._steps[for_xla] = _trace(program, for_xla)
         function = _function(program, self._steps[for_xla], self.execution)
@@ -108,26 +109,46 @@ class HostCallable:
 
 
 def _trace(program: Program, for_xla: bool) -> Any:
-    """Traces one step as a function of its own, which loops can call."""
+    """Traces one step as a function of its own, which is called once per step."""
 
     def step(*tensors):
-        with fast_pooling_gradients(), traced_for_xla() if for_xla else nullcontext():
+        with fast_pooling_gradients(), compilable_random() if for_xla else nullcontext():
             return program.step(program.unflatten(tensors))
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
     step.__name__ = f"{program.name}_step"
-    return tf.function(step, autograph=False).get_concrete_function(*specs)
+    # TensorFlow's gradient of a loop asks whether it will be compiled, and only
+    # then gives its stacks the constant size without which XLA refuses them. So
+    # the step says so, also where it is a part of a compiled loop.
+    function = tf.function(step, autograph=False, jit_compile=for_xla)
+    return function.get_concrete_function(*specs)
 
 
 def _function(program: Program, step, execution: HostExecution) -> Any:
     parallel_steps = _PARALLEL_STEPS if execution is HostExecution.PARALLEL_LOOP else 1
 
     def run(*feeds):
+        if execution is HostExecution.COMPILED_STEPS:
+            return _unrolled(program, step, feeds)
         return _loop(program, step, feeds, parallel_steps)
 
     run.__name__ = program.name
     compiled = execution is HostExecution.COMPILED_LOOP
     return tf.function(run, autograph=False, jit_compile=compiled)
+
+
+def _unrolled(program: Program, step, feeds) -> Any:
+    """A call of the step for each batch of a super-batch."""
+    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * program.repeat_count
+    structure = step.structured_outputs
+    for tensor in tf.nest.flatten(structure):
+        _static(program, tensor)
+    results = [tf.nest.flatten(step(*batch)) for batch in batches]
+    if program.outfeed_mode is OutfeedMode.ALL:
+        flat = [tf.stack(values) for values in zip(*results, strict=True)]
+    else:
+        flat = results[-1]
+    return tf.nest.pack_sequence_as(structure, flat)
 
 
 def _loop(program: Program, step, feeds, parallel_steps: int) -> Any:

@@ -50,14 +50,22 @@ class HostExecution(enum.Enum):
     """The ways in which the host can run the steps of one execution.
 
     - `COMPILED_LOOP`: one XLA program with a loop over the steps.
+    - `COMPILED_STEPS`: a TensorFlow graph that calls one XLA program for each
+      step, at the same time where no state is carried from a step to the next.
     - `GRAPH_LOOP`: a TensorFlow loop over the steps, op by op.
     - `PARALLEL_LOOP`: as `GRAPH_LOOP` with several steps at a time; only for
       programs that carry no state from a step to the next.
     """
 
     COMPILED_LOOP = "compiled_loop"
+    COMPILED_STEPS = "compiled_steps"
     GRAPH_LOOP = "graph_loop"
     PARALLEL_LOOP = "parallel_loop"
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether XLA compiles the step."""
+        return self in (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,17 +12,18 @@ from ipu_keras.program import Program
 PASSES = (choose_host_execution,)
 
 
-def compile_graph(program: Program, graph: Graph) -> Compilation:
+def compile_graph(program: Program, graph: Graph, *, onednn: bool = False) -> Compilation:
     """Runs every pass over the traced step of a program.
 
     Args:
         program: What is to be executed.
         graph: One step of it, traced.
+        onednn: Whether the host's TensorFlow computes with oneDNN.
 
     Returns:
         The finished `Compilation`.
     """
-    compilation = Compilation(program=program, graph=graph)
+    compilation = Compilation(program=program, graph=graph, onednn=onednn)
     for compiler_pass in PASSES:
         compilation = compiler_pass(compilation)
     return compilation

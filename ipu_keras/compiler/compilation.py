@@ -13,6 +13,7 @@ class Compilation:
     Args:
         program: What is to be executed.
         graph: One step of it, traced.
+        onednn: Whether the host's TensorFlow computes with oneDNN.
         executions: Ways to run it on the host, best first; a later one is
             taken when an earlier one turns out not to support an operation.
         reason: Why the first of `executions` was chosen, for reports.
@@ -20,5 +21,6 @@ class Compilation:
 
     program: Program
     graph: Graph
+    onednn: bool = False
     executions: tuple[HostExecution, ...] = ()
     reason: str = ""

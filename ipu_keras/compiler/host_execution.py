@@ -7,11 +7,10 @@ behind it are in docs/design/0001-host-execution.md.
 import dataclasses
 
 from ipu_keras.compiler.compilation import Compilation
-from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution
 
-# XLA's CPU convolutions lose to oneDNN's: inside a loop by a factor of 20,
-# outside one by 1.6 to 1.9.
+# XLA's CPU convolutions lose to TensorFlow's: inside a loop by a factor of 20,
+# outside one by up to 1.9.
 CONVOLUTIONS = frozenset(
     {
         "Conv2D",
@@ -27,6 +26,9 @@ CONVOLUTIONS = frozenset(
 )
 
 
+CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
+
+
 def choose_host_execution(compilation: Compilation) -> Compilation:
     """Ranks the ways to run a program by its content.
 
@@ -36,23 +38,31 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
     Returns:
         The compilation with `executions` and `reason` set.
     """
+    ops = list(compilation.graph.walk())
+    kinds = {op.kind for op in ops}
+    convolution = next((op.name for op in ops if op.kind in CONVOLUTIONS), None)
     asked = compilation.program.compiled
     if asked is not None:
         compiled, reason = asked, f"jit_compile={asked} was asked for"
+    elif convolution is None:
+        compiled, reason = True, "no convolution"
     else:
-        convolution = _first_convolution(compilation.graph)
-        compiled = convolution is None
-        reason = f"convolution {convolution}" if convolution else "no convolution"
-    carries_state = any(op.stateful for op in compilation.graph.walk())
-    return dataclasses.replace(
-        compilation, executions=_ranked(compiled, carries_state), reason=reason
-    )
+        # XLA computes a normalization, which Keras writes as many small
+        # operations, along with the convolution. With TensorFlow's own
+        # convolutions that is worth more than what XLA's lose; with oneDNN's,
+        # or in training, it is not.
+        compiled = "Rsqrt" in kinds and not CONVOLUTION_GRADIENTS & kinds
+        compiled = compiled and not compilation.onednn
+        reason = f"{'normalized ' if compiled else ''}convolution {convolution}"
+    carries_state = any(op.stateful for op in ops)
+    executions = _ranked(compiled, carries_state, in_loop=convolution is None)
+    return dataclasses.replace(compilation, executions=executions, reason=reason)
 
 
-def _first_convolution(graph: Graph) -> str | None:
-    return next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
-
-
-def _ranked(compiled: bool, carries_state: bool) -> tuple[HostExecution, ...]:
+def _ranked(compiled: bool, carries_state: bool, *, in_loop: bool) -> tuple[HostExecution, ...]:
     loop = HostExecution.GRAPH_LOOP if carries_state else HostExecution.PARALLEL_LOOP
-    return (HostExecution.COMPILED_LOOP, loop) if compiled else (loop,)
+    if not compiled:
+        return (loop,)
+    if carries_state and in_loop:
+        return (HostExecution.COMPILED_LOOP, loop)
+    return (HostExecution.COMPILED_STEPS, loop)

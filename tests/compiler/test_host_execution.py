@@ -15,14 +15,12 @@ from ipu_keras.program import HostExecution, OutfeedMode, Program
 
 MATMUL = Op("dense/MatMul", "MatMul")
 CONVOLUTION = Op("conv2d/convolution", "Conv2D")
+CONVOLUTION_GRADIENT = Op("conv2d/gradient", "Conv2DBackpropFilter")
+NORMALIZATION = Op("batch_normalization/Rsqrt", "Rsqrt")
 ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True)
 
 # Their steps may run in any order, so they carry nothing from one to the next.
 OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP}
-
-
-def is_compiled(execution):
-    return execution.name.startswith("COMPILED")
 
 
 def nested(*ops):
@@ -35,10 +33,10 @@ def flat(*ops):
     return Graph("step", ops)
 
 
-def choose(graph, **options):
+def choose(graph, onednn=False, **options):
     arguments = {"name": "train", "step": print, "infeed": (), "unflatten": tuple}
     program = Program(**{**arguments, "repeat_count": 8, **options})
-    return choose_host_execution(Compilation(program=program, graph=graph))
+    return choose_host_execution(Compilation(program=program, graph=graph, onednn=onednn))
 
 
 EVERY_CASE = list(
@@ -61,13 +59,13 @@ def test_every_case(build, ops, compiled, mode, repeat_count):
     assert len(set(chosen.executions)) == len(chosen.executions)
     assert chosen.reason
     # Something is left when XLA lacks an operation.
-    assert not is_compiled(chosen.executions[-1])
+    assert not chosen.executions[-1].is_compiled
     if ASSIGN in ops:
         assert not OUT_OF_ORDER & set(chosen.executions)
     if compiled is not None:
-        assert is_compiled(chosen.executions[0]) is compiled
+        assert chosen.executions[0].is_compiled is compiled
     if compiled is False:
-        assert not any(map(is_compiled, chosen.executions))
+        assert not any(execution.is_compiled for execution in chosen.executions)
     # The rest of the value is handed on.
     assert chosen.graph is graph
     assert chosen.program.compiled is compiled
@@ -88,7 +86,7 @@ def test_kinds_of_convolutions(kind):
 @pytest.mark.parametrize("build", [flat, nested])
 def test_training_without_convolution_is_compiled(build):
     chosen = choose(build(MATMUL, ASSIGN), repeat_count=32)
-    assert is_compiled(chosen.executions[0])
+    assert chosen.executions[0].is_compiled
     assert "no convolution" in chosen.reason
 
 
@@ -108,3 +106,24 @@ def test_a_state_in_a_function_that_nothing_calls():
     graph = Graph("step", (MATMUL,), {"f": Graph("f", (ASSIGN,))})
     assert choose(graph) == choose(Graph("step", (MATMUL,), {"f": Graph("f", (ASSIGN,))}))
     assert set(choose(graph).executions) & OUT_OF_ORDER
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+def test_a_compiled_convolution_stands_outside_of_loops(compiled):
+    for ops in itertools.permutations([CONVOLUTION, ASSIGN, NORMALIZATION]):
+        chosen = choose(flat(*ops), compiled=compiled)
+        assert HostExecution.COMPILED_LOOP not in chosen.executions
+
+
+def test_normalized_convolutions_are_compiled_for_inference_without_onednn():
+    inference = flat(CONVOLUTION, NORMALIZATION)
+    assert choose(inference).executions[0].is_compiled
+    assert choose(inference).reason == "normalized convolution conv2d/convolution"
+    assert not choose(inference, onednn=True).executions[0].is_compiled
+    training = flat(CONVOLUTION, NORMALIZATION, CONVOLUTION_GRADIENT)
+    assert not choose(training).executions[0].is_compiled
+
+
+def test_steps_without_state_are_not_kept_in_one_loop():
+    assert choose(flat(MATMUL)).executions[0] is HostExecution.COMPILED_STEPS
+    assert choose(flat(MATMUL, ASSIGN)).executions[0] is HostExecution.COMPILED_LOOP
