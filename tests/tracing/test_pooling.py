@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.tracing import fast_pooling_gradients
+from ipu_keras.tracing import compilable_random, fast_pooling_gradients
 from ipu_keras.tracing.pooling import max_pool_gradient
 
 
@@ -120,3 +120,23 @@ def test_nothing_is_replaced_afterwards():
     kinds = {op.type for op in run.get_concrete_function(inputs).graph.get_operations()}
     assert "PartitionedCall" not in kinds
     assert "MaxPoolGrad" in kinds
+
+
+def test_other_replacements_stay():
+    """TensorFlow gives each callback the outputs of the one before."""
+
+    @tf.function
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            pooled = tf.nn.max_pool2d(inputs, 2, 2, "VALID")
+            pooled *= tf.random.stateless_uniform(pooled.shape, (1, 2))
+        return tape.gradient(pooled, inputs)
+
+    inputs = tf.random.normal((1, 4, 4, 1))
+    with fast_pooling_gradients(), compilable_random():
+        both = run.get_concrete_function(inputs)
+    kinds = {op.type for op in both.graph.get_operations()}
+    assert {"PartitionedCall", "StatefulPartitionedCall"} & kinds
+    assert "RightShift" in kinds  # of the Philox generator
+    np.testing.assert_array_equal(both(inputs), tf.function(run.python_function)(inputs))
