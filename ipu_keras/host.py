@@ -15,7 +15,12 @@ from ipu_keras.compiler import Compilation, compile_graph
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.program import HostExecution, OutfeedMode, Program
-from ipu_keras.tracing import compilable_random, fast_pooling_gradients, graph_of
+from ipu_keras.tracing import (
+    RANDOM_UNIFORM,
+    fast_pooling_gradients,
+    graph_of,
+    traced_for_xla,
+)
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -100,7 +105,11 @@ class HostCallable:
         program = self._compilation.program
         for_xla = self.execution.is_compiled
         if for_xla not in self._steps:
-            self._steps[for_xla] = _trace(program, for_xla)
+            # Tracing takes long. What was made for XLA serves TensorFlow too,
+            # unless its random numbers are written out as small operations.
+            draws = {op.kind for op in self._compilation.graph.walk()} & {RANDOM_UNIFORM}
+            reuses = True in self._steps and not draws
+            self._steps[for_xla] = self._steps[True] if reuses else _trace(program, for_xla)
         function = _function(program, self._steps[for_xla], self.execution)
         specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
@@ -112,16 +121,12 @@ def _trace(program: Program, for_xla: bool) -> Any:
     """Traces one step as a function of its own, which is called once per step."""
 
     def step(*tensors):
-        with fast_pooling_gradients(), compilable_random() if for_xla else nullcontext():
+        with fast_pooling_gradients(), traced_for_xla() if for_xla else nullcontext():
             return program.step(program.unflatten(tensors))
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
     step.__name__ = f"{program.name}_step"
-    # TensorFlow's gradient of a loop asks whether it will be compiled, and only
-    # then gives its stacks the constant size without which XLA refuses them. So
-    # the step says so, also where it is a part of a compiled loop.
-    function = tf.function(step, autograph=False, jit_compile=for_xla)
-    return function.get_concrete_function(*specs)
+    return tf.function(step, autograph=False).get_concrete_function(*specs)
 
 
 def _function(program: Program, step, execution: HostExecution) -> Any:
@@ -138,12 +143,13 @@ def _function(program: Program, step, execution: HostExecution) -> Any:
 
 
 def _unrolled(program: Program, step, feeds) -> Any:
-    """A call of the step for each batch of a super-batch."""
+    """A call of the step, compiled, for each batch of a super-batch."""
+    compiled = tf.function(lambda *batch: step(*batch), autograph=False, jit_compile=True)
     batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * program.repeat_count
     structure = step.structured_outputs
     for tensor in tf.nest.flatten(structure):
         _static(program, tensor)
-    results = [tf.nest.flatten(step(*batch)) for batch in batches]
+    results = [tf.nest.flatten(compiled(*batch)) for batch in batches]
     if program.outfeed_mode is OutfeedMode.ALL:
         flat = [tf.stack(values) for values in zip(*results, strict=True)]
     else:

@@ -14,6 +14,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
+# The kind of operation that is replaced; it stays in the graph, without a use.
+RANDOM_UNIFORM = "StatelessRandomUniformV2"
+
 # Philox 4x32 with 10 rounds: J. K. Salmon et al., "Parallel random numbers: as
 # easy as 1, 2, 3", SC'11.
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -40,7 +43,7 @@ def compilable_random() -> Iterator[None]:
 
 
 def _replace_uniform(op_type, inputs, attrs, outputs, op_name=None, graph=None):
-    if op_type != "StatelessRandomUniformV2" or graph is None:
+    if op_type != RANDOM_UNIFORM or graph is None:
         return outputs  # `None` would undo what another callback has replaced
     (output,) = outputs
     if output.dtype != tf.float32 or not output.shape.is_fully_defined():

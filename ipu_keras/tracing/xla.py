@@ -1,0 +1,26 @@
+"""What a step needs while it is traced so that XLA can compile it."""
+
+import contextlib
+from collections.abc import Iterator
+
+from tensorflow.python.ops import control_flow_ops
+
+from ipu_keras.tracing.random_bits import compilable_random
+
+
+@contextlib.contextmanager
+def traced_for_xla() -> Iterator[None]:
+    """While a graph is built, makes it one that XLA can compile, and compiles well.
+
+    TensorFlow's gradient of a loop asks whether it will be compiled, and only
+    then gives its stacks a constant size, without which XLA refuses them.
+    `tf.function(jit_compile=True)` answers through this control flow context;
+    here the traced function is compiled as a part of another.
+    """
+    context = control_flow_ops.XLAControlFlowContext()
+    context.Enter()
+    try:
+        with compilable_random():
+            yield
+    finally:
+        context.Exit()
