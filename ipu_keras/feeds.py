@@ -1,5 +1,6 @@
 """TensorFlow datasets as sources of feeds: element formats and dtype rules."""
 
+import atexit
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,9 @@ from ipu_keras.runtime import Feed, SuperBatch
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
+
+# How long the interpreter's exit waits for an iterator that is being deleted.
+_DELETE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -135,9 +139,8 @@ def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator
 
     The dataset's iterator is not waited for when it ends: TensorFlow deletes it
     only when its autotuner next wakes up, which takes up to the time that the
-    iterator has lived. That happens on a thread that is no daemon, because the
-    interpreter must not exit in the middle of it; once it is exiting, whoever
-    stops the feed waits.
+    iterator has lived. That happens on a thread of its own, for which only the
+    interpreter's exit waits; once it is exiting, whoever stops the feed does.
     """
     iterators = [iter(dataset)]
     read = _read_flat if _is_flat(dataset.element_spec) else _read
@@ -145,9 +148,16 @@ def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator
         yield read(iterators, element)
     finally:
         if threading.main_thread().is_alive():
-            threading.Thread(target=iterators.clear, daemon=False).start()
+            deleting = threading.Thread(target=_delete, args=(iterators,), daemon=True)
+            atexit.register(deleting.join, _DELETE_SECONDS)
+            deleting.start()
         else:
             iterators.clear()
+
+
+def _delete(iterators: list[Any]) -> None:
+    iterators.clear()
+    atexit.unregister(threading.current_thread().join)
 
 
 # Both readers look the iterator up for every element, and so hold no reference

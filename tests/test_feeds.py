@@ -335,8 +335,7 @@ def test_the_end_of_a_feed_does_not_wait_for_its_iterator():
         assert len(list(feed)) == 1
     assert entered.wait(10)
     assert not leave.is_set()
-    (deleting,) = (t for t in threading.enumerate() if t.name.endswith("(clear)"))
-    assert not deleting.daemon  # the interpreter waits for it
+    (deleting,) = (t for t in threading.enumerate() if t.name.endswith("(_delete)"))
     leave.set()
     deleting.join(10)
     assert not deleting.is_alive()
