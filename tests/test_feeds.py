@@ -331,11 +331,13 @@ def test_the_end_of_a_feed_does_not_wait_for_its_iterator():
         def __iter__(self):
             return SlowToDelete()
 
+    others = set(threading.enumerate())  # iterators of earlier tests may still be going
     with DatasetFeed(Slow(), element_format(Slow.element_spec), num_steps=1) as feed:
         assert len(list(feed)) == 1
     assert entered.wait(10)
     assert not leave.is_set()
-    (deleting,) = (t for t in threading.enumerate() if t.name.endswith("(_delete)"))
+    new = set(threading.enumerate()) - others
+    (deleting,) = (thread for thread in new if thread.name.endswith("(_delete)"))
     leave.set()
     deleting.join(10)
     assert not deleting.is_alive()
