@@ -62,6 +62,7 @@ cdef enum:
     ALIGNMENT = 64
     HUGE_PAGE = 1 << 21
     MAX_RANK = 16
+    MAX_UNUSED = 5         # an execution's slot, three ahead, and one being written
     WAIT_MILLISECONDS = 50  # between two looks for Ctrl-C
 
 # --------------------------------------------------------------------------
@@ -99,68 +100,74 @@ _DLPACK_TYPES = {
 }
 
 # --------------------------------------------------------------------------
-# Slots and what they share. Both live outside Python: DLPack deleters run on
-# TensorFlow's threads, without the GIL, and possibly after the Ring is gone.
+# Blocks of memory and the pool they return to. Both live outside Python: DLPack
+# deleters run on TensorFlow's threads, without the GIL, and possibly after the
+# Ring and its FeedMemory are gone.
 
-cdef struct Shared:
+cdef struct Pool:
     pthread_mutex_t mutex
-    pthread_cond_t changed
-    SlotMemory* unused     # a stack of slots that nobody reads
-    int owners             # the Ring, and every slot that is in use
-    bint closed
+    Block* unused          # that nobody reads, the last one released first
+    int owners             # the FeedMemory, and every block that is in use
+    bint closed            # the FeedMemory is gone: unused blocks are freed
 
-cdef struct SlotMemory:
+cdef struct Block:
     char* data
+    size_t capacity
     int readers            # the Slot object and the tensors given out
-    Shared* shared
-    SlotMemory* next
+    Pool* pool
+    Block* next
 
 cdef struct Export:
     DLManagedTensor tensor
     int64_t shape[MAX_RANK]
-    SlotMemory* slot
+    Block* block
 
 
-cdef void free_unused(Shared* shared) noexcept nogil:
-    cdef SlotMemory* slot
-    while shared.unused != NULL:
-        slot = shared.unused
-        shared.unused = slot.next
-        free(slot.data)
-        free(slot)
+cdef void free_blocks(Block** first) noexcept nogil:
+    """Frees a list of unused blocks."""
+    cdef Block* block
+    while first[0] != NULL:
+        block = first[0]
+        first[0] = block.next
+        free(block.data)
+        free(block)
 
 
-cdef void disown(Shared* shared) noexcept nogil:
+cdef void disown(Pool* pool) noexcept nogil:
     """Gives up one ownership; the last one frees everything. Mutex held; released here."""
     cdef bint last
-    shared.owners -= 1
-    last = shared.owners == 0
-    if shared.closed:
-        free_unused(shared)
-    pthread_mutex_unlock(&shared.mutex)
+    pool.owners -= 1
+    last = pool.owners == 0
+    if pool.closed:
+        free_blocks(&pool.unused)
+    pthread_mutex_unlock(&pool.mutex)
     if last:
-        free_unused(shared)
-        pthread_cond_destroy(&shared.changed)
-        pthread_mutex_destroy(&shared.mutex)
-        free(shared)
+        pthread_mutex_destroy(&pool.mutex)
+        free(pool)
 
 
-cdef void release_slot(SlotMemory* slot) noexcept nogil:
-    """One reader less; without readers the slot can be written again."""
-    cdef Shared* shared = slot.shared
-    pthread_mutex_lock(&shared.mutex)
-    slot.readers -= 1
-    if slot.readers == 0:
-        slot.next = shared.unused
-        shared.unused = slot
-        disown(shared)
+cdef void release_block(Block* block) noexcept nogil:
+    """One reader less; without readers the block can be written again."""
+    cdef Pool* pool = block.pool
+    cdef Block** oldest = &pool.unused
+    cdef int count = 0
+    pthread_mutex_lock(&pool.mutex)
+    block.readers -= 1
+    if block.readers == 0:
+        block.next = pool.unused
+        pool.unused = block
+        while oldest[0] != NULL and count < MAX_UNUSED:
+            oldest = &oldest[0].next
+            count += 1
+        free_blocks(oldest)
+        disown(pool)
     else:
-        pthread_mutex_unlock(&shared.mutex)
+        pthread_mutex_unlock(&pool.mutex)
 
 
 cdef void delete_export(DLManagedTensor* tensor) noexcept nogil:
     cdef Export* export = <Export*> tensor.manager_ctx
-    release_slot(export.slot)
+    release_block(export.block)
     free(export)
 
 
@@ -172,67 +179,93 @@ cdef void delete_capsule(object capsule) noexcept:
         tensor.deleter(tensor)
 
 
-cdef char* allocate(size_t size) noexcept nogil:
-    """Memory of a slot; NULL if there is none.
+cdef Block* allocate(size_t size) noexcept nogil:
+    """A block of at least that many bytes; NULL if there is no memory.
 
-    A slot that spans huge pages asks for them: with pages of 4 KB, touching
-    the memory for the first time takes longer than copying into it.
+    A block that spans huge pages asks for them: with pages of 4 KB, touching
+    the memory for the first time takes longer than copying into it. It fills
+    them, so that feeds that differ by a few labels can take the same blocks.
     """
     cdef void* data = NULL
     cdef bint is_huge = size >= HUGE_PAGE
+    cdef Block* block = <Block*> calloc(1, sizeof(Block))
+    if block == NULL:
+        return NULL
+    if is_huge:
+        size = (size + HUGE_PAGE - 1) // HUGE_PAGE * HUGE_PAGE
     if posix_memalign(&data, HUGE_PAGE if is_huge else ALIGNMENT, size) != 0:
+        free(block)
         return NULL
     if is_huge:
         advise_huge_pages(data, size)  # a wish: refused, it changes nothing
-    return <char*> data
+    block.data = <char*> data
+    block.capacity = size
+    return block
 
 
-cdef SlotMemory* take_unused(Shared* shared, size_t size) noexcept nogil:
-    """An unread slot with one reader, allocated if there is none; NULL without memory."""
-    cdef SlotMemory* slot
-    pthread_mutex_lock(&shared.mutex)
-    slot = shared.unused
-    if slot != NULL:
-        shared.unused = slot.next
+cdef Block* take_block(Pool* pool, size_t size) noexcept nogil:
+    """The unused block that fits best, with one reader; allocated if none does.
+
+    NULL if there is no memory.
+    """
+    cdef Block** found = NULL
+    cdef Block** place
+    cdef Block* block
+    pthread_mutex_lock(&pool.mutex)
+    place = &pool.unused
+    while place[0] != NULL:
+        if place[0].capacity >= size and (
+                found == NULL or place[0].capacity < found[0].capacity):
+            found = place
+        place = &place[0].next
+    if found != NULL:
+        block = found[0]
+        found[0] = block.next
     else:
-        slot = <SlotMemory*> calloc(1, sizeof(SlotMemory))
-        if slot != NULL:
-            slot.data = allocate(size)
-            if slot.data == NULL:
-                free(slot)
-                slot = NULL
-    if slot != NULL:
-        slot.shared = shared
-        slot.readers = 1
-        shared.owners += 1
-    pthread_mutex_unlock(&shared.mutex)
-    return slot
+        block = allocate(size)
+    if block != NULL:
+        block.pool = pool
+        block.readers = 1
+        pool.owners += 1
+    pthread_mutex_unlock(&pool.mutex)
+    return block
 
 
-cdef Shared* make_shared() noexcept nogil:
-    """What a new Ring and its slots share; NULL without memory."""
-    cdef pthread_condattr_t attributes
-    cdef Shared* shared = <Shared*> calloc(1, sizeof(Shared))
-    if shared != NULL:
-        shared.owners = 1
-        pthread_mutex_init(&shared.mutex, NULL)
-        # Setting the machine's clock must not make a wait longer.
-        pthread_condattr_init(&attributes)
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
-        pthread_cond_init(&shared.changed, &attributes)
-        pthread_condattr_destroy(&attributes)
-    return shared
+cdef class FeedMemory:
+    """Where rings get their slots from; it outlives them, so that the next ring gets the same.
 
+    Memory that was never touched costs more to fill than to copy into: up to
+    1 ms per MB on a virtual machine, which gives it back whenever it is freed.
+    At most MAX_UNUSED blocks wait unused, the latest ones.
+    """
 
-cdef void wait_a_moment(Shared* shared) noexcept nogil:
-    """Waits for a change, at most WAIT_MILLISECONDS. Mutex held."""
-    cdef timespec deadline
-    clock_gettime(CLOCK_MONOTONIC, &deadline)
-    deadline.tv_nsec += WAIT_MILLISECONDS * 1000000
-    if deadline.tv_nsec >= 1000000000:
-        deadline.tv_sec += 1
-        deadline.tv_nsec -= 1000000000
-    pthread_cond_timedwait(&shared.changed, &shared.mutex, &deadline)
+    cdef Pool* pool
+
+    def __cinit__(self):
+        self.pool = <Pool*> calloc(1, sizeof(Pool))
+        if self.pool == NULL:
+            raise MemoryError()
+        self.pool.owners = 1
+        pthread_mutex_init(&self.pool.mutex, NULL)
+
+    def __dealloc__(self):
+        if self.pool != NULL:
+            pthread_mutex_lock(&self.pool.mutex)
+            self.pool.closed = True
+            disown(self.pool)
+
+    @property
+    def unused_bytes(self):
+        """Size of the blocks that wait to be used again."""
+        cdef size_t total = 0
+        cdef Block* block
+        pthread_mutex_lock(&self.pool.mutex)
+        block = self.pool.unused
+        while block != NULL:
+            total += block.capacity
+            block = block.next
+        pthread_mutex_unlock(&self.pool.mutex)
+        return total
 
 
 # --------------------------------------------------------------------------
@@ -244,7 +277,7 @@ cdef class Slot:
     after the other.
     """
 
-    cdef SlotMemory* memory
+    cdef Block* block
     cdef Py_ssize_t[:] step_sizes
     cdef Py_ssize_t[:] offsets
     cdef Py_ssize_t num_steps
@@ -253,8 +286,8 @@ cdef class Slot:
         raise TypeError("A slot is made by the `claim` of a Ring.")
 
     def __dealloc__(self):
-        if self.memory != NULL:
-            release_slot(self.memory)
+        if self.block != NULL:
+            release_block(self.block)
 
     def write(self, Py_ssize_t step, Py_ssize_t index, array):
         """Copies one tensor of one batch into its place.
@@ -275,7 +308,7 @@ cdef class Slot:
             raise IndexError(f"A slot of {self.num_steps} steps has no step {step}.")
         self._check_index(index)
         size = self.step_sizes[index]
-        target = self.memory.data + self.offsets[index] + step * size
+        target = self.block.data + self.offsets[index] + step * size
         PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS)
         try:
             if view.len != size:
@@ -320,8 +353,8 @@ cdef class Slot:
             raise MemoryError()
         for axis in range(rank):
             export.shape[axis] = shape[axis]
-        export.slot = self.memory
-        export.tensor.dl_tensor.data = self.memory.data + self.offsets[index]
+        export.block = self.block
+        export.tensor.dl_tensor.data = self.block.data + self.offsets[index]
         export.tensor.dl_tensor.device.device_type = DL_CPU
         export.tensor.dl_tensor.ndim = <int32_t> rank
         export.tensor.dl_tensor.dtype.code = code
@@ -330,9 +363,9 @@ cdef class Slot:
         export.tensor.dl_tensor.shape = export.shape
         export.tensor.manager_ctx = export
         export.tensor.deleter = delete_export
-        pthread_mutex_lock(&self.memory.shared.mutex)
-        self.memory.readers += 1
-        pthread_mutex_unlock(&self.memory.shared.mutex)
+        pthread_mutex_lock(&self.block.pool.mutex)
+        self.block.readers += 1
+        pthread_mutex_unlock(&self.block.pool.mutex)
         try:
             return PyCapsule_New(&export.tensor, "dltensor", delete_capsule)
         except BaseException:
@@ -353,12 +386,15 @@ cdef class Ring:
         step_sizes: Bytes of each tensor of one batch.
         num_steps: Batches per slot.
         depth: Committed slots that may wait for the consumer.
+        memory: Of the slots; defaults to memory of the ring's own.
 
     Raises:
         ValueError: `num_steps` or `depth` is not positive, or a size is negative.
     """
 
-    cdef Shared* shared
+    cdef pthread_mutex_t mutex
+    cdef pthread_cond_t changed
+    cdef FeedMemory memory
     cdef Py_ssize_t[:] step_sizes
     cdef Py_ssize_t[:] offsets
     cdef size_t size
@@ -367,9 +403,18 @@ cdef class Ring:
     cdef object committed   # Slots, oldest first; touched under the GIL
     cdef Py_ssize_t num_committed
     cdef bint finished
+    cdef readonly bint closed  # whether `close` was called
     cdef object error
 
-    def __cinit__(self, step_sizes, Py_ssize_t num_steps, Py_ssize_t depth):
+    def __cinit__(
+            self, step_sizes, Py_ssize_t num_steps, Py_ssize_t depth, FeedMemory memory=None):
+        cdef pthread_condattr_t attributes
+        pthread_mutex_init(&self.mutex, NULL)
+        # Setting the machine's clock must not make a wait longer.
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(&self.changed, &attributes)
+        pthread_condattr_destroy(&attributes)
         if num_steps < 1 or depth < 1:
             raise ValueError(
                 "`num_steps` and `depth` must be positive. "
@@ -390,15 +435,11 @@ cdef class Ring:
         self.step_sizes = sizes
         self.offsets = offsets
         self.size = max(offset, ALIGNMENT)
-        self.shared = make_shared()
-        if self.shared == NULL:
-            raise MemoryError()
+        self.memory = FeedMemory() if memory is None else memory
 
     def __dealloc__(self):
-        if self.shared != NULL:
-            pthread_mutex_lock(&self.shared.mutex)
-            self.shared.closed = True
-            disown(self.shared)
+        pthread_cond_destroy(&self.changed)
+        pthread_mutex_destroy(&self.mutex)
 
     def claim(self):
         """Waits for room and returns a slot to write, or `None` if the ring was closed.
@@ -408,23 +449,23 @@ cdef class Ring:
             KeyboardInterrupt: Ctrl-C while waiting on the main thread.
         """
         cdef Slot slot
-        cdef SlotMemory* memory
+        cdef Block* block
         cdef bint full = True
-        while full and not self.shared.closed:
+        while full and not self.closed:
             with nogil:
-                pthread_mutex_lock(&self.shared.mutex)
-                if self.num_committed >= self.depth and not self.shared.closed:
-                    wait_a_moment(self.shared)
+                pthread_mutex_lock(&self.mutex)
+                if self.num_committed >= self.depth and not self.closed:
+                    self._wait_a_moment()
                 full = self.num_committed >= self.depth
-                pthread_mutex_unlock(&self.shared.mutex)
+                pthread_mutex_unlock(&self.mutex)
             PyErr_CheckSignals()
-        if self.shared.closed:
+        if self.closed:
             return None
-        memory = take_unused(self.shared, self.size)
-        if memory == NULL:
+        block = take_block(self.memory.pool, self.size)
+        if block == NULL:
             raise MemoryError(f"No memory for a super-batch of {self.size} bytes.")
         slot = Slot.__new__(Slot)
-        slot.memory = memory
+        slot.block = block
         slot.step_sizes = self.step_sizes
         slot.offsets = self.offsets
         slot.num_steps = self.num_steps
@@ -432,13 +473,13 @@ cdef class Ring:
 
     def commit(self, Slot slot not None):
         """Hands a written slot to the consumer; a closed ring drops it."""
-        if not self.shared.closed:
+        if not self.closed:
             self.committed.append(slot)
             self._signal(1)
 
     def finish(self, error=None):
         """Says that no slot will follow; an `error` is raised in the consumer after the last."""
-        if not self.shared.closed:
+        if not self.closed:
             self.error = error
         self.finished = True
         self._signal(0)
@@ -450,7 +491,7 @@ cdef class Ring:
             BaseException: What the producer gave to `finish`.
             KeyboardInterrupt: Ctrl-C while waiting on the main thread.
         """
-        while not self.shared.closed:
+        while not self.closed:
             if self.committed:
                 slot = self.committed.popleft()
                 self._signal(-1)
@@ -461,29 +502,35 @@ cdef class Ring:
             if self.finished:
                 return None
             with nogil:
-                pthread_mutex_lock(&self.shared.mutex)
-                if self.num_committed == 0 and not self.finished and not self.shared.closed:
-                    wait_a_moment(self.shared)
-                pthread_mutex_unlock(&self.shared.mutex)
+                pthread_mutex_lock(&self.mutex)
+                if self.num_committed == 0 and not self.finished and not self.closed:
+                    self._wait_a_moment()
+                pthread_mutex_unlock(&self.mutex)
             PyErr_CheckSignals()
         return None
 
     def close(self):
         """Wakes and stops the producer, and drops what was not taken, an error included."""
-        pthread_mutex_lock(&self.shared.mutex)
-        self.shared.closed = True
-        pthread_cond_broadcast(&self.shared.changed)
-        pthread_mutex_unlock(&self.shared.mutex)
+        pthread_mutex_lock(&self.mutex)
+        self.closed = True
+        pthread_cond_broadcast(&self.changed)
+        pthread_mutex_unlock(&self.mutex)
         self.committed.clear()
+        self.memory = None
         self.error = None
 
-    @property
-    def closed(self):
-        """Whether `close` was called."""
-        return self.shared.closed
+    cdef void _wait_a_moment(self) noexcept nogil:
+        """Waits for a change, at most WAIT_MILLISECONDS. Mutex held."""
+        cdef timespec deadline
+        clock_gettime(CLOCK_MONOTONIC, &deadline)
+        deadline.tv_nsec += WAIT_MILLISECONDS * 1000000
+        if deadline.tv_nsec >= 1000000000:
+            deadline.tv_sec += 1
+            deadline.tv_nsec -= 1000000000
+        pthread_cond_timedwait(&self.changed, &self.mutex, &deadline)
 
     cdef void _signal(self, int change) noexcept:
-        pthread_mutex_lock(&self.shared.mutex)
+        pthread_mutex_lock(&self.mutex)
         self.num_committed += change
-        pthread_cond_broadcast(&self.shared.changed)
-        pthread_mutex_unlock(&self.shared.mutex)
+        pthread_cond_broadcast(&self.changed)
+        pthread_mutex_unlock(&self.mutex)

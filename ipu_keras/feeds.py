@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_dataset_ops
 
 from ipu_keras.program import FEED_DTYPES, TensorSpec
-from ipu_keras.runtime import Feed, SuperBatch
+from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
@@ -104,6 +104,7 @@ class DatasetFeed(ElementFeed):
         check: Called with the arrays of each batch before they can reach a program;
             raises on what the program must not see.
         name: What errors call the feed.
+        memory: Of the super-batches, if they share it with other feeds.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class DatasetFeed(ElementFeed):
         prefetch_depth: int = PREFETCH_DEPTH,
         check: Callable[[list[np.ndarray]], None] | None = None,
         name: str = "infeed",
+        memory: FeedMemory | None = None,
     ):
         def batches() -> Iterator[list[np.ndarray]]:
             with _rows(dataset, element) as rows:
@@ -124,7 +126,12 @@ class DatasetFeed(ElementFeed):
                     yield arrays
 
         super().__init__(
-            batches, element, num_steps=num_steps, prefetch_depth=prefetch_depth, name=name
+            batches,
+            element,
+            num_steps=num_steps,
+            prefetch_depth=prefetch_depth,
+            name=name,
+            memory=memory,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from ipu_keras._engine import FeedMemory
 from ipu_keras.executable import Executable
 
 
@@ -26,13 +27,14 @@ class EngineCounters:
 class Engine:
     """Runs executables on one device, one execution at a time.
 
-    It holds the mutable state of the device: the executable that ran last and
-    the counters.
+    It holds the mutable state of the device: the executable that ran last, the
+    counters, and the memory of feeds.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loaded: Executable | None = None
+        self._feed_memory = FeedMemory()
         self._num_executions: Counter[str] = Counter()
         self._num_steps: Counter[str] = Counter()
 
@@ -40,6 +42,11 @@ class Engine:
     def loaded(self) -> Executable | None:
         """The executable that ran last."""
         return self._loaded
+
+    @property
+    def feed_memory(self) -> FeedMemory:
+        """What the feeds of the device's programs share; it keeps up to five super-batches."""
+        return self._feed_memory
 
     def run(self, executable: Executable, tensors: Sequence[Any]) -> Any:
         """Runs one execution.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras._engine import Ring, Slot
+from ipu_keras._engine import FeedMemory, Ring, Slot
 from ipu_keras.program import TensorSpec
 
 # How long to wait for the producer when a feed closes. It is between two
@@ -39,9 +39,14 @@ class SuperBatch:
             yield self.slot.dlpack(index, (self.num_steps, *spec.shape), spec.dtype)
 
     @classmethod
-    def of(cls, batches: Sequence[Sequence[np.ndarray]], specs: tuple[TensorSpec, ...]):
+    def of(
+        cls,
+        batches: Sequence[Sequence[np.ndarray]],
+        specs: tuple[TensorSpec, ...],
+        memory: FeedMemory | None = None,
+    ) -> "SuperBatch":
         """A super-batch of batches that are at hand, without a feed."""
-        ring = Ring(_sizes(specs), len(batches), 1)
+        ring = Ring(_sizes(specs), len(batches), 1, memory)
         slot = ring.claim()
         for step, batch in enumerate(batches):
             _write(slot, step, batch, specs)
@@ -63,6 +68,8 @@ class Feed:
         num_steps: Batches per super-batch.
         prefetch_depth: Super-batches that may wait to be taken.
         name: What errors call the feed.
+        memory: Of the super-batches; feeds that share it use it one after the
+            other. Defaults to memory of the feed's own.
 
     Example:
 
@@ -82,10 +89,11 @@ class Feed:
         num_steps: int,
         prefetch_depth: int = 3,
         name: str = "infeed",
+        memory: FeedMemory | None = None,
     ):
         self.specs = specs
         self.num_steps = num_steps
-        self._ring = Ring(_sizes(specs), num_steps, prefetch_depth)
+        self._ring = Ring(_sizes(specs), num_steps, prefetch_depth, memory)
         # The thread knows the ring but not the feed, so that a dropped feed is
         # collected, and is a daemon, so that the interpreter can exit: the
         # finalizer runs before it does.

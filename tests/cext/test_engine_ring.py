@@ -469,6 +469,64 @@ def test_a_tensor_outlives_its_ring():
         del tensor
 
 
+def test_memory_goes_from_a_ring_to_the_next():
+    memory = _engine.FeedMemory()
+    slot = _engine.Ring([64], 1, 1, memory).claim()
+    address = address_of(slot, 64)
+    assert memory.unused_bytes == 0
+    del slot
+    assert memory.unused_bytes == 64
+    assert address_of(_engine.Ring([8], 8, 1, memory).claim(), 64) == address
+
+
+def test_a_block_too_small_is_left_and_the_smallest_that_fits_is_taken():
+    memory = _engine.FeedMemory()
+    sizes = 256, 64, 1024, 128
+    slots = [_engine.Ring([size], 1, 1, memory).claim() for size in sizes]
+    addresses = {size: address_of(slot, size) for size, slot in zip(sizes, slots, strict=True)}
+    slots.clear()
+    assert memory.unused_bytes == sum(sizes)
+    taken = _engine.Ring([100], 1, 1, memory).claim()
+    assert address_of(taken, 100) == addresses[128]
+    assert memory.unused_bytes == sum(sizes) - 128
+    larger = _engine.Ring([2048], 1, 1, memory).claim()
+    assert address_of(larger, 2048) not in addresses.values()
+
+
+def test_blocks_of_huge_pages_are_filled():
+    memory = _engine.FeedMemory()
+    page = 2 << 20
+    slot = _engine.Ring([page + 1], 1, 1, memory).claim()
+    address = address_of(slot, page + 1)
+    assert address % page == 0
+    del slot
+    assert memory.unused_bytes == 2 * page
+    assert address_of(_engine.Ring([2 * page], 1, 1, memory).claim(), 2 * page) == address
+
+
+def test_only_the_latest_five_blocks_wait_unused():
+    memory = _engine.FeedMemory()
+    slots = [_engine.Ring([64 * size], 1, 1, memory).claim() for size in range(1, 8)]
+    while slots:
+        del slots[0]  # the smallest first
+    assert memory.unused_bytes == 64 * (3 + 4 + 5 + 6 + 7)
+
+
+def test_dropped_memory_is_returned_when_its_last_tensor_is_gone():
+    with nothing_kept() as before:
+        memory = _engine.FeedMemory()
+        slots = [_engine.Ring([BIG], 1, 1, memory).claim() for _ in range(2)]
+        for slot in slots:
+            slot.write(0, 0, np.ones(BIG, np.uint8))
+        tensor = tensor_of(slots[0], 0, (BIG,), "uint8")
+        del slot, slots
+        assert resident_bytes() - before > 3 * BIG // 2
+        del memory
+        assert BIG // 2 < resident_bytes() - before < 3 * BIG // 2
+        assert int(tensor[-1]) == 1
+        del tensor
+
+
 def test_a_tensor_released_on_another_thread(start):
     with nothing_kept():
         ring, slot = big_ring()

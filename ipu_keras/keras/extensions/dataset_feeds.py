@@ -14,6 +14,7 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from ipu_keras.feeds import DatasetFeed, ElementFeed, ElementFormat, element_format
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
+from ipu_keras.runtime import FeedMemory
 
 # Called with the arrays of batches; raises on what no program must see.
 Check = Callable[[list[np.ndarray]], None]
@@ -28,6 +29,7 @@ class DatasetFeeds:
         prefetch_depth: Executions whose data is prepared ahead.
         check: Checks the batches; `None` for no check.
         name: What errors call the feeds.
+        memory: Of their super-batches.
     """
 
     def __init__(
@@ -38,11 +40,17 @@ class DatasetFeeds:
         prefetch_depth: int,
         check: Check | None,
         name: str,
+        memory: FeedMemory,
     ):
         self.element = source.element
         self._source = source
         self._check = check
-        self._options = {"num_steps": num_steps, "prefetch_depth": prefetch_depth, "name": name}
+        self._options = {
+            "num_steps": num_steps,
+            "prefetch_depth": prefetch_depth,
+            "name": name,
+            "memory": memory,
+        }
         self._feed: ElementFeed | None = None
 
     def __iter__(self) -> ElementFeed:

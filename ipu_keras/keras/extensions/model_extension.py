@@ -226,7 +226,8 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         callbacks = self._ipu_asynchronous(call, callback_lists)
         # A callback may evaluate and predict, and `fit` itself evaluates.
         outer = self._ipu_run
-        self._ipu_run = run = Run(self._ipu_options, epochs=epochs, callbacks=callbacks)
+        engine = self._ipu_device().engine
+        self._ipu_run = run = Run(self._ipu_options, engine, epochs=epochs, callbacks=callbacks)
         try:
             # The strategy's scope, if we are in it, would have Keras's datasets
             # on the device, and every batch copied to it and back.

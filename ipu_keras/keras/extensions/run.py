@@ -15,6 +15,7 @@ from ipu_keras.keras.extensions.dataset_feeds import (
     PyDatasetSource,
 )
 from ipu_keras.keras.extensions.options import ExtensionOptions
+from ipu_keras.runtime import Engine
 
 
 class Run:
@@ -22,6 +23,7 @@ class Run:
 
     Args:
         options: Of the model.
+        engine: Of the device that runs the model.
         epochs: Epochs that share one pass over the data if `steps_per_epoch` is given.
         callbacks: The callbacks, if they run on a thread of their own.
     """
@@ -29,11 +31,13 @@ class Run:
     def __init__(
         self,
         options: ExtensionOptions,
+        engine: Engine,
         *,
         epochs: int = 1,
         callbacks: AsyncCallbackList | None = None,
     ):
         self._options = options
+        self._engine = engine
         self._epochs = epochs
         self._callbacks = callbacks
         self._feeds: list[DatasetFeeds] = []
@@ -88,6 +92,7 @@ class Run:
             prefetch_depth=self._options.prefetch_depth,
             check=check_for(source.element),
             name=self._options.infeed_name or "infeed",
+            memory=self._engine.feed_memory,
         )
 
 

@@ -66,7 +66,10 @@ class StepFunction:
         if isinstance(source, ElementFeed):
             element, super_batch = source.element, next(source)
         else:
-            element, super_batch = _single_batch(next(iter(source)))
+            batch = next(iter(source))
+            element = batch_format(batch)
+            memory = self._device.engine.feed_memory
+            super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
         executable = self._executable(element, super_batch.num_steps)
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
@@ -101,8 +104,3 @@ def batch_format(batch: Any) -> ElementFormat:
         return tf.TensorSpec(np.shape(leaf), getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
 
     return element_format(tf.nest.map_structure(spec, batch))
-
-
-def _single_batch(batch: Any) -> tuple[ElementFormat, SuperBatch]:
-    element = batch_format(batch)
-    return element, SuperBatch.of([element.flatten(batch)], element.specs)

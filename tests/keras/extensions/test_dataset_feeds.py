@@ -8,6 +8,7 @@ import tensorflow as tf
 from comparison import assert_same, classifier, fit_same
 
 from ipu_keras.keras.extensions.dataset_feeds import DatasetFeeds
+from ipu_keras.runtime import FeedMemory
 
 
 class Batches(keras.utils.PyDataset):
@@ -322,13 +323,30 @@ class Feed:
 
 def test_each_pass_closes_the_feed_of_the_pass_before():
     source = Source()
-    feeds = DatasetFeeds(source, num_steps=2, prefetch_depth=4, check=None, name="mine")
+    memory = FeedMemory()
+    feeds = DatasetFeeds(
+        source, num_steps=2, prefetch_depth=4, check=None, name="mine", memory=memory
+    )
     first, second = feeds.__iter__(), feeds.__iter__()
     assert source.feeds == [first, second]
-    assert source.options == {"check": None, "num_steps": 2, "prefetch_depth": 4, "name": "mine"}
+    options = {"num_steps": 2, "prefetch_depth": 4, "name": "mine", "memory": memory}
+    assert source.options == {"check": None, **options}
     assert first.closed
     assert not second.closed
     feeds.close()
     feeds.close()
     assert second.closed
     assert source.closed == 2
+
+
+def test_calls_of_a_model_share_the_memory_of_its_device(device, model, data, monkeypatch):
+    memory = FeedMemory()
+    monkeypatch.setattr(device.engine, "_feed_memory", memory)
+    batch = [array[:8] for array in data]
+    model.test_on_batch(*batch)
+    unused = memory.unused_bytes
+    assert unused >= sum(array.nbytes for array in batch)
+    model.test_on_batch(*batch)
+    assert memory.unused_bytes == unused
+    model.evaluate(*data, batch_size=8, verbose=0)
+    assert memory.unused_bytes > unused
