@@ -26,6 +26,16 @@ from ipu_keras.tracing import (
 # costs memory; TensorFlow's own default is 10.
 _PARALLEL_STEPS = 4
 
+# Of more compiled steps a loop calls each: a graph of thousands of calls takes
+# long to build, and the loop's share of a long execution is small.
+_MAX_UNROLLED_STEPS = 64
+
+# What a trace for XLA writes in another way than TensorFlow's executor likes it:
+# random numbers as many small operations, loops and branches as one kernel each.
+_ONLY_FOR_XLA = frozenset(
+    {RANDOM_UNIFORM, "Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"}
+)
+
 
 def build(program: Program, device: IpuDevice) -> Executable:
     """Compiles a program for a device.
@@ -105,12 +115,10 @@ class HostCallable:
         program = self._compilation.program
         for_xla = self.execution.is_compiled
         if for_xla not in self._steps:
-            # Tracing takes long. What was made for XLA serves TensorFlow too,
-            # unless its random numbers are written out as small operations.
-            draws = {op.kind for op in self._compilation.graph.walk()} & {RANDOM_UNIFORM}
-            reuses = True in self._steps and not draws
+            # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
+            reuses = True in self._steps and not _ONLY_FOR_XLA & self._compilation.graph.kinds
             self._steps[for_xla] = self._steps[True] if reuses else _trace(program, for_xla)
-        function = _function(program, self._steps[for_xla], self.execution)
+        function = _function(self._compilation, self._steps[for_xla], self.execution)
         specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
@@ -129,27 +137,38 @@ def _trace(program: Program, for_xla: bool) -> Any:
     return tf.function(step, autograph=False).get_concrete_function(*specs)
 
 
-def _function(program: Program, step, execution: HostExecution) -> Any:
-    parallel_steps = _PARALLEL_STEPS if execution is HostExecution.PARALLEL_LOOP else 1
+def _function(compilation: Compilation, step, execution: HostExecution) -> Any:
+    program = compilation.program
+    in_steps = execution is HostExecution.COMPILED_STEPS
+    out_of_order = execution is HostExecution.PARALLEL_LOOP
+    if in_steps:
+        step = _compiled(program, step)
+        out_of_order = not compilation.graph.writes_state
 
     def run(*feeds):
-        if execution is HostExecution.COMPILED_STEPS:
+        if in_steps and program.repeat_count <= _MAX_UNROLLED_STEPS:
             return _unrolled(program, step, feeds)
-        return _loop(program, step, feeds, parallel_steps)
+        return _loop(program, step, feeds, _PARALLEL_STEPS if out_of_order else 1)
 
     run.__name__ = program.name
-    compiled = execution is HostExecution.COMPILED_LOOP
-    return tf.function(run, autograph=False, jit_compile=compiled)
+    in_xla = execution is HostExecution.COMPILED_LOOP
+    return tf.function(run, autograph=False, jit_compile=in_xla)
+
+
+def _compiled(program: Program, step) -> Any:
+    """The step as an XLA program of its own."""
+    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
+    function = tf.function(lambda *batch: step(*batch), autograph=False, jit_compile=True)
+    return function.get_concrete_function(*specs)
 
 
 def _unrolled(program: Program, step, feeds) -> Any:
-    """A call of the step, compiled, for each batch of a super-batch."""
-    compiled = tf.function(lambda *batch: step(*batch), autograph=False, jit_compile=True)
-    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * program.repeat_count
+    """A call of the step for each batch of a super-batch, without a loop."""
     structure = step.structured_outputs
     for tensor in tf.nest.flatten(structure):
         _static(program, tensor)
-    results = [tf.nest.flatten(compiled(*batch)) for batch in batches]
+    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * program.repeat_count
+    results = [tf.nest.flatten(step(*batch)) for batch in batches]
     if program.outfeed_mode is OutfeedMode.ALL:
         flat = [tf.stack(values) for values in zip(*results, strict=True)]
     else:

@@ -24,6 +24,7 @@ from ipu_keras.tracing import graph_of
 
 IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
 ALL, LAST = OutfeedMode.ALL, OutfeedMode.LAST
+MANY = 66  # more steps than are ever unrolled
 X = TensorSpec((4, 3), "float32")
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -111,7 +112,7 @@ def cases(*, stateful):
         pytest.param(
             execution, mode, repeat_count, id=f"{execution.value}-{mode.value}-{repeat_count}"
         )
-        for mode, repeat_count in itertools.product([ALL, LAST], [1, 3])
+        for mode, repeat_count in itertools.product([ALL, LAST], [1, 3, MANY])
         for execution in ranked(mode, repeat_count, stateful=stateful)
     ]
 
@@ -446,6 +447,29 @@ def test_gradients_of_loops_are_compiled(device):
     weights.assign(start)
     np.testing.assert_allclose(loss, step_by_step(program, feeds), rtol=1e-5)
     np.testing.assert_allclose(trained, weights, rtol=1e-5)
+
+
+def with_branches(x):
+    """Control flow, and what XLA lacks."""
+    larger = tf.cond(tf.reduce_sum(x) > 20.0, lambda: x * 2.0, lambda: x + 1.0)
+    _, doubled = tf.while_loop(
+        lambda k, y: tf.reduce_sum(y) < 90.0, lambda k, y: (k + 1, y * 2.0), [0, larger]
+    )
+    return with_python(doubled)
+
+
+def test_control_flow_is_traced_again_for_tensorflow(device):
+    """What was traced for XLA would run each loop and branch in a kernel that blocks a thread."""
+    program = make_program(with_branches)
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    assert_same(executable.host(feeds), step_by_step(program, feeds))
+    assert executable.host.refusal is not None
+    step = executable.host._steps[False].graph
+    kinds = {"StatelessIf", "StatelessWhile"}
+    flow = [op for op in step.get_operations() if op.type in kinds]
+    assert len(flow) == 2
+    assert all(op.get_attr("_lower_using_switch_merge") for op in flow)
 
 
 def test_a_step_that_xla_refused_has_not_run(device):

@@ -25,7 +25,6 @@ CONVOLUTIONS = frozenset(
     }
 )
 
-
 CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
 
 
@@ -38,9 +37,8 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
     Returns:
         The compilation with `executions` and `reason` set.
     """
-    ops = list(compilation.graph.walk())
-    kinds = {op.kind for op in ops}
-    convolution = next((op.name for op in ops if op.kind in CONVOLUTIONS), None)
+    graph = compilation.graph
+    convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
     asked = compilation.program.compiled
     if asked is not None:
         compiled, reason = asked, f"jit_compile={asked} was asked for"
@@ -51,18 +49,17 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         # operations, along with the convolution. With TensorFlow's own
         # convolutions that is worth more than what XLA's lose; with oneDNN's,
         # or in training, it is not.
-        compiled = "Rsqrt" in kinds and not CONVOLUTION_GRADIENTS & kinds
+        compiled = "Rsqrt" in graph.kinds and not CONVOLUTION_GRADIENTS & graph.kinds
         compiled = compiled and not compilation.onednn
         reason = f"{'normalized ' if compiled else ''}convolution {convolution}"
-    carries_state = any(op.stateful for op in ops)
-    executions = _ranked(compiled, carries_state, in_loop=convolution is None)
+    executions = _ranked(compiled, graph.writes_state, in_loop=convolution is None)
     return dataclasses.replace(compilation, executions=executions, reason=reason)
 
 
-def _ranked(compiled: bool, carries_state: bool, *, in_loop: bool) -> tuple[HostExecution, ...]:
-    loop = HostExecution.GRAPH_LOOP if carries_state else HostExecution.PARALLEL_LOOP
+def _ranked(compiled: bool, writes_state: bool, *, in_loop: bool) -> tuple[HostExecution, ...]:
+    loop = HostExecution.GRAPH_LOOP if writes_state else HostExecution.PARALLEL_LOOP
     if not compiled:
         return (loop,)
-    if carries_state and in_loop:
+    if writes_state and in_loop:
         return (HostExecution.COMPILED_LOOP, loop)
     return (HostExecution.COMPILED_STEPS, loop)

@@ -40,6 +40,16 @@ class Graph:
     ops: tuple[Op, ...]
     functions: dict[str, "Graph"] = field(default_factory=dict)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The types of its operations, those of called graphs included."""
+        return frozenset(op.kind for op in self.walk())
+
+    @property
+    def writes_state(self) -> bool:
+        """Whether running it changes what a later run sees."""
+        return any(op.stateful for op in self.walk())
+
     def walk(self) -> Iterator[Op]:
         """Yields every operation once, those of called graphs included."""
         seen: set[str] = set()

@@ -8,38 +8,33 @@ whole tensors say the same, and XLA makes one loop of them.
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks
+
+from ipu_keras.tracing.replacement import replaced
 
 # Larger windows make more comparisons than they are worth.
 _MAX_WINDOW = 9
 
 
-@contextlib.contextmanager
-def fast_pooling_gradients() -> Iterator[None]:
+def fast_pooling_gradients() -> contextlib.AbstractContextManager[None]:
     """While tracing, replaces `MaxPoolGrad` where its windows do not overlap.
 
     The numbers are those of TensorFlow's kernel, bit by bit: of equal elements
-    in a window the first gets the gradient.
+    in a window the first gets the gradient. Only a window whose largest element
+    is NaN differs: there the kernel's gradient goes to the first NaN, here to
+    none, and the weights are lost to NaN either way.
     """
-    op_callbacks.add_op_callback(_replace_gradient)
-    try:
-        yield
-    finally:
-        op_callbacks.remove_op_callback(_replace_gradient)
+    return replaced("MaxPoolGrad", _fast_gradient)
 
 
-def _replace_gradient(op_type, inputs, attrs, outputs, op_name=None, graph=None):
-    if op_type != "MaxPoolGrad" or graph is None:
-        return outputs  # `None` would undo what another callback has replaced
+def _fast_gradient(inputs, output) -> tf.Tensor | None:
     pooled_from, pooled, gradient = inputs
-    window = tuple(outputs[0].op.get_attr("ksize"))
-    if not _covers(outputs[0].op, window, pooled_from.shape, pooled.shape):
-        return outputs  # `None` would undo what another callback has replaced
+    window = tuple(output.op.get_attr("ksize"))
+    if not _covers(output.op, window, pooled_from.shape, pooled.shape):
+        return None
     function = tf.function(max_pool_gradient, jit_compile=True, autograph=False)
-    return [function(pooled_from, pooled, gradient, window[1:3])]
+    return function(pooled_from, pooled, gradient, window[1:3])
 
 
 def _covers(op: tf.Operation, window: tuple[int, ...], shape, pooled_shape) -> bool:

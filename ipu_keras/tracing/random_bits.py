@@ -9,10 +9,10 @@ into a single loop, takes the time of the kernel and gives the same bits.
 
 import contextlib
 import math
-from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks
+
+from ipu_keras.tracing.replacement import replaced
 
 # The kind of operation that is replaced; it stays in the graph, without a use.
 RANDOM_UNIFORM = "StatelessRandomUniformV2"
@@ -28,28 +28,19 @@ _or = tf.bitwise.bitwise_or
 _xor = tf.bitwise.bitwise_xor
 
 
-@contextlib.contextmanager
-def compilable_random() -> Iterator[None]:
+def compilable_random() -> contextlib.AbstractContextManager[None]:
     """While tracing, replaces float32 uniform draws by ops that XLA compiles well.
 
-    Uses TensorFlow's op callbacks, which may give an op other outputs as a
-    graph is built. The numbers are those of TensorFlow's CPU kernel, bit by bit.
+    The numbers are those of TensorFlow's CPU kernel, bit by bit.
     """
-    op_callbacks.add_op_callback(_replace_uniform)
-    try:
-        yield
-    finally:
-        op_callbacks.remove_op_callback(_replace_uniform)
+    return replaced(RANDOM_UNIFORM, _uniform_for_xla)
 
 
-def _replace_uniform(op_type, inputs, attrs, outputs, op_name=None, graph=None):
-    if op_type != RANDOM_UNIFORM or graph is None:
-        return outputs  # `None` would undo what another callback has replaced
-    (output,) = outputs
+def _uniform_for_xla(inputs, output) -> tf.Tensor | None:
     if output.dtype != tf.float32 or not output.shape.is_fully_defined():
-        return outputs  # `None` would undo what another callback has replaced
+        return None
     _, key, counter, _ = inputs
-    return [uniform(output.shape.as_list(), key, counter)]
+    return uniform(output.shape.as_list(), key, counter)
 
 
 def uniform(shape: list[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:

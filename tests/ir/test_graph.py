@@ -84,3 +84,12 @@ def test_defaults_of_an_op():
     assert made.body == ()
     assert made.stateful is False
     assert Op("a", "Relu", (TensorSpec((2,), "float32"),)) != made
+
+
+def test_what_a_graph_is_made_of_includes_what_it_calls():
+    body = Graph("body", (Op("add", "AssignAddVariableOp", stateful=True),))
+    graph = Graph("step", (op("x"), Op("loop", "While", body=("body",))), {"body": body})
+    assert graph.kinds == {"Add", "While", "AssignAddVariableOp"}
+    assert graph.writes_state
+    assert not Graph("step", graph.ops).writes_state
+    assert Graph("step", ()).kinds == set()
