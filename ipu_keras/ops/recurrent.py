@@ -6,6 +6,7 @@ the gradient but the state's own, is computed for all steps at once.
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -67,46 +68,55 @@ def lstm(
 
 def _forward(projected, h, c, recurrent_kernel):
     """The activated gates, cells and outputs of all steps, each `(time, batch, ...)`."""
+    steps, units = projected.shape[0], h.shape[-1]
+    # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2: XLA makes one kernel of all gates. What
+    # it loses is below the precision of a number near 1, which gates multiply.
+    scale = np.repeat([0.5, 0.5, 1.0, 0.5], units).astype(projected.dtype.as_numpy_dtype)
+    offset = 1 - scale
 
-    def step(time, h, c, gates, cells, outputs):
+    def step(time, h, c, gates, cells):
         logits = projected[time] + tf.matmul(h, recurrent_kernel)
-        i, f, g, o = tf.split(logits, 4, axis=-1)
-        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+        activated = tf.tanh(logits * scale) * scale + offset
+        i, f, g, o = tf.split(activated, 4, axis=-1)
         c = f * c + i * g
         h = o * tf.tanh(c)
-        gates = gates.write(time, tf.concat([i, f, g, o], axis=-1))
-        return time + 1, h, c, gates, cells.write(time, c), outputs.write(time, h)
+        return time + 1, h, c, gates.write(time, activated), cells.write(time, c)
 
-    steps = projected.shape[0]
-    arrays = _arrays(steps, projected[0], c, h)
-    *_, gates, cells, outputs = _loop(step, steps, h, c, *arrays)
-    return gates.stack(), cells.stack(), outputs.stack()
+    *_, gates, cells = _loop(step, steps, h, c, *_arrays(steps, projected[0], c))
+    gates, cells = gates.stack(), cells.stack()
+    # Cheaper again for all steps than written in each.
+    return gates, cells, gates[:, :, -units:] * tf.tanh(cells)
 
 
 def _backward(d_outputs, d_c, gates, cells, cells_before, recurrent_kernel):
-    """The gradients of all gates' logits `(time, batch, 4 * units)`, and of the first state."""
+    """The gradients of all gates' logits `(time, batch, 4 * units)`, and of the first state.
+
+    Only products with the state's gradients are left to the loop.
+    """
     steps = gates.shape[0]
+    i, f, g, o = tf.split(gates, 4, axis=-1)
+    tanh_c = tf.tanh(cells)
+    d_c_by_d_h = o * (1.0 - tanh_c * tanh_c)
+    # Of the logits by d_c, and the output gate's by d_h.
+    factors = tf.concat(
+        [
+            g * i * (1.0 - i),
+            cells_before * f * (1.0 - f),
+            i * (1.0 - g * g),
+            tanh_c * o * (1.0 - o),
+        ],
+        axis=-1,
+    )
 
     def step(count, d_h, d_c, d_gates):
         time = steps - 1 - count
-        i, f, g, o = tf.split(gates[time], 4, axis=-1)
-        tanh_c = tf.tanh(cells[time])
         d_h += d_outputs[time]
-        d_c += d_h * o * (1.0 - tanh_c * tanh_c)
-        d_logits = tf.concat(
-            [
-                d_c * g * i * (1.0 - i),
-                d_c * cells_before[time] * f * (1.0 - f),
-                d_c * i * (1.0 - g * g),
-                d_h * tanh_c * o * (1.0 - o),
-            ],
-            axis=-1,
-        )
+        d_c += d_h * d_c_by_d_h[time]
+        d_logits = tf.concat([d_c, d_c, d_c, d_h], axis=-1) * factors[time]
         d_h = tf.matmul(d_logits, recurrent_kernel, transpose_b=True)
-        return count + 1, d_h, d_c * f, d_gates.write(time, d_logits)
+        return count + 1, d_h, d_c * f[time], d_gates.write(time, d_logits)
 
-    arrays = _arrays(steps, gates[0])
-    _, d_h, d_c, d_gates = _loop(step, steps, tf.zeros_like(d_c), d_c, *arrays)
+    _, d_h, d_c, d_gates = _loop(step, steps, tf.zeros_like(d_c), d_c, *_arrays(steps, gates[0]))
     return d_gates.stack(), d_h, d_c
 
 
