@@ -145,8 +145,11 @@ def _function(compilation: Compilation, step, execution: HostExecution) -> Any:
         step = _compiled(program, step)
         out_of_order = not compilation.graph.writes_state
 
+    # A single step needs no loop around it, which XLA would take long to see.
+    max_unrolled = _MAX_UNROLLED_STEPS if in_steps else 1
+
     def run(*feeds):
-        if in_steps and program.repeat_count <= _MAX_UNROLLED_STEPS:
+        if program.repeat_count <= max_unrolled:
             return _unrolled(program, step, feeds)
         return _loop(program, step, feeds, _PARALLEL_STEPS if out_of_order else 1)
 
