@@ -4,6 +4,7 @@ The part of a step that does not depend on the step before, and everything of
 the gradient but the state's own, is computed for all steps at once.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,20 +67,69 @@ def lstm(
     return run(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias)
 
 
-def _forward(projected, h, c, recurrent_kernel):
-    """The activated gates, cells and outputs of all steps, each `(time, batch, ...)`."""
-    steps, units = projected.shape[0], h.shape[-1]
+def lstm_inference(
+    inputs: tf.Tensor,
+    initial_h: tf.Tensor,
+    initial_c: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
+    *,
+    return_sequences: bool = True,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `lstm`, without what its gradient would need.
+
+    Args:
+        inputs: As for `lstm`.
+        initial_h: As for `lstm`.
+        initial_c: As for `lstm`.
+        kernel: As for `lstm`.
+        recurrent_kernel: As for `lstm`.
+        bias: As for `lstm`.
+        return_sequences: Whether all outputs are returned, or the last one.
+
+    Returns:
+        The outputs `(time, batch, units)` or `(batch, units)`, and the last
+        cell `(batch, units)`.
+    """
+    projected = _per_step_matmul(inputs, kernel) + bias
+    cell = _cell(projected, recurrent_kernel)
+    steps = projected.shape[0]
+
+    def step(time, h, c, *outputs):
+        _, h, c = cell(time, h, c)
+        return time + 1, h, c, *[array.write(time, h) for array in outputs]
+
+    arrays = _arrays(steps, initial_h) if return_sequences else []
+    _, h, c, *outputs = _loop(step, steps, initial_h, initial_c, *arrays)
+    return (outputs[0].stack() if return_sequences else h), c
+
+
+def _cell(projected: tf.Tensor, recurrent_kernel: tf.Tensor) -> Callable:
+    """What a step does: from its time and the state to activated gates and the next state."""
+    units = recurrent_kernel.shape[0]
     # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2: XLA makes one kernel of all gates. What
     # it loses is below the precision of a number near 1, which gates multiply.
     scale = np.repeat([0.5, 0.5, 1.0, 0.5], units).astype(projected.dtype.as_numpy_dtype)
     offset = 1 - scale
 
-    def step(time, h, c, gates, cells):
+    def cell(time, h, c):
         logits = projected[time] + tf.matmul(h, recurrent_kernel)
-        activated = tf.tanh(logits * scale) * scale + offset
-        i, f, g, o = tf.split(activated, 4, axis=-1)
+        gates = tf.tanh(logits * scale) * scale + offset
+        i, f, g, o = tf.split(gates, 4, axis=-1)
         c = f * c + i * g
-        h = o * tf.tanh(c)
+        return gates, o * tf.tanh(c), c
+
+    return cell
+
+
+def _forward(projected, h, c, recurrent_kernel):
+    """The activated gates, cells and outputs of all steps, each `(time, batch, ...)`."""
+    steps, units = projected.shape[0], h.shape[-1]
+    cell = _cell(projected, recurrent_kernel)
+
+    def step(time, h, c, gates, cells):
+        activated, h, c = cell(time, h, c)
         return time + 1, h, c, gates.write(time, activated), cells.write(time, c)
 
     *_, gates, cells = _loop(step, steps, h, c, *_arrays(steps, projected[0], c))

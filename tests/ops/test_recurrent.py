@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.ops import recurrent
-from ipu_keras.ops.recurrent import lstm
+from ipu_keras.ops.recurrent import lstm, lstm_inference
 
 NAMES = ("inputs", "initial_h", "initial_c", "kernel", "recurrent_kernel", "bias")
 
@@ -72,6 +72,17 @@ def test_values(time, jit_compile):
     results = tf.function(lstm, jit_compile=jit_compile)(*map(tf.constant, given))
     for ours, expected in zip(results, lstm_by_numpy(*given), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("return_sequences", [True, False])
+@pytest.mark.parametrize("time", [1, 5])
+def test_inference(time, return_sequences):
+    given = arguments(time)
+    run = tf.function(lambda *tensors: lstm_inference(*tensors, return_sequences=return_sequences))
+    outputs, cell = run(*map(tf.constant, given))
+    expected, expected_cell = lstm_by_numpy(*given)
+    np.testing.assert_allclose(outputs, expected if return_sequences else expected[-1], rtol=1e-12)
+    np.testing.assert_allclose(cell, expected_cell, rtol=1e-12)
 
 
 @pytest.mark.parametrize("position", range(len(NAMES)), ids=NAMES)

@@ -1,4 +1,4 @@
-"""The training of Keras's LSTM layers on the IPU.
+"""Keras's LSTM layers on the IPU.
 
 Keras asks its backend for an LSTM over a whole sequence, which only cuDNN has,
 and loops over the steps itself if there is none.
@@ -14,14 +14,14 @@ from tensorflow.python.eager import record
 
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.ops.recurrent import lstm as lstm_over_sequence
+from ipu_keras.ops.recurrent import lstm_inference
 
 
 def attach_lstm() -> None:
-    """Lets Keras's backend offer an LSTM to models that train in a strategy's scope.
+    """Lets Keras's backend offer an LSTM to models in a strategy's scope.
 
-    It computes what Keras's own loop does and leaves the gradients of the
-    weights to single products over the whole sequence. Inference has no use for
-    that, and is faster in Keras's loop, which keeps no gates.
+    It computes what Keras's own loop does, in fewer kernels, and leaves the
+    gradients of the weights to single products over the whole sequence.
     """
     original = backend.lstm
     if hasattr(original, "__wrapped__"):
@@ -36,7 +36,6 @@ def attach_lstm() -> None:
             or args
             or mask is not None
             or not _is_plain(inputs, **kwargs)
-            or not record.could_possibly_record()
         ):
             return original(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs)
         return _lstm(inputs, initial_state_h, initial_state_c, **kwargs)
@@ -74,7 +73,7 @@ def _lstm(
     sequence = tf.transpose(inputs, [1, 0, 2])
     if go_backwards:
         sequence = tf.reverse(sequence, axis=[0])
-    outputs, last_c = lstm_over_sequence(
+    arguments = (
         sequence,
         initial_h,
         initial_c,
@@ -82,6 +81,11 @@ def _lstm(
         recurrent_kernel,
         keras.ops.convert_to_tensor(bias),
     )
-    last = outputs[-1]
+    if record.could_possibly_record():
+        outputs, last_c = lstm_over_sequence(*arguments)
+        last = outputs[-1]
+    else:
+        outputs, last_c = lstm_inference(*arguments, return_sequences=return_sequences)
+        last = outputs[-1] if return_sequences else outputs
     returned = tf.transpose(outputs, [1, 0, 2]) if return_sequences else last[:, tf.newaxis]
     return last, returned, [last, last_c]

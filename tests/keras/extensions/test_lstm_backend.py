@@ -1,4 +1,4 @@
-"""LSTM layers train as in stock Keras, through the backend's LSTM where it applies."""
+"""LSTM layers compute as in stock Keras, through the backend's LSTM where it applies."""
 
 import keras
 import numpy as np
@@ -39,17 +39,19 @@ def model_of(options, *, mask=False):
     return model
 
 
-def train_both(options, **more):
-    """The weights after the same training in stock Keras and on the IPU."""
+def run_both(options, **more):
+    """The weights after the same training, and predictions, of stock Keras and on the IPU."""
     random = np.random.default_rng(0)
     x = random.integers(0, 9, (64, 5)).astype("int32")
     y = random.integers(0, 3, 64).astype("int32")
     stock = model_of(options, **more)
     with IPUStrategy().scope():
         ours = model_of(options, **more)
+    results = []
     for model in (stock, ours):
         model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
-    return stock.get_weights(), ours.get_weights()
+        results.append([*model.get_weights(), model.predict(x, batch_size=8, verbose=0)])
+    return results
 
 
 @pytest.fixture
@@ -68,29 +70,38 @@ def sequences(monkeypatch):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_same_weights_through_the_whole_sequence(options, sequences):
-    stock, ours = train_both(options)
+    stock, ours = run_both(options)
     assert sequences
     assert_same(stock, ours)
 
 
 @pytest.mark.parametrize("options", FALLBACKS.values(), ids=FALLBACKS)
 def test_what_it_does_not_cover_is_left_to_keras(options, sequences):
-    stock, ours = train_both(options)
+    stock, ours = run_both(options)
     assert not sequences
     assert_same(stock, ours)
 
 
 def test_masked_steps_are_left_to_keras(sequences):
-    stock, ours = train_both({}, mask=True)
+    stock, ours = run_both({}, mask=True)
     assert not sequences
     assert_same(stock, ours)
 
 
-def test_inference_and_stock_models_do_not_use_it(sequences):
-    model_of({}).fit(np.ones((8, 5), "int32"), np.ones(8), batch_size=8, verbose=0)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_inference_keeps_nothing_for_a_gradient(options, sequences, monkeypatch):
+    def refused(*args):
+        raise AssertionError("the LSTM for training was taken")
+
+    monkeypatch.setattr(lstm_backend, "lstm_over_sequence", refused)
     with IPUStrategy().scope():
-        model = model_of({})
+        model = model_of(options)
     model.predict(np.ones((32, 5), "int32"), batch_size=8, verbose=0)
+    assert sequences
+
+
+def test_stock_models_do_not_use_it(sequences):
+    model_of({}).fit(np.ones((8, 5), "int32"), np.ones(8), batch_size=8, verbose=0)
     assert not sequences
 
 
