@@ -1,4 +1,9 @@
 """The compiler's own form of a traced computation."""
 
+from ipu_keras.ir.families import UNKNOWN as UNKNOWN
+from ipu_keras.ir.families import Work as Work
+from ipu_keras.ir.families import family_of as family_of
+from ipu_keras.ir.families import num_elements as num_elements
+from ipu_keras.ir.families import work_of as work_of
 from ipu_keras.ir.graph import Graph as Graph
 from ipu_keras.ir.graph import Op as Op

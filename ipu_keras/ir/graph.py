@@ -1,7 +1,8 @@
 """Graphs as frozen values: what a step computes, op by op."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ipu_keras.program import TensorSpec
 
@@ -12,11 +13,19 @@ class Op:
 
     Args:
         name: Unique within its graph; carries the layer's name scope.
-        kind: TensorFlow's name of the operation type, such as `"MatMul"`.
+        kind: The operation type, in the words of the graph's `form`: XLA's,
+            such as `"dot"`, or TensorFlow's, such as `"MatMul"`.
         outputs: Its results. A dimension that tracing could not find is -1.
         stateful: Whether it writes something that outlives the graph's run.
         body: Names of the graphs that the operation calls: loop bodies,
             branches, called functions.
+        inputs: The values that it takes: the name of an op for its only
+            result, `"name:k"` for result k of several.
+        attributes: What else the operation's work depends on, by XLA's names,
+            such as the contracted dimensions of a `"dot"`.
+        layer: Path of the Keras layer or name scope that asked for it; empty
+            if tracing could not tell.
+        backward: Whether it belongs to the gradient of that layer.
     """
 
     name: str
@@ -24,6 +33,10 @@ class Op:
     outputs: tuple[TensorSpec, ...] = ()
     stateful: bool = False
     body: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    layer: str = ""
+    backward: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,13 +45,18 @@ class Graph:
 
     Args:
         name: Name of the traced function.
-        ops: Operations in the order of tracing.
+        ops: Operations in the order of tracing: each after those whose results
+            it takes.
         functions: Called graphs by name.
+        results: What the graph returns, as `Op.inputs` names it.
+        form: In whose words the ops are: `"tensorflow"` or `"hlo"`.
     """
 
     name: str
     ops: tuple[Op, ...]
-    functions: dict[str, "Graph"] = field(default_factory=dict)
+    functions: Mapping[str, "Graph"] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
+    form: str = "tensorflow"
 
     @property
     def kinds(self) -> frozenset[str]:

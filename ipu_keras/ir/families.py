@@ -1,0 +1,209 @@
+"""What operations of HLO graphs have to do: families, floating point operations, bytes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_keras.ir.graph import Op
+from ipu_keras.program import TensorSpec
+
+UNARY = frozenset(
+    [
+        "abs",
+        "cbrt",
+        "ceil",
+        "cosine",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "floor",
+        "is-finite",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "negate",
+        "not",
+        "popcnt",
+        "round-nearest-afz",
+        "round-nearest-even",
+        "rsqrt",
+        "sign",
+        "sine",
+        "sqrt",
+        "tan",
+        "tanh",
+        "count-leading-zeros",
+    ]
+)
+BINARY = frozenset(
+    [
+        "add",
+        "and",
+        "atan2",
+        "compare",
+        "divide",
+        "maximum",
+        "minimum",
+        "multiply",
+        "or",
+        "power",
+        "remainder",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "subtract",
+        "xor",
+    ]
+)
+TERNARY = frozenset({"clamp", "select"})
+ELEMENTWISE = UNARY | BINARY | TERNARY
+
+# They give a value another name or shape, and move nothing; XLA's copies say who owns a
+# result, which is a matter of its own memory.
+FREE = frozenset(
+    [
+        "after-all",
+        "bitcast",
+        "bitcast-convert",
+        "copy",
+        "get-tuple-element",
+        "iota",
+        "opt-barrier",
+        "parameter",
+        "reshape",
+        "tuple",
+        "add-dependency",
+        "get-dimension-size",
+        "domain",
+        "partition-id",
+        "replica-id",
+    ]
+)
+
+# Family by kind, for every kind that is not elementwise or free.
+_FAMILIES = {
+    "all-gather": "collective",
+    "all-reduce": "collective",
+    "all-to-all": "collective",
+    "batch-norm-grad": "norm",
+    "batch-norm-inference": "norm",
+    "batch-norm-training": "norm",
+    "broadcast": "broadcast",
+    "call": "control flow",
+    "collective-permute": "collective",
+    "concatenate": "copy",
+    "conditional": "control flow",
+    "constant": "constant",
+    "convert": "cast",
+    "convolution": "convolution",
+    "dot": "dot",
+    "dynamic-slice": "dynamic slice",
+    "dynamic-update-slice": "dynamic slice",
+    "gather": "gather",
+    "infeed": "stream copy",
+    "map": "elementwise",
+    "outfeed": "stream copy",
+    "pad": "copy",
+    "random": "random",
+    "reduce": "reduce",
+    "reduce-scatter": "collective",
+    "reduce-window": "pooling",
+    "reverse": "copy",
+    "rng": "random",
+    "rng-bit-generator": "random",
+    "scatter": "scatter",
+    "select-and-scatter": "pooling",
+    "slice": "copy",
+    "sort": "sort",
+    "topk": "sort",
+    "transpose": "transpose",
+    "while": "control flow",
+}
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run of an operation does.
+
+    Args:
+        flops: Floating point operations; a multiplication and addition are two.
+        bytes_read: Size of what it reads, in bytes.
+        bytes_written: Size of its results, in bytes.
+    """
+
+    flops: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+def family_of(kind: str) -> str:
+    """The family of a kind of HLO operation; `"unknown"` if it has none.
+
+    Args:
+        kind: XLA's name, such as `"dot"`.
+
+    Example:
+
+    >>> family_of("tanh"), family_of("dot"), family_of("reshape"), family_of("fft")
+    ('elementwise', 'dot', 'free', 'unknown')
+    """
+    if kind in ELEMENTWISE:
+        return "elementwise"
+    return "free" if kind in FREE else _FAMILIES.get(kind, UNKNOWN)
+
+
+def num_elements(spec: TensorSpec) -> int:
+    """How many elements a tensor has."""
+    return math.prod(spec.shape)
+
+
+def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
+    """The work of one operation, those that it calls not included.
+
+    Args:
+        op: Of an HLO graph.
+        inputs: The specs of `op.inputs`.
+
+    Example:
+
+    >>> product = Op("p", "dot", (TensorSpec((2, 4), "float32"),),
+    ...              attributes={"lhs_contracting_dimensions": (1,)})
+    >>> work_of(product, [TensorSpec((2, 3), "float32"), TensorSpec((3, 4), "float32")])
+    Work(flops=48, bytes_read=72, bytes_written=32)
+    """
+    family = family_of(op.kind)
+    if family in ("free", "constant", "control flow"):
+        return Work()
+    written = sum(spec.nbytes for spec in op.outputs)
+    read = sum(spec.nbytes for spec in inputs)
+    if op.kind in ("slice", "dynamic-slice", "gather"):
+        read = written
+    elif op.kind == "dynamic-update-slice":
+        read = written = inputs[1].nbytes
+    return Work(_flops(op, family, inputs), read, written)
+
+
+def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
+    outputs = sum(map(num_elements, op.outputs))
+    if family == "dot":
+        contracted = op.attributes["lhs_contracting_dimensions"]
+        return 2 * outputs * math.prod(inputs[0].shape[axis] for axis in contracted)
+    if family == "convolution":
+        return 2 * outputs * _products_per_output(op, inputs[1])
+    if family == "reduce":
+        return sum(num_elements(spec) for spec in inputs[: len(op.outputs)])
+    if family == "pooling":
+        window = math.prod(op.attributes["window_size"])
+        return window * (outputs if op.kind == "reduce-window" else num_elements(inputs[1]))
+    if family == "norm":
+        return 8 * num_elements(inputs[0])
+    if family in ("elementwise", "scatter", UNKNOWN):
+        return outputs
+    return 0
+
+
+def _products_per_output(op: Op, kernel: TensorSpec) -> int:
+    """Of a convolution: the window's size times the input channels of a group."""
+    output_features = kernel.shape[op.attributes["kernel_output_feature_dimension"]]
+    return num_elements(kernel) // output_features

@@ -1,0 +1,96 @@
+"""What HLO operations have to do, against arithmetic by hand."""
+
+import pytest
+
+from ipu_keras.ir import UNKNOWN, Op, Work, family_of, work_of
+from ipu_keras.program import TensorSpec
+
+
+def spec(*shape, dtype="float32"):
+    return TensorSpec(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [
+        ("multiply", "elementwise"),
+        ("select", "elementwise"),
+        ("logistic", "elementwise"),
+        ("reshape", "free"),
+        ("convert", "cast"),
+        ("select-and-scatter", "pooling"),
+        ("while", "control flow"),
+        ("fft", UNKNOWN),
+    ],
+)
+def test_families(kind, family):
+    assert family_of(kind) == family
+
+
+WORK = [
+    # 2 x 3 by 3 x 4: 8 results of 3 products and as many additions.
+    (
+        Op("p", "dot", (spec(2, 4),), attributes={"lhs_contracting_dimensions": (1,)}),
+        [spec(2, 3), spec(3, 4)],
+        Work(flops=48, bytes_read=72, bytes_written=32),
+    ),
+    # A batch of 5 products over an inner axis of 7, in half precision.
+    (
+        Op(
+            "p",
+            "dot",
+            (spec(5, 2, 4, dtype="float16"),),
+            attributes={"lhs_contracting_dimensions": (2,)},
+        ),
+        [spec(5, 2, 7, dtype="float16"), spec(5, 7, 4, dtype="float16")],
+        Work(flops=560, bytes_read=420, bytes_written=80),
+    ),
+    # 6 x 6 results of 4 channels, each of 3 x 3 pixels of 2 channels.
+    (
+        Op(
+            "c",
+            "convolution",
+            (spec(1, 6, 6, 4),),
+            attributes={"kernel_output_feature_dimension": 3},
+        ),
+        [spec(1, 8, 8, 2), spec(3, 3, 2, 4)],
+        Work(flops=2 * 144 * 18, bytes_read=512 + 288, bytes_written=576),
+    ),
+    # Depthwise: the kernel has one input channel for each group.
+    (
+        Op(
+            "c",
+            "convolution",
+            (spec(1, 6, 6, 2),),
+            attributes={"kernel_output_feature_dimension": 3},
+        ),
+        [spec(1, 8, 8, 2), spec(3, 3, 1, 2)],
+        Work(flops=2 * 72 * 9, bytes_read=512 + 72, bytes_written=288),
+    ),
+    (Op("a", "add", (spec(3, 5),)), [spec(3, 5)] * 2, Work(15, 120, 60)),
+    (Op("r", "reduce", (spec(3),)), [spec(3, 5), spec()], Work(15, 64, 12)),
+    (
+        Op("w", "reduce-window", (spec(1, 2, 2, 1),), attributes={"window_size": (1, 2, 2, 1)}),
+        [spec(1, 4, 4, 1), spec()],
+        Work(16, 68, 16),
+    ),
+    (
+        Op(
+            "s", "select-and-scatter", (spec(1, 4, 4, 1),), attributes={"window_size": (1, 2, 2, 1)}
+        ),
+        [spec(1, 4, 4, 1), spec(1, 2, 2, 1), spec()],
+        Work(16, 84, 64),
+    ),
+    # Only what is cut out is read; only what is put in is written.
+    (Op("s", "slice", (spec(2),)), [spec(100)], Work(0, 8, 8)),
+    (Op("u", "dynamic-update-slice", (spec(100),)), [spec(100), spec(2), spec()], Work(0, 8, 8)),
+    (Op("p", "parameter", (spec(9),)), [], Work()),
+    (Op("x", "fft", (spec(8),)), [spec(8)], Work(8, 32, 32)),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "work"), WORK, ids=lambda value: getattr(value, "kind", "")
+)
+def test_work(op, inputs, work):
+    assert work_of(op, inputs) == work
