@@ -1,0 +1,400 @@
+"""Reads what XLA makes of a traced TensorFlow function into an `ir.Graph`.
+
+Here is the walk over XLA's module. The call of XLA is in `lowering`. What an
+instruction's attributes are is in `hlo_attributes`, whose layer it is in
+`layers`; loops are counted in `trip_counts`, and random numbers put together in
+`random_draws`.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from ipu_keras.ir import Graph, Op
+from ipu_keras.tracing.hlo_attributes import attributes_of, specs_of
+from ipu_keras.tracing.layers import (
+    LayerNames,
+    Place,
+    operation_of_reference,
+    operation_path,
+    with_inherited_places,
+    with_place_of_caller,
+)
+from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
+from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
+from ipu_keras.tracing.trip_counts import with_trip_counts
+
+# Operations that call graphs; of others, the called ones are attributes.
+_CALLS = frozenset({"call", "conditional", "while"})
+
+# What a graph takes, and what reaches others than its results.
+_KEPT = frozenset({"infeed", "outfeed", "parameter", "recv", "recv-done", "send", "send-done"})
+
+# What TensorFlow and XLA add to the names of functions. Most numbers count what
+# the process traced before: `__inference_step_85`, `while_body_51_const_0__.5`,
+# `while_cond_484_grad_512__.9`.
+_DECORATION = re.compile(
+    r"^(?:__|a_)?(?:inference|forward|backward)_+"
+    r"|(?<=_body)_\d+|(?<=_cond)_\d+|(?<=_true)_\d+|(?<=_false)_\d+"
+    r"|(?:_const_[\d_]+)?_*(?:\.\d+)?$"
+)
+_COUNTER = re.compile(r"_\d+$")
+
+
+def hlo_graph(concrete) -> Graph:
+    """The operations that XLA makes of a traced function, before it optimises them.
+
+    Nothing is executed and no variable is changed.
+
+    Args:
+        concrete: A `tf.ConcreteFunction` whose arguments have fully defined
+            shapes. Its variables may be on any device.
+
+    Returns:
+        A graph of form `"hlo"`. Kinds of operations and names of attributes are
+        XLA's, with these differences:
+
+        - Instructions that no result needs are left out.
+        - There are no tuples: operations have several outputs, and inputs name
+          tensors.
+        - A `"parameter"` has the attributes `number`, `first_leaf` (how many
+          tensors the parameters before it have), and in the outermost graph
+          `role`: `"argument"`, `"variable"` or `"capture"`, the last two with
+          `name`. A variable that the function writes has `result`, the index in
+          `Graph.results` of the new value; what computes it is `stateful`.
+        - `body` of a `"while"` is (condition, body), which take the loop's
+          tensors; it has `trip_count` and `max_trip_count`. That of a
+          `"conditional"` has one graph per branch; it takes the predicate or
+          index and then the tensors of each branch, `num_branch_inputs` of them.
+        - A random draw is one operation of kind `"random"` with the attribute
+          `distribution`.
+
+    Raises:
+        LoweringError: XLA lacks an operation of the function, or needs a value
+            that is known only when it runs.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> double = tf.function(lambda x: x + x)
+        >>> graph = hlo_graph(double.get_concrete_function(tf.TensorSpec((3,), tf.float32)))
+        >>> [op.kind for op in graph.ops]
+        ['parameter', 'reshape', 'add', 'reshape']
+    """
+    lowering = lower(concrete)
+    module = hlo_pb2.HloModuleProto.FromString(lowering.module)
+    layers = LayerNames(frozenset(_operation_names(concrete.graph)))
+    return _ModuleReader(module, layers).read(_plain_name(lowering.name), lowering.inputs)
+
+
+def missing_references(graph: Graph) -> tuple[str, ...]:
+    """What in a graph or its functions is used before, or without, being computed.
+
+    Args:
+        graph: Of any form whose ops have inputs.
+
+    Returns:
+        A line for each such use, and for each name of two ops; empty for a
+        graph that is consistent.
+    """
+    found = []
+    for current in (graph, *graph.functions.values()):
+        known: dict[str, int] = {}
+        for op in current.ops:
+            if op.name in known:
+                found.append(f"{current.name}: two operations {op.name}")
+            found += [f"{current.name}: {op.name} takes {v}" for v in op.inputs if _lacks(known, v)]
+            found += [
+                f"{current.name}: {op.name} calls {b}" for b in op.body if b not in graph.functions
+            ]
+            known[op.name] = len(op.outputs)
+        found += [f"{current.name} returns {v}" for v in current.results if _lacks(known, v)]
+    return tuple(found)
+
+
+def _lacks(known: Mapping[str, int], value: str) -> bool:
+    name, colon, index = value.partition(":")
+    num_outputs = known.get(name, 0)
+    return int(index) >= num_outputs if colon else num_outputs != 1
+
+
+def _operation_names(func_graph, seen: set[int] | None = None) -> Iterator[str]:
+    """Names of the traced operations, those of called functions included."""
+    seen = set() if seen is None else seen
+    seen.add(id(func_graph))
+    for operation in func_graph.get_operations():
+        yield operation.name
+    for function in func_graph._functions.values():
+        if id(function.graph) not in seen:
+            yield from _operation_names(function.graph, seen)
+
+
+class _ModuleReader:
+    """Reads one module of XLA, a graph for each computation that is called.
+
+    Args:
+        module: XLA's `HloModuleProto`.
+        layers: Knows which scopes are layers.
+    """
+
+    def __init__(self, module, layers: LayerNames):
+        self._module = module
+        self._layers = layers
+        self._computations = {c.id: c for c in module.computations}
+        self._names: dict[int, str] = {}
+        self._functions: dict[str, Graph] = {}
+        self._origins: dict[tuple[str, str], tuple[Origin, Place]] = {}
+
+    def read(self, name: str, inputs: Sequence[FunctionInput]) -> Graph:
+        """The graph of the module's entry."""
+        entry = self._graph(self._module.entry_computation_id, name)
+        updates = {
+            alias.parameter_number: alias.output_shape_index[0] if alias.output_shape_index else 0
+            for alias in self._module.input_output_alias.entries
+        }
+        ops = _with_roles(entry.ops, inputs, updates)
+        written = {operation_of_reference(entry.results[index]) for index in updates.values()}
+        ops = tuple(replace(op, stateful=True) if op.name in written else op for op in ops)
+        return replace(entry, ops=ops, functions=self._reachable(entry.ops))
+
+    def _graph(self, computation_id: int, name: str) -> Graph:
+        computation = self._computations[computation_id]
+        values = _Values()
+        ops: list[Op] = []
+        origins: dict[str, Origin] = {}
+        for instruction in _in_order(computation.instructions):
+            if instruction.opcode in ("tuple", "get-tuple-element"):
+                values.fold(instruction)
+                continue
+            origin, place = self._origin(instruction.metadata)
+            op = self._op(instruction, origin, place, values)
+            origins[op.name] = origin
+            ops.append(op)
+            values.add(instruction, op)
+        results = values.tensors[computation.root_id]
+        return self._finished(name, _with_leaf_counts(ops), results, origins)
+
+    def _finished(
+        self, name: str, ops: Sequence[Op], results: tuple[str, ...], origins: dict[str, Origin]
+    ) -> Graph:
+        made, results = with_random_draws(ops, results, origins)
+        made = _used(made, results)
+        unnamed = {op.name for op in made if _is_unnamed(origins.get(op.name))}
+        made = with_inherited_places(made, unnamed)
+        made = with_trip_counts(made, self._functions)
+        for op in made:
+            self._hand_down_place(op)
+        return Graph(name, made, results=results, form="hlo")
+
+    def _hand_down_place(self, caller: Op) -> None:
+        """Gives what a layer calls to that layer, where its own names say nothing."""
+        if not caller.layer:
+            return
+        for name in caller.body:
+            body = self._functions[name]
+            ops = with_place_of_caller(body.ops, caller)
+            self._functions[name] = replace(body, ops=ops)
+            for op in ops:
+                self._hand_down_place(op)
+
+    def _origin(self, metadata) -> tuple[Origin, Place]:
+        """Where an instruction comes from; most share that with others."""
+        key = metadata.op_name, metadata.op_type
+        if key not in self._origins:
+            origin = Origin(operation_path(key[0]), key[1])
+            path = draw_of(origin) or origin.path
+            self._origins[key] = origin, self._layers.place(path) if path else Place()
+        return self._origins[key]
+
+    def _op(self, instruction, origin: Origin, place: Place, values: "_Values") -> Op:
+        attributes = attributes_of(instruction, self._computations)
+        if instruction.opcode == "parameter":
+            attributes["number"] = instruction.parameter_number
+        if instruction.opcode == "conditional":
+            branches = instruction.operand_ids[1:]
+            attributes["num_branch_inputs"] = tuple(len(values.tensors[b]) for b in branches)
+        return Op(
+            name=values.unique_name(instruction, origin.path),
+            kind=instruction.opcode,
+            outputs=specs_of(instruction.shape),
+            body=self._body(instruction) if instruction.opcode in _CALLS else (),
+            inputs=tuple(v for operand in instruction.operand_ids for v in values.tensors[operand]),
+            attributes=attributes,
+            layer=place.layer,
+            backward=place.backward,
+        )
+
+    def _body(self, instruction) -> tuple[str, ...]:
+        called = list(instruction.called_computation_ids)
+        if instruction.opcode == "while":
+            called.reverse()  # XLA lists the body first
+        return tuple(self._function(computation_id) for computation_id in called)
+
+    def _function(self, computation_id: int) -> str:
+        """The name of a called graph, which is read when it is first asked for."""
+        if computation_id not in self._names:
+            plain = _plain_name(self._computations[computation_id].name)
+            name = _unique(plain, self._names.values())
+            self._names[computation_id] = name
+            self._functions[name] = self._graph(computation_id, name)
+        return self._names[computation_id]
+
+    def _reachable(self, ops: Iterable[Op]) -> dict[str, Graph]:
+        """The graphs that are still called; those of a random draw are gone with it."""
+        found: dict[str, Graph] = {}
+        pending = [name for op in ops for name in op.body]
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found[name] = self._functions[name]
+                pending += [called for op in found[name].ops for called in op.body]
+        return {name: graph for name, graph in self._functions.items() if name in found}
+
+
+class _Values:
+    """What the instructions of one computation give, as names of tensors."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, tuple[str, ...]] = {}
+        # Where each element of a tuple begins among its tensors.
+        self._starts: dict[int, list[int]] = {}
+        self._counts: dict[str, int] = {}
+
+    def unique_name(self, instruction, path: str) -> str:
+        """The scope of an instruction and what it is, with a number from the second on."""
+        base = f"{path}/{instruction.opcode}" if path else instruction.opcode
+        count = self._counts.get(base, 0)
+        self._counts[base] = count + 1
+        return f"{base}.{count}" if count else base
+
+    def add(self, instruction, op: Op) -> None:
+        """Notes the results of an instruction that became an operation."""
+        many = len(op.outputs) > 1
+        self._note(
+            instruction,
+            tuple(f"{op.name}:{k}" for k in range(len(op.outputs)))
+            if many
+            else (op.name,) * len(op.outputs),
+        )
+
+    def fold(self, instruction) -> None:
+        """Notes what a tuple, or an element of one, consists of."""
+        operands = [self.tensors[operand] for operand in instruction.operand_ids]
+        if instruction.opcode == "tuple":
+            tensors = tuple(tensor for operand in operands for tensor in operand)
+        else:
+            starts = self._starts[instruction.operand_ids[0]]
+            index = instruction.tuple_index
+            tensors = operands[0][starts[index] : starts[index + 1]]
+        self._note(instruction, tensors)
+
+    def _note(self, instruction, tensors: tuple[str, ...]) -> None:
+        self.tensors[instruction.id] = tensors
+        if instruction.shape.tuple_shapes:
+            starts = [0]
+            for part in instruction.shape.tuple_shapes:
+                starts.append(starts[-1] + len(specs_of(part)))
+            self._starts[instruction.id] = starts
+
+
+def _in_order(instructions) -> list[Any]:
+    """Instructions in the order in which they were made, each after its operands."""
+    ordered = sorted(instructions, key=lambda instruction: instruction.id)
+    defined: set[int] = set()
+    for instruction in ordered:
+        if not defined.issuperset(instruction.operand_ids):
+            return list(instructions)  # XLA lists operands first, though not as traced
+        defined.add(instruction.id)
+    return ordered
+
+
+def _plain_name(name: str) -> str:
+    """The name of a function as the user, or TensorFlow's control flow, gave it."""
+    return _COUNTER.sub("", _DECORATION.sub("", name)) or name
+
+
+def _unique(base: str, taken: Iterable[str]) -> str:
+    names = set(taken)
+    numbered = (f"{base}_{count}" for count in itertools.count(1))
+    return next(name for name in itertools.chain([base], numbered) if name not in names)
+
+
+def _is_unnamed(origin: Origin | None) -> bool:
+    """Whether the trace does not tell what asked for an operation."""
+    if origin is None:  # a random draw, which has a scope
+        return False
+    # The tape adds up gradients that flow into one tensor, outside of all scopes.
+    is_sum_of_tape = origin.kind == "AddN" and "/" not in origin.path
+    return not origin.path or is_sum_of_tape
+
+
+def _used(ops: Sequence[Op], results: Sequence[str]) -> tuple[Op, ...]:
+    """Leaves out what has no effect, as XLA's first pass does."""
+    used = {operation_of_reference(value) for value in results}
+    kept = []
+    for op in reversed(ops):
+        if op.name in used or op.kind in _KEPT:
+            used.update(map(operation_of_reference, op.inputs))
+            kept.append(op)
+    return tuple(reversed(kept))
+
+
+def _with_leaf_counts(ops: Sequence[Op]) -> list[Op]:
+    """Tells parameters where their tensors are among those of all parameters."""
+    parameters = [op for op in ops if op.kind == "parameter"]
+    first: dict[str, int] = {}
+    start = 0
+    for op in sorted(parameters, key=lambda op: op.attributes["number"]):
+        first[op.name] = start
+        start += len(op.outputs)
+    return [
+        replace(op, attributes={**op.attributes, "first_leaf": first[op.name]})
+        if op.name in first
+        else op
+        for op in ops
+    ]
+
+
+def _with_roles(
+    ops: Sequence[Op], inputs: Sequence[FunctionInput], updates: Mapping[int, int]
+) -> tuple[Op, ...]:
+    """Tells the entry's parameters what of the traced function they are."""
+    parameters = [op for op in ops if op.kind == "parameter"]
+    given = _inputs_of(sorted(parameters, key=lambda op: op.attributes["number"]), inputs)
+    return tuple(
+        replace(op, attributes=_entry_attributes(op, given[op.name], updates))
+        if op.name in given
+        else op
+        for op in ops
+    )
+
+
+def _entry_attributes(
+    parameter: Op, given: FunctionInput, updates: Mapping[int, int]
+) -> dict[str, Any]:
+    attributes = {**parameter.attributes, "role": given.role}
+    if given.role != "argument":
+        attributes["name"] = given.name
+    if attributes["number"] in updates:
+        attributes["result"] = updates[attributes["number"]]
+    return attributes
+
+
+def _inputs_of(
+    parameters: Sequence[Op], inputs: Sequence[FunctionInput]
+) -> dict[str, FunctionInput]:
+    """The input that each parameter is; captured values may have become constants."""
+    found: dict[str, FunctionInput] = {}
+    waiting = list(reversed(parameters))
+    for given in inputs:
+        if waiting and waiting[-1].outputs == (given.spec,):
+            found[waiting.pop().name] = given
+        elif given.role != "capture":
+            raise LoweringError(
+                "The shape of a result, or which operation computes it, may not depend on the "
+                f"value of an argument or a variable. Make it a constant. Received: {given}"
+            )
+    return found

@@ -1,0 +1,339 @@
+"""What the work of an HLO instruction depends on beyond its shapes.
+
+The keys of the attributes are the names that XLA's operation semantics and
+`xla_data.proto` use; the values are plain tuples, numbers and strings.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.program import TensorSpec
+
+# XLA's PrimitiveType, as NumPy (with TensorFlow's extensions of it) calls it.
+_DTYPES: Mapping[int, str] = {
+    1: "bool",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "uint8",
+    7: "uint16",
+    8: "uint32",
+    9: "uint64",
+    10: "float16",
+    11: "float32",
+    12: "float64",
+    15: "complex64",
+    16: "bfloat16",
+    18: "complex128",
+    19: "float8_e5m2",
+    20: "float8_e4m3fn",
+    21: "int4",
+    22: "uint4",
+    23: "float8_e4m3b11fnuz",
+    24: "float8_e5m2fnuz",
+    25: "float8_e4m3fnuz",
+    28: "float8_e4m3",
+}
+_TUPLE, _OPAQUE, _TOKEN = 13, 14, 17
+
+# Where a literal of a type has its values: as numbers, or as bytes of this format.
+_LITERALS: Mapping[int, tuple[str, str | None]] = {
+    1: ("preds", None),
+    2: ("s8s", "<i1"),
+    4: ("s32s", None),
+    5: ("s64s", None),
+    6: ("u8s", "<u1"),
+    8: ("u32s", None),
+    9: ("u64s", None),
+    10: ("f16s", "<f2"),
+    11: ("f32s", None),
+    12: ("f64s", None),
+    16: ("bf16s", "<u2"),
+}
+_BFLOAT16 = 16
+
+Computations = Mapping[int, Any]
+
+
+def specs_of(shape) -> tuple[TensorSpec, ...]:
+    """The tensors of a value, those of nested tuples in order.
+
+    Args:
+        shape: XLA's `ShapeProto`. Tokens, which order effects, are no tensors.
+
+    Raises:
+        ValueError: The element type has no name in NumPy.
+    """
+    element_type = shape.element_type
+    if element_type == _TUPLE:
+        return tuple(spec for part in shape.tuple_shapes for spec in specs_of(part))
+    if element_type in (_TOKEN, _OPAQUE):
+        return ()
+    if element_type not in _DTYPES:
+        raise ValueError(
+            f"An element type of XLA must be one of {sorted(_DTYPES)}, as numbered in "
+            f"xla_data.proto; add it to the table. Received: {element_type}"
+        )
+    return (TensorSpec(tuple(shape.dimensions), _DTYPES[element_type]),)
+
+
+def attributes_of(instruction, computations: Computations) -> dict[str, Any]:
+    """The attributes of an instruction that its cost may depend on.
+
+    Args:
+        instruction: XLA's `HloInstructionProto`.
+        computations: All of its module's, by id; what the reducers are is
+            read from there.
+
+    Returns:
+        Attributes by XLA's names. Empty for elementwise operations.
+    """
+    read = _READERS.get(instruction.opcode)
+    return read(instruction, computations) if read is not None else {}
+
+
+def operation_of(computation) -> str:
+    """What a reducer or combiner does with two scalars.
+
+    Args:
+        computation: XLA's `HloComputationProto` of two parameters.
+
+    Returns:
+        The opcode, such as `"add"`, when one instruction does all of it;
+        `"custom"` otherwise, as for the pairs of an arg max.
+    """
+    by_id = {instruction.id: instruction for instruction in computation.instructions}
+    root = by_id[computation.root_id]
+    # Narrow types are reduced in wide ones, and a tuple of one is its element.
+    while root.opcode in ("convert", "tuple", "copy", "reshape") and len(root.operand_ids) == 1:
+        root = by_id[root.operand_ids[0]]
+    operands = [by_id[operand] for operand in root.operand_ids]
+    while any(operand.opcode == "convert" for operand in operands):
+        operands = [
+            by_id[operand.operand_ids[0]] if operand.opcode == "convert" else operand
+            for operand in operands
+        ]
+    if root.opcode == "parameter":
+        return "first" if root.parameter_number == 0 else "assign"
+    is_direct = operands and all(operand.opcode == "parameter" for operand in operands)
+    return root.opcode if is_direct and root.opcode != "tuple" else "custom"
+
+
+def _operations(instruction, computations: Computations) -> list[str]:
+    return [operation_of(computations[called]) for called in instruction.called_computation_ids]
+
+
+def _dot(instruction, _) -> dict[str, Any]:
+    numbers = instruction.dot_dimension_numbers
+    return {
+        "lhs_contracting_dimensions": tuple(numbers.lhs_contracting_dimensions),
+        "rhs_contracting_dimensions": tuple(numbers.rhs_contracting_dimensions),
+        "lhs_batch_dimensions": tuple(numbers.lhs_batch_dimensions),
+        "rhs_batch_dimensions": tuple(numbers.rhs_batch_dimensions),
+    }
+
+
+def _window(window) -> dict[str, Any]:
+    dimensions = window.dimensions
+    return {
+        "window_size": tuple(d.size for d in dimensions),
+        "window_stride": tuple(d.stride for d in dimensions),
+        "window_padding": tuple((d.padding_low, d.padding_high) for d in dimensions),
+        "base_dilation": tuple(d.base_dilation for d in dimensions),
+        "window_dilation": tuple(d.window_dilation for d in dimensions),
+        "window_reversal": tuple(d.window_reversal for d in dimensions),
+    }
+
+
+def _convolution(instruction, _) -> dict[str, Any]:
+    numbers = instruction.convolution_dimension_numbers
+    return {
+        **_window(instruction.window),
+        "input_batch_dimension": numbers.input_batch_dimension,
+        "input_feature_dimension": numbers.input_feature_dimension,
+        "input_spatial_dimensions": tuple(numbers.input_spatial_dimensions),
+        "kernel_input_feature_dimension": numbers.kernel_input_feature_dimension,
+        "kernel_output_feature_dimension": numbers.kernel_output_feature_dimension,
+        "kernel_spatial_dimensions": tuple(numbers.kernel_spatial_dimensions),
+        "output_batch_dimension": numbers.output_batch_dimension,
+        "output_feature_dimension": numbers.output_feature_dimension,
+        "output_spatial_dimensions": tuple(numbers.output_spatial_dimensions),
+        # Absent in old modules, where it means one group.
+        "feature_group_count": instruction.feature_group_count or 1,
+        "batch_group_count": instruction.batch_group_count or 1,
+    }
+
+
+def _reduce(instruction, computations: Computations) -> dict[str, Any]:
+    (operation,) = _operations(instruction, computations)
+    return {"dimensions": tuple(instruction.dimensions), "operation": operation}
+
+
+def _reduce_window(instruction, computations: Computations) -> dict[str, Any]:
+    (operation,) = _operations(instruction, computations)
+    return {**_window(instruction.window), "operation": operation}
+
+
+def _select_and_scatter(instruction, computations: Computations) -> dict[str, Any]:
+    select, scatter = (computations[called] for called in instruction.called_computation_ids)
+    return {
+        **_window(instruction.window),
+        "select": _direction(select),
+        "operation": operation_of(scatter),
+    }
+
+
+def _direction(computation) -> str:
+    """How a computation compares: XLA's direction, or "custom"."""
+    root = next(i for i in computation.instructions if i.id == computation.root_id)
+    return root.comparison_direction or "custom"
+
+
+def _dimensions(instruction, _) -> dict[str, Any]:
+    return {"dimensions": tuple(instruction.dimensions)}
+
+
+def _combined(instruction, computations: Computations) -> dict[str, Any]:
+    return {"operation": (_operations(instruction, computations) or ["custom"])[0]}
+
+
+def _slice(instruction, _) -> dict[str, Any]:
+    slices = instruction.slice_dimensions
+    return {
+        "start": tuple(d.start for d in slices),
+        "limit": tuple(d.limit for d in slices),
+        "stride": tuple(d.stride for d in slices),
+    }
+
+
+def _dynamic_slice(instruction, _) -> dict[str, Any]:
+    return {"slice_sizes": tuple(instruction.dynamic_slice_sizes)}
+
+
+def _pad(instruction, _) -> dict[str, Any]:
+    dimensions = instruction.padding_config.dimensions
+    return {
+        "edge_padding_low": tuple(d.edge_padding_low for d in dimensions),
+        "edge_padding_high": tuple(d.edge_padding_high for d in dimensions),
+        "interior_padding": tuple(d.interior_padding for d in dimensions),
+    }
+
+
+def _gather(instruction, _) -> dict[str, Any]:
+    numbers = instruction.gather_dimension_numbers
+    return {
+        "offset_dims": tuple(numbers.offset_dims),
+        "collapsed_slice_dims": tuple(numbers.collapsed_slice_dims),
+        "start_index_map": tuple(numbers.start_index_map),
+        "index_vector_dim": numbers.index_vector_dim,
+        "operand_batching_dims": tuple(numbers.operand_batching_dims),
+        "start_indices_batching_dims": tuple(numbers.start_indices_batching_dims),
+        "slice_sizes": tuple(instruction.gather_slice_sizes),
+        "indices_are_sorted": instruction.indices_are_sorted,
+    }
+
+
+def _scatter(instruction, computations: Computations) -> dict[str, Any]:
+    numbers = instruction.scatter_dimension_numbers
+    return {
+        "update_window_dims": tuple(numbers.update_window_dims),
+        "inserted_window_dims": tuple(numbers.inserted_window_dims),
+        "scatter_dims_to_operand_dims": tuple(numbers.scatter_dims_to_operand_dims),
+        "index_vector_dim": numbers.index_vector_dim,
+        "input_batching_dims": tuple(numbers.input_batching_dims),
+        "scatter_indices_batching_dims": tuple(numbers.scatter_indices_batching_dims),
+        "indices_are_sorted": instruction.indices_are_sorted,
+        "unique_indices": instruction.unique_indices,
+        **_combined(instruction, computations),
+    }
+
+
+def _compare(instruction, _) -> dict[str, Any]:
+    return {"direction": instruction.comparison_direction}
+
+
+def _custom_call(instruction, _) -> dict[str, Any]:
+    return {"custom_call_target": instruction.custom_call_target}
+
+
+def _rng(instruction, _) -> dict[str, Any]:
+    return {"distribution": {1: "uniform", 2: "normal"}[instruction.distribution]}
+
+
+def _rng_bit_generator(instruction, _) -> dict[str, Any]:
+    algorithms = {0: "default", 1: "three_fry", 2: "philox"}
+    return {"rng_algorithm": algorithms[instruction.rng_algorithm]}
+
+
+def _sort(instruction, computations: Computations) -> dict[str, Any]:
+    (comparator,) = (computations[called] for called in instruction.called_computation_ids)
+    return {
+        "dimensions": tuple(instruction.dimensions),
+        "is_stable": instruction.is_stable,
+        "direction": _direction(comparator),
+    }
+
+
+def _topk(instruction, _) -> dict[str, Any]:
+    return {"k": instruction.k, "largest": instruction.largest}
+
+
+def _fft(instruction, _) -> dict[str, Any]:
+    types = {0: "fft", 1: "ifft", 2: "rfft", 3: "irfft"}
+    return {"fft_type": types[instruction.fft_type], "fft_length": tuple(instruction.fft_length)}
+
+
+def _batch_norm(instruction, _) -> dict[str, Any]:
+    return {"feature_index": instruction.feature_index}
+
+
+def _constant(instruction, _) -> dict[str, Any]:
+    """The value of a scalar; of others only the size counts, which the output says."""
+    if instruction.shape.dimensions or instruction.shape.element_type not in _LITERALS:
+        return {}
+    field, byte_format = _LITERALS[instruction.shape.element_type]
+    values = getattr(instruction.literal, field)
+    if byte_format is not None:
+        values = np.frombuffer(values, byte_format)
+        if instruction.shape.element_type == _BFLOAT16:
+            # The upper half of a float32.
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        values = values.tolist()
+    return {"value": values[0]}
+
+
+_READERS: Mapping[str, Callable[[Any, Computations], dict[str, Any]]] = {
+    "all-gather": _dimensions,
+    "all-reduce": _combined,
+    "batch-norm-grad": _batch_norm,
+    "batch-norm-inference": _batch_norm,
+    "batch-norm-training": _batch_norm,
+    "broadcast": _dimensions,
+    "compare": _compare,
+    "concatenate": _dimensions,
+    "constant": _constant,
+    "convolution": _convolution,
+    "custom-call": _custom_call,
+    "dot": _dot,
+    "dynamic-slice": _dynamic_slice,
+    "fft": _fft,
+    "gather": _gather,
+    "iota": _dimensions,
+    "map": _combined,
+    "pad": _pad,
+    "reduce": _reduce,
+    "reduce-scatter": _combined,
+    "reduce-window": _reduce_window,
+    "reverse": _dimensions,
+    "rng": _rng,
+    "rng-bit-generator": _rng_bit_generator,
+    "scatter": _scatter,
+    "select-and-scatter": _select_and_scatter,
+    "slice": _slice,
+    "sort": _sort,
+    "topk": _topk,
+    "transpose": _dimensions,
+}

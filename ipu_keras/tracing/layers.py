@@ -1,0 +1,227 @@
+"""Which layer asked for an operation, read from the name that TensorFlow gave it.
+
+A name is a path of scopes with the operation at its end. Scopes of layers come
+first, those that TensorFlow's Python functions open within a layer after them.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tensorflow.python.framework import op_def_registry
+
+from ipu_keras.ir import Op
+
+# What calls of a function put in front of the names in it, and what XLA calls
+# the values that enter and leave a computation.
+_CALL = re.compile(r"(?:Stateful|Stateless)?PartitionedCall(?:_\d+)?")
+_XLA_NAMES = frozenset({"", "XLA_Args", "XLA_Retvals"})
+
+_TAPE = "gradient_tape"
+# `tf.gradients`, which the gradients of loops use, appends to the name of the operation.
+_GRADIENTS = re.compile(r"gradients(?:_\d+)?")
+_GRADIENT_SUFFIX = "_grad"
+_NUMBER = re.compile(r"(?:_\d+)+$")
+
+# Layers may stand within these: the cell of a recurrent layer.
+_CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while"})
+
+# Scopes that functions of TensorFlow's Python side open; none is the default
+# name of a Keras layer. Scopes named after a registered operation need no entry.
+_FUNCTION_SCOPES = frozenset(
+    {
+        "RaggedFromRowSplits",
+        "Tensordot",
+        "TensorArrayUnstack",
+        "TensorArrayV2Read",
+        "TensorArrayV2Stack",
+        "TensorArrayV2Write",
+        "batchnorm",
+        "clip_by_global_norm",
+        "clip_by_norm",
+        "clip_by_value",
+        "einsum",
+        "embedding_lookup",
+        "global_norm",
+        "l2_normalize",
+        "log_softmax",
+        "logistic_loss",
+        "moments",
+        "ones_like",
+        "reduce_std",
+        "reduce_variance",
+        "sigmoid_cross_entropy_with_logits",
+        "softmax_cross_entropy_with_logits",
+        "stateless_dropout",
+        "strided_slice",
+        "truediv",
+        "zeros_like",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the model an operation belongs.
+
+    Args:
+        layer: Path of the layer or name scope; empty if the name has none.
+        backward: Whether it belongs to the gradient of that layer.
+    """
+
+    layer: str = ""
+    backward: bool = False
+
+
+def operation_path(op_name: str) -> str:
+    """The name of an operation without the calls of functions around it.
+
+    Args:
+        op_name: As XLA's metadata has it. Merged operations have several
+            names, of which the first counts.
+
+    Returns:
+        The path; empty for values that XLA made up itself.
+
+    Example:
+        >>> operation_path("while/StatefulPartitionedCall/model/dense/MatMul")
+        'model/dense/MatMul'
+    """
+    name = op_name.partition(";")[0]
+    if name in _XLA_NAMES:
+        return ""
+    parts = name.split("/")
+    for index in range(len(parts) - 1, -1, -1):
+        # A call at the very end is the operation itself.
+        if _CALL.fullmatch(parts[index]) and index + 1 < len(parts):
+            return "/".join(parts[index + 1 :])
+    return name
+
+
+class LayerNames:
+    """Tells the scopes of layers from those of operations.
+
+    Args:
+        operations: Names of the traced operations. A scope of the same name is
+            one that a gradient opened for the operation.
+
+    Example:
+        >>> names = LayerNames({"model/dense/MatMul"})
+        >>> names.place("gradient_tape/model/dense/MatMul/MatMul_1")
+        Place(layer='model/dense', backward=True)
+    """
+
+    def __init__(self, operations: Collection[str]):
+        self._operations = operations
+        self._places: dict[str, Place] = {}
+        self._is_kind: dict[str, bool] = {}
+
+    def place(self, path: str) -> Place:
+        """Where the operation of a path belongs.
+
+        Args:
+            path: As `operation_path` gives it.
+        """
+        if path not in self._places:
+            self._places[path] = self._read(path)
+        return self._places[path]
+
+    def _read(self, path: str) -> Place:
+        parts = path.split("/")
+        forward = [p for p in parts if p != _TAPE and not _GRADIENTS.fullmatch(p)]
+        backward = len(forward) < len(parts)
+        if backward:
+            forward = _without_repetition([p.removesuffix(_GRADIENT_SUFFIX) for p in forward])
+        scopes: list[str] = []
+        for index, scope in enumerate(forward[:-1]):
+            if _kind(scope) in _CONTROL_FLOW:
+                continue
+            if self._is_operation(scope) or "/".join(forward[: index + 1]) in self._operations:
+                break
+            scopes.append(scope)
+        return Place("/".join(scopes), backward)
+
+    def _is_operation(self, scope: str) -> bool:
+        """Whether a scope is one that TensorFlow opens around parts of an operation."""
+        if scope not in self._is_kind:
+            kind = _kind(scope)
+            is_registered = kind[:1].isupper() and op_def_registry.get(kind) is not None
+            self._is_kind[scope] = is_registered or kind in _FUNCTION_SCOPES
+        return self._is_kind[scope]
+
+
+def _kind(scope: str) -> str:
+    return _NUMBER.sub("", scope)
+
+
+def _without_repetition(parts: list[str]) -> list[str]:
+    """The gradient of a loop has the loop's whole path once more behind the loop."""
+    for index, part in enumerate(parts):
+        if _kind(part) in _CONTROL_FLOW:
+            if index and parts[index + 1 : 2 * index + 1] == parts[:index]:
+                return _without_repetition(parts[index + 1 :])
+            return parts
+    return parts
+
+
+def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[Op, ...]:
+    """Gives operations without a name the layer that their neighbours agree on.
+
+    Operands are asked first, then users. A parameter belongs to its first user,
+    which is the layer for its weights and the optimizer for its own state.
+
+    Args:
+        ops: In an order in which each comes after those whose results it takes.
+        unnamed: Names of those that the trace had no name for.
+
+    Returns:
+        The operations, in the same order.
+    """
+    places = {op.name: Place(op.layer, op.backward) for op in ops if op.layer}
+    waiting = [op for op in ops if op.name in unnamed and op.name not in places]
+    for op in waiting:
+        if op.kind != "parameter":
+            _settle(places, op, [operation_of_reference(value) for value in op.inputs])
+    users: dict[str, list[str]] = {op.name: [] for op in waiting}
+    for op in ops:
+        for producer in map(operation_of_reference, op.inputs):
+            if producer in users:
+                users[producer].append(op.name)
+    for op in reversed(waiting):
+        if op.kind == "parameter":
+            found = [places[user] for user in users[op.name] if user in places]
+            backward = all(place.backward for place in found)
+            places.setdefault(op.name, Place(found[0].layer, backward) if found else Place())
+        elif op.name not in places:
+            _settle(places, op, users[op.name])
+    return tuple(_placed(op, places) for op in ops)
+
+
+def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
+    """Gives operations without a layer that of the operation that calls their graph."""
+    place = {op.name: Place(caller.layer, caller.backward) for op in ops if not op.layer}
+    return tuple(_placed(op, place) for op in ops)
+
+
+def operation_of_reference(value: str) -> str:
+    """The name of the operation that makes a value.
+
+    Example:
+        >>> operation_of_reference("model/while:3")
+        'model/while'
+    """
+    return value.partition(":")[0]
+
+
+def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None:
+    found = [places[name] for name in neighbours if name in places]
+    if len({place.layer for place in found}) == 1:
+        # What the forward pass needs too is a part of it.
+        places[op.name] = Place(found[0].layer, all(place.backward for place in found))
+
+
+def _placed(op: Op, places: Mapping[str, Place]) -> Op:
+    place = places.get(op.name)
+    if place is None or (place.layer, place.backward) == (op.layer, op.backward):
+        return op
+    return replace(op, layer=place.layer, backward=place.backward)

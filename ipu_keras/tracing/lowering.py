@@ -1,0 +1,185 @@
+"""Has XLA lower a traced function, after checking what crashes it.
+
+TensorFlow's entry to XLA's compiler takes the inputs of a function by position
+and trusts them; one that is missing or of another type ends the process.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.ops import handle_data_util
+
+from ipu_keras.program import TensorSpec
+
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+# Before XLA's own passes, which would widen float16 for a CPU.
+_STAGE = "hlo_serialized"
+
+
+class LoweringError(RuntimeError):
+    """XLA cannot express a traced function, or its inputs are not such that it could.
+
+    Carries XLA's text, which names the operation.
+    """
+
+
+@dataclass(frozen=True)
+class FunctionInput:
+    """An argument or a captured value of a traced function.
+
+    Args:
+        spec: Its type; of a variable, that of its value.
+        role: `"argument"`, `"variable"` or `"capture"`, a tensor.
+        name: Of a variable, the one that TensorFlow gave it.
+    """
+
+    spec: TensorSpec
+    role: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What XLA made of a function.
+
+    Args:
+        name: TensorFlow's name of the function.
+        inputs: In the order in which the function takes them.
+        module: XLA's `HloModuleProto`, serialised.
+    """
+
+    name: str
+    inputs: tuple[FunctionInput, ...]
+    module: bytes
+
+
+def lower(concrete) -> Lowering:
+    """Lowers a function to XLA's operations without executing it.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+
+    Raises:
+        LoweringError: An input is none for XLA, or XLA refused the function.
+    """
+    signature = concrete.function_def.signature
+    inputs = _checked_inputs(concrete, signature)
+    captures = [_on_host(capture) for capture in concrete.captured_inputs]
+    placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
+    specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
+    try:
+        module = _module(signature.name, specs, captures)
+    except LoweringError:
+        if all(given.role != "capture" for given in inputs):
+            raise
+        # XLA reads captured values, which may be a shape or an axis, only when the
+        # arguments have values too. If it reads one of those as well, it is missing
+        # among the parameters, which whoever assigns the inputs to them will see.
+        with tf.device(_HOST):
+            zeros = [tf.zeros(p.shape, p.dtype) for p in placeholders]
+        module = _module(signature.name, zeros, captures)
+    return Lowering(signature.name, inputs, module)
+
+
+def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> bytes:
+    try:
+        return context.context().get_compiler_ir(
+            device_name=_HOST,
+            platform_name=None,
+            function_name=name,
+            flat_args=arguments,
+            captured_inputs=captures,
+            stage=_STAGE,
+        )
+    except (ValueError, tf.errors.OpError) as error:
+        raise LoweringError(
+            f"XLA cannot lower the function {name!r}. Replace the operation that it names, or run "
+            f"without XLA. Received: {error}"
+        ) from error
+
+
+def _on_host(capture):
+    """The same value, or handle of the same variable, where XLA's compiler can read it."""
+    return capture if capture.device == _HOST else capture._copy(device_name=_HOST)
+
+
+def _checked_inputs(concrete, signature) -> tuple[FunctionInput, ...]:
+    """All inputs of a function in order, each as it was when it was traced."""
+    captures = concrete.captured_inputs
+    placeholders = concrete.inputs
+    num_arguments = len(placeholders) - len(captures)
+    declared = len(signature.input_arg)
+    if declared != len(placeholders) or num_arguments < 0:
+        raise LoweringError(
+            f"A function's inputs must be its arguments and captured values. Trace it again. "
+            f"Received: {signature.name!r} with {declared} declared inputs, "
+            f"{len(placeholders)} placeholders and {len(captures)} captures"
+        )
+    arguments = [_argument(placeholder) for placeholder in placeholders[:num_arguments]]
+    names = {id(v.handle): v.name.removesuffix(":0") for v in concrete.graph.variables}
+    pairs = zip(captures, placeholders[num_arguments:], strict=True)
+    return (*arguments, *(_captured(*pair, names) for pair in pairs))
+
+
+def _argument(placeholder) -> FunctionInput:
+    name = placeholder.op.name
+    if placeholder.dtype in (tf.resource, tf.variant, tf.string):
+        raise LoweringError(
+            "An argument of a function for XLA must be a tensor of numbers; let the function "
+            f"capture variables instead. Received: {name!r} of type {placeholder.dtype.name}"
+        )
+    if not placeholder.shape.is_fully_defined():
+        raise LoweringError(
+            "An argument of a function for XLA must have a fully defined shape; trace it with a "
+            f"`tf.TensorSpec` that has one. Received: {name!r} of shape {placeholder.shape}"
+        )
+    return FunctionInput(_tensor_spec(placeholder.shape, placeholder.dtype), "argument", name)
+
+
+def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
+    name = placeholder.op.name
+    if not tf.is_tensor(capture) or not hasattr(capture, "numpy"):
+        raise LoweringError(
+            "A captured value must be known outside of any trace; lower the outermost function. "
+            f"Received: {capture!r} for {name!r}"
+        )
+    same_shape = placeholder.shape.is_compatible_with(capture.shape)
+    if capture.dtype != placeholder.dtype or not same_shape:
+        raise LoweringError(
+            f"A captured value must be of the type that the function was traced with. Received: "
+            f"{capture.dtype.name} {capture.shape} for {name!r} of type "
+            f"{placeholder.dtype.name} {placeholder.shape}"
+        )
+    if capture.dtype != tf.resource:
+        return FunctionInput(_tensor_spec(capture.shape, capture.dtype), "capture", name)
+    return FunctionInput(
+        _variable_spec(capture, placeholder), "variable", names.get(id(capture), name)
+    )
+
+
+def _variable_spec(capture, placeholder) -> TensorSpec:
+    """Shape and dtype behind a handle, which have to be those of the trace."""
+    found = [_handle_spec(tensor) for tensor in (capture, placeholder)]
+    if found[0] is None or found[0] != found[1]:
+        raise LoweringError(
+            "A captured resource must be a variable of the shape and type that the function was "
+            f"traced with. Received: {found[0]} for {placeholder.op.name!r} of {found[1]}"
+        )
+    return found[0]
+
+
+def _handle_spec(handle) -> TensorSpec | None:
+    data = handle_data_util.get_handle_data(handle)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    shape = tf.TensorShape(data.shape_and_type[0].shape)
+    if not shape.is_fully_defined():
+        return None
+    return _tensor_spec(shape, tf.dtypes.as_dtype(data.shape_and_type[0].dtype))
+
+
+def _tensor_spec(shape, dtype) -> TensorSpec:
+    return TensorSpec(tuple(shape.as_list()), dtype.name)

@@ -1,0 +1,142 @@
+"""Which layer an operation's name belongs to."""
+
+import pytest
+
+from ipu_keras.ir import Op
+from ipu_keras.tracing.layers import (
+    LayerNames,
+    Place,
+    operation_path,
+    with_inherited_places,
+    with_place_of_caller,
+)
+
+# What a trace of the names below has, besides registered operations.
+OPERATIONS = frozenset(
+    {
+        "mul",
+        "model/conv/convolution",
+        "model/dense/add",
+        "model/rnn/while",
+        "pipeline_stage_0/model/conv/convolution",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("op_name", "path"),
+    [
+        ("model/dense/MatMul", "model/dense/MatMul"),
+        ("while/StatefulPartitionedCall/model/dense/MatMul", "model/dense/MatMul"),
+        ("PartitionedCall_3/StatelessPartitionedCall/dense/MatMul", "dense/MatMul"),
+        ("model/dense/Softmax;while/StatefulPartitionedCall/model/dense/Softmax", None),
+        ("StatefulPartitionedCall", "StatefulPartitionedCall"),
+        ("XLA_Args", ""),
+        ("XLA_Retvals", ""),
+        ("", ""),
+    ],
+)
+def test_calls_around_an_operation(op_name, path):
+    assert operation_path(op_name) == (op_name.partition(";")[0] if path is None else path)
+
+
+@pytest.mark.parametrize(
+    ("path", "layer", "backward"),
+    [
+        ("sequential_1/dense_2_1/MatMul", "sequential_1/dense_2_1", False),
+        ("adam/Mul_9", "adam", False),
+        ("MatMul", "", False),
+        # Scopes of the stages of a pipeline are kept for it.
+        (
+            "gradient_tape/pipeline_stage_0/model/conv/convolution/Conv2DBackpropFilter",
+            "pipeline_stage_0/model/conv",
+            True,
+        ),
+        ("gradient_tape/model/conv/convolution/Conv2DBackpropInput", "model/conv", True),
+        # A registered operation, and one of the trace, are no layers...
+        ("gradient_tape/model/dense/BiasAdd/BiasAddGrad", "model/dense", True),
+        ("gradient_tape/model/dense/add/Sum_1", "model/dense", True),
+        ("model/norm/batchnorm/mul_1", "model/norm", False),
+        ("model/norm/moments/SquaredDifference", "model/norm", False),
+        # ...but layers may have the names of operations elsewhere, and large letters.
+        ("model/add/add", "model/add", False),
+        ("model/Conv1/convolution", "model/Conv1", False),
+        ("model/dropout_1/stateless_dropout/SelectV2", "model/dropout_1", False),
+        # Cells are layers within a loop.
+        ("model/rnn/while/cell_1/MatMul", "model/rnn/cell_1", False),
+        ("model/rnn/while/TensorArrayV2Write_2/TensorListSetItem", "model/rnn", False),
+        ("gradient_tape/model/rnn/while/model/rnn/while_grad/while", "model/rnn", True),
+        (
+            "gradient_tape/model/rnn/while/gradients/model/rnn/while/cell_1/MatMul_grad/MatMul_1",
+            "model/rnn/cell_1",
+            True,
+        ),
+        (
+            "gradient_tape/model/rnn/while/gradients/model/rnn/while/cell/Tanh_1_0_grad/TanhGrad",
+            "model/rnn/cell",
+            True,
+        ),
+        ("model/block/cond/dense/Relu", "model/block/dense", False),
+    ],
+)
+def test_layers_of_names(path, layer, backward):
+    assert LayerNames(OPERATIONS).place(path) == Place(layer, backward)
+
+
+def op(name, *inputs, kind="add", layer="", backward=False):
+    return Op(name, kind, inputs=inputs, layer=layer, backward=backward)
+
+
+def places(ops):
+    return {o.name: (o.layer, o.backward) for o in ops}
+
+
+def test_inherited_layers():
+    #  x ---> r1 -> a (dense) ---> r2 -> out
+    #               |
+    #  w ---> a     +-> g (dense, backward) -> u (sgd)
+    #  w ------------------------------------> u
+    ops = (
+        op("x", kind="parameter"),
+        op("w", kind="parameter"),
+        op("unused", kind="parameter"),
+        op("r1", "x"),
+        op("a", "r1", "w", layer="dense"),
+        op("r2", "a"),
+        op("g", "a", layer="dense", backward=True),
+        op("both", "a", "g"),
+        op("only_backward", "g:1", "g:0"),
+        op("torn", "g", "other"),
+        op("other", layer="loss"),
+        op("u", "g", "w", layer="sgd"),
+    )
+    ordered = (*ops[:9], ops[10], ops[9], ops[11])
+    unnamed = {"x", "w", "unused", "r1", "r2", "both", "only_backward", "torn"}
+    inherited = with_inherited_places(ordered, unnamed)
+    assert [o.name for o in inherited] == [o.name for o in ordered]
+    assert places(inherited) == {
+        "x": ("dense", False),
+        "w": ("dense", False),  # its first user counts, not the optimizer
+        "unused": ("", False),
+        "r1": ("dense", False),
+        "a": ("dense", False),
+        "r2": ("dense", False),
+        "g": ("dense", True),
+        "both": ("dense", False),
+        "only_backward": ("dense", True),
+        "torn": ("", False),  # its operands disagree, and it has no users
+        "other": ("loss", False),
+        "u": ("sgd", False),
+    }
+    # A name without a scope is an answer too.
+    assert with_inherited_places(ordered, ()) == ordered
+
+
+def test_called_graphs_belong_to_the_layer_that_calls_them():
+    body = (op("a"), op("b", "a", layer="rnn/cell"), op("c", "b"))
+    caller = op("while", kind="while", layer="rnn", backward=True)
+    assert places(with_place_of_caller(body, caller)) == {
+        "a": ("rnn", True),
+        "b": ("rnn/cell", False),
+        "c": ("rnn", True),
+    }

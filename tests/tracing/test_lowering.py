@@ -1,0 +1,102 @@
+"""What reaches XLA, and what is told apart from it before it would crash."""
+
+import pytest
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.hlo import hlo_graph
+from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
+
+X = tf.TensorSpec((8, 3), tf.float32)
+
+
+def trace(function, *specs):
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+def test_inputs_and_module():
+    weights = tf.Variable(tf.ones((3, 2), tf.float16), name="dense/kernel")
+    table = tf.constant([1, 2])
+    concrete = trace(lambda x: (tf.cast(x, tf.float16) @ weights, table + 1), X)
+    lowering = lower(concrete)
+    assert lowering.name == concrete.function_def.signature.name
+    assert lowering.inputs[0] == FunctionInput(TensorSpec((8, 3), "float32"), "argument", "x")
+    assert {given.spec: given.role for given in lowering.inputs[1:]} == {
+        TensorSpec((3, 2), "float16"): "variable",
+        TensorSpec((2,), "int32"): "capture",
+    }
+    assert "dense/kernel" in [given.name for given in lowering.inputs]
+    module = hlo_pb2.HloModuleProto.FromString(lowering.module)
+    # float16 stays: XLA's passes for a CPU would multiply in float32.
+    (dot,) = [i for c in module.computations for i in c.instructions if i.opcode == "dot"]
+    assert dot.shape.element_type == 10
+
+
+def test_a_function_without_inputs():
+    lowering = lower(trace(lambda: tf.ones((2,))))
+    assert lowering.inputs == ()
+    assert lowering.module
+
+
+def test_shapes_may_be_captured_but_not_fed():
+    shape = tf.constant([3, 8])
+    assert lower(trace(lambda x: tf.reshape(x, shape), X)).module
+
+    # An argument would be taken for the zero that stands for it.
+    concrete = trace(
+        lambda x, k: tf.reshape(x, shape) + tf.reduce_sum(x, k, keepdims=True)[0, 0],
+        X,
+        tf.TensorSpec((1,), tf.int32),
+    )
+    with pytest.raises(LoweringError, match=r"value of an argument .*name='k'"):
+        hlo_graph(concrete)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda x: tf.strings.length(tf.strings.as_string(x)), "AsString"),
+        (lambda x: tf.py_function(lambda y: y, [x], tf.float32), "EagerPyFunc"),
+        (lambda x: tf.reshape(x, tf.cast(x[0, :2], tf.int32)), "compile-time constant"),
+    ],
+)
+def test_operations_that_xla_lacks(function, text):
+    concrete = trace(function, X)
+    with pytest.raises(LoweringError) as error:
+        lower(concrete)
+    assert str(error.value).startswith("XLA cannot lower the function '__inference_")
+    assert "Replace the operation that it names" in str(error.value)
+    assert text in str(error.value)
+    assert isinstance(error.value, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (tf.TensorSpec((None, 3), tf.float32), r"must have a fully defined shape; .*\(None, 3\)"),
+        (tf.TensorSpec(None, tf.float32), "must have a fully defined shape; .*<unknown>"),
+        (tf.TensorSpec((2,), tf.string), "must be a tensor of numbers; .*'x' of type string"),
+    ],
+)
+def test_arguments_that_would_crash_xla(given, text):
+    concrete = trace(lambda x: tf.identity(x), given)
+    with pytest.raises(LoweringError, match=text):
+        lower(concrete)
+
+
+def test_captures_that_would_crash_xla():
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), 0)
+    concrete = trace(lambda x: table.lookup(tf.cast(x, tf.int32)), X)
+    with pytest.raises(LoweringError, match="A captured resource must be a variable of the shape"):
+        lower(concrete)
+
+    found = []
+
+    def outer(x):
+        found.append(trace(lambda y: y + x, X))
+        return x
+
+    trace(outer, X)
+    with pytest.raises(LoweringError, match="lower the outermost function"):
+        lower(found[0])
