@@ -1,0 +1,595 @@
+"""How a convolution or matrix product is spread over the tiles, and what it costs there.
+
+The search is that of poplibs' convolution planner in one level: each candidate
+splits the work over tiles and over serial steps, and costs the sum of its phases
+(transform, exchange, compute, reduce), every one with its sync and launch. The
+fastest whose temporary memory fits wins. Operands lie as the plan wants them, spread
+evenly over the tiles: what brings them there from other operations is not counted.
+
+No constant is fitted. Two choices between mechanisms were made in view of the 186
+float16 convolutions of the microbenchmarks (GC2). Median errors of the throughput on
+the points with even and with odd number, of which the even ones suffice to choose:
+
+- Operands come at `exchange_bytes`, though tiles could receive what they share at
+  `shared_exchange_bytes`: 10.4 % and 8.9 %; shared 20.6 % and 19.2 %.
+- Pieces that are no words are copied on both sides of an exchange, which matters to
+  16 points (layers of three channels): 22 % and 29 %; on one side 64 % and 67 %.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.compiler import convolution_vertices as vertices
+from ipu_keras.compiler.convolution_vertices import Convolution as Convolution
+from ipu_keras.compiler.convolution_vertices import ceil_divide
+from ipu_keras.compiler.convolution_vertices import data_gradient as data_gradient
+from ipu_keras.compiler.convolution_vertices import matmul as matmul
+from ipu_keras.compiler.convolution_vertices import weight_gradient as weight_gradient
+from ipu_keras.target import Confidence, Target
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionPlan:
+    """A convolution's split over tiles and time, and its cost.
+
+    Args:
+        method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"` or
+            `"outer product"`.
+        transforms: What happens to the tensors first: `"expand"` (elements of the
+            kernel become channels), `"combine groups"`, `"pad channels"`.
+        batch_split: Parts of the batch; 1 where it is one with the field.
+        field_splits: Parts of the field, by dimension of the transformed field.
+        kernel_split: Parts of the kernel's first dimension.
+        in_split: Parts of the input channels.
+        out_split: Parts of the output channels.
+        group_split: Parts of the groups.
+        serial_in_split: Steps over input channels, whose results are added.
+        serial_out_split: Steps over output channels.
+        tiles_used: Tiles with a part.
+        compute_cycles: Of the vertices, launches included, over all steps.
+        exchange_cycles: Of inputs and weights, syncs included, over all steps.
+        reduce_cycles: Of exchange, sums and cast of partials, over all steps.
+        transform_cycles: Of transforms, and of slices of serial steps.
+        exchange_bytes: That the busiest tile receives, over all steps.
+        temporary_bytes: That the fullest tile needs beside operands and result.
+        confidence: How sure the cycles are.
+    """
+
+    method: str
+    transforms: tuple[str, ...]
+    batch_split: int
+    field_splits: tuple[int, ...]
+    kernel_split: int
+    in_split: int
+    out_split: int
+    group_split: int
+    serial_in_split: int
+    serial_out_split: int
+    tiles_used: int
+    compute_cycles: int
+    exchange_cycles: int
+    reduce_cycles: int
+    transform_cycles: int
+    exchange_bytes: int
+    temporary_bytes: int
+    confidence: Confidence
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from the first phase's sync to the end of the last."""
+        phases = self.compute_cycles + self.exchange_cycles + self.reduce_cycles
+        return phases + self.transform_cycles
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A way to compute a convolution: a vertex, after transforms.
+
+    `copies` are the bytes that each transform writes, over all tiles, with the
+    bytes that lie together before it.
+    """
+
+    method: str
+    convolution: Convolution
+    transforms: tuple[str, ...] = ()
+    copies: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def in_channels(self) -> int:
+        return self.convolution.in_channels // self.convolution.groups
+
+    @property
+    def out_channels(self) -> int:
+        return self.convolution.out_channels // self.convolution.groups
+
+    def grains(self, target: Target) -> tuple[int, int]:
+        """Input and output channels that the vertex takes at once."""
+        types = (self.convolution.dtype, self.convolution.partials_dtype)
+        if self.method.startswith("amp"):
+            return vertices.channels_per_unit(types[0]), target.conv_units[types]
+        if self.method == "slic":
+            # A block of four channels may be of one group, two or four.
+            in_grain = 1 << (self.in_channels - 1).bit_length()
+            return in_grain, in_grain
+        return 1, 1
+
+
+def _input_bytes(convolution: Convolution) -> int:
+    positions = convolution.batch * math.prod(convolution.input_field)
+    return positions * convolution.in_channels * vertices.element_bytes(convolution.dtype)
+
+
+def _weight_bytes(convolution: Convolution) -> int:
+    channels = convolution.in_channels // convolution.groups * convolution.out_channels
+    return math.prod(convolution.kernel) * channels * vertices.element_bytes(convolution.dtype)
+
+
+def _flattened(convolution: Convolution) -> Convolution:
+    """Batch and field as one dimension: a kernel of one element has no neighbourhood."""
+    positions = convolution.batch * math.prod(convolution.field)
+    return dataclasses.replace(
+        convolution,
+        batch=1,
+        field=(ceil_divide(positions, math.prod(convolution.input_dilations)),),
+        kernel=(1,),
+        strides=(1,),
+        input_dilations=(1,),
+        kernel_dilations=(1,),
+    )
+
+
+def _expanded(form: _Form, dimensions: range) -> _Form:
+    """The kernel's elements along some dimensions as channels: its copies of the input."""
+    convolution = form.convolution
+    kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
+    strides = [1 if i in dimensions else s for i, s in enumerate(convolution.strides)]
+    dilations = [1 if i in dimensions else d for i, d in enumerate(convolution.kernel_dilations)]
+    factor = math.prod(convolution.kernel) // math.prod(kernel)
+    expanded = dataclasses.replace(
+        convolution,
+        kernel=tuple(kernel),
+        strides=tuple(strides),
+        kernel_dilations=tuple(dilations),
+        in_channels=convolution.in_channels * factor,
+    )
+    together = form.in_channels * vertices.element_bytes(convolution.dtype)
+    # Weights lose the same dimensions; those of a weight gradient are large.
+    num_bytes = _input_bytes(expanded) + _weight_bytes(expanded)
+    copies = (*form.copies, (num_bytes, together))
+    return _Form(form.method, expanded, (*form.transforms, "expand"), copies)
+
+
+def _combined(form: _Form) -> _Form:
+    """Groups joined, with zero weights between them, until they fill the matrix unit."""
+    convolution = form.convolution
+    wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
+    factor = math.gcd(convolution.groups, wanted)
+    combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
+    atom = vertices.element_bytes(convolution.dtype)
+    copies = (*form.copies, (_weight_bytes(combined), atom))
+    return _Form(form.method, combined, (*form.transforms, "combine groups"), copies)
+
+
+def _padded(form: _Form, grain: int) -> _Form:
+    """Input channels filled with zeros to whole groups, if they are not whole."""
+    if form.in_channels % grain == 0:
+        return form
+    factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels
+    together = form.in_channels * vertices.element_bytes(form.convolution.dtype)
+    copies = (*form.copies, (_input_bytes(form.convolution) * factor, together))
+    return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
+
+
+def _on_matrix_unit(form: _Form) -> _Form:
+    """Padded to the unit's channels, and flat if the kernel allows it."""
+    padded = _padded(form, vertices.channels_per_unit(form.convolution.dtype))
+    if math.prod(form.convolution.kernel) > 1:
+        return dataclasses.replace(padded, method="amp nx1")
+    flat = _flattened(form.convolution)
+    return dataclasses.replace(padded, method="amp 1x1", convolution=flat)
+
+
+def _forms(target: Target, convolution: Convolution) -> Iterator[_Form]:
+    """Every way that is worth costing."""
+    plain = _Form("horizontal mac", convolution)
+    bases = [plain]
+    if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
+        bases.append(_combined(plain))
+    for base in bases:
+        yield _on_matrix_unit(base)
+        for dimensions in _expandable(convolution):
+            yield _on_matrix_unit(_expanded(base, dimensions))
+    if math.prod(convolution.kernel) == 1:
+        flat = dataclasses.replace(plain, convolution=_flattened(convolution))
+        yield flat
+        if plain.in_channels == 1:
+            yield dataclasses.replace(flat, method="outer product")
+    else:
+        yield plain
+    if _has_slic(target, convolution):
+        slic = dataclasses.replace(plain, method="slic")
+        yield _padded(slic, slic.grains(target)[0])
+
+
+def _expandable(convolution: Convolution) -> list[range]:
+    """Dimensions of the kernel that may become channels: all of them, or the last."""
+    in_channels = convolution.in_channels // convolution.groups
+    is_ragged = in_channels % vertices.channels_per_unit(convolution.dtype) != 0
+    # A weight gradient: what its copies of the input take, it saves in weight loads.
+    is_wide = math.prod(convolution.kernel) > math.prod(convolution.field)
+    is_dense = math.prod(convolution.input_dilations) == 1
+    if math.prod(convolution.kernel) == 1 or not is_dense or not (is_ragged or is_wide):
+        return []
+    last = len(convolution.kernel) - 1
+    return [range(first, last + 1) for first in sorted({0, last})]
+
+
+def _has_slic(target: Target, convolution: Convolution) -> bool:
+    # The instruction came with the second generation's sixteen units.
+    has_instruction = target.conv_units["float16", "float16"] >= 16
+    is_dense = math.prod(convolution.input_dilations + convolution.kernel_dilations) == 1
+    # Larger groups of channels are the matrix unit's.
+    is_narrow = convolution.in_channels // convolution.groups <= vertices.SLIC_CHANNELS
+    can_stride = convolution.strides[-1] <= 2
+    return (
+        has_instruction
+        and is_dense
+        and is_narrow
+        and can_stride
+        and convolution.dtype == "float16"
+        and convolution.kernel[-1] > 1
+    )
+
+
+# Axes of a candidate, in the order of the columns of its array. Field dimensions follow.
+_GROUPS, _BATCH, _KERNEL, _IN, _OUT, _SERIAL_IN, _SERIAL_OUT, _FIELD = range(8)
+# Of the tiles that the longest field dimension could take: all, or as few as one in 16.
+_SPREADS = (1, 2, 4, 16)
+_MOST_SERIAL_STEPS = 64
+# Kernels up to this many rows are not split: only weight gradients have more.
+_UNSPLIT_KERNEL_ROWS = 7
+
+
+def _parts(size: int, most: int) -> list[int]:
+    """Numbers of parts worth trying: powers of two, three times those and divisors."""
+    steps = {base << k for base in (1, 3) for k in range(most.bit_length())}
+    divisors = {d for d in range(1, min(size, most) + 1) if size % d == 0} if size < 4096 else set()
+    wanted = np.array(sorted(n for n in steps | divisors if n <= min(size, most)))
+    # Parts beyond those that their size needs would be empty.
+    return np.unique(ceil_divide(size, ceil_divide(size, wanted))).tolist()
+
+
+def _candidates(target: Target, form: _Form, num_tiles: int) -> Array:
+    """One row of parts for each way to fill the tiles, without serial steps."""
+    convolution = form.convolution
+    in_grain, out_grain = form.grains(target)
+    field, kernel_rows = convolution.field, convolution.kernel[0]
+    # The longest dimension takes the tiles that the other parts leave it.
+    longest = field.index(max(field))
+    axes = [
+        _parts(convolution.groups, num_tiles),
+        _parts(convolution.batch, num_tiles),
+        _parts(kernel_rows, num_tiles) if kernel_rows > _UNSPLIT_KERNEL_ROWS else [1],
+        _parts(ceil_divide(form.in_channels, in_grain), num_tiles),
+        _parts(ceil_divide(form.out_channels, out_grain), num_tiles),
+        [1],
+        [1],
+        *(list(_SPREADS) if i == longest else _parts(n, 16) for i, n in enumerate(field)),
+    ]
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
+    size, filling = field[longest], _FIELD + longest
+    others = np.prod(grid, axis=0) // grid[filling]
+    grid, others = grid[:, others <= num_tiles], others[others <= num_tiles]
+    filled = np.clip(num_tiles // (others * grid[filling]), 1, size)
+    grid[filling] = ceil_divide(size, ceil_divide(size, filled))
+    return _fullest(grid)
+
+
+def _fullest(grid: Array, most: int = 6000) -> Array:
+    """Candidates without those that leave most tiles idle, if there are too many."""
+    if grid.shape[1] <= most:
+        return grid
+    used = np.prod(grid, axis=0)
+    return grid[:, np.argsort(-used, kind="stable")[:most]]
+
+
+def _with_serial_steps(form: _Form, grains: tuple[int, int], grid: Array) -> Array:
+    """The candidates in every number of serial steps, over one kind of channels."""
+    steps = []
+    most = (ceil_divide(form.in_channels, grains[0]), ceil_divide(form.out_channels, grains[1]))
+    for axis, parts_axis, size in zip((_SERIAL_IN, _SERIAL_OUT), (_IN, _OUT), most, strict=True):
+        for k in range(1, _MOST_SERIAL_STEPS.bit_length()):
+            serial = grid[:, grid[parts_axis] << k <= size].copy()
+            serial[axis] = 1 << k
+            steps.append(serial)
+    return np.concatenate([grid, *steps], axis=1)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What the fullest tile has of a convolution in one serial step, by candidate."""
+
+    positions: Array
+    row: Array
+    kernel_rows: Array
+    in_channels: Array
+    out_channels: Array
+    groups: Array
+    input_bytes: Array
+    weight_bytes: Array
+    outputs: Array
+
+    @classmethod
+    def of(cls, target: Target, form: _Form, grid: Array) -> "_Share":
+        convolution = form.convolution
+        in_grain, out_grain = form.grains(target)
+        size = vertices.element_bytes(convolution.dtype)
+        groups = ceil_divide(convolution.groups, grid[_GROUPS])
+        batch = ceil_divide(convolution.batch, grid[_BATCH])
+        field = [ceil_divide(n, grid[_FIELD + i]) for i, n in enumerate(convolution.field)]
+        kernel_rows = ceil_divide(convolution.kernel[0], grid[_KERNEL])
+        in_groups = ceil_divide(form.in_channels, in_grain * grid[_IN] * grid[_SERIAL_IN])
+        out_groups = ceil_divide(form.out_channels, out_grain * grid[_OUT] * grid[_SERIAL_OUT])
+        positions = batch * np.prod(field, axis=0)
+        kernel = kernel_rows * math.prod(convolution.kernel[1:])
+        extents = [convolution.input_extent(i, n) for i, n in enumerate(field)]
+        # Of a split kernel, a tile reads what its rows of the kernel reach.
+        skipped = (convolution.kernel[0] - kernel_rows) * convolution.kernel_dilations[0]
+        extents[0] = np.maximum(extents[0] - skipped // convolution.input_dilations[0], 1)
+        inputs = batch * np.prod(extents, axis=0) * in_groups * in_grain * groups
+        return cls(
+            positions=positions,
+            row=field[-1],
+            kernel_rows=kernel_rows,
+            in_channels=in_groups * in_grain,
+            out_channels=out_groups * out_grain,
+            groups=groups,
+            input_bytes=inputs * size,
+            weight_bytes=kernel * in_groups * in_grain * out_groups * out_grain * groups * size,
+            outputs=positions * out_groups * out_grain * groups,
+        )
+
+
+def _vertex_cycles(target: Target, form: _Form, share: _Share) -> Array:
+    """Cycles of the fullest tile's vertex."""
+    convolution = form.convolution
+    types: dict[str, Any] = {
+        "dtype": convolution.dtype,
+        "partials_dtype": convolution.partials_dtype,
+    }
+    in_grain, out_grain = form.grains(target)
+    groups: dict[str, Any] = {
+        "in_groups": share.in_channels // in_grain,
+        "out_groups": share.out_channels // out_grain,
+        "conv_groups": share.groups,
+    }
+    middle = math.prod(convolution.kernel[1:-1])
+    columns = convolution.kernel[-1] if len(convolution.kernel) > 1 else 1
+    if form.method == "amp 1x1":
+        return vertices.amp_1x1(target, field_elements=share.positions, **types, **groups)
+    if form.method == "amp nx1":
+        return vertices.amp_nx1(
+            target,
+            field_elements=share.positions,
+            row_elements=ceil_divide(share.row, convolution.input_dilations[-1]),
+            kernel_rows=share.kernel_rows * middle,
+            kernel_columns=columns,
+            dilation=math.prod(convolution.input_dilations),
+            **types,
+            **groups,
+        )
+    if form.method == "slic":
+        return _slic_cycles(target, form, share)
+    if form.method == "outer product":
+        return vertices.outer_product(
+            target,
+            dtype=convolution.dtype,
+            field_elements=share.positions,
+            channels=share.out_channels,
+            conv_groups=share.groups,
+        )
+    return vertices.horizontal_mac(
+        target,
+        dtype=convolution.dtype,
+        field_elements=ceil_divide(share.positions, math.prod(convolution.input_dilations)),
+        kernel_elements=share.kernel_rows * middle * columns,
+        in_channels=share.in_channels,
+        out_channels=share.out_channels,
+        conv_groups=share.groups,
+    )
+
+
+def _slic_cycles(target: Target, form: _Form, share: _Share) -> Array:
+    convolution = form.convolution
+    in_grain, out_grain = form.grains(target)
+    together = vertices.SLIC_CHANNELS // in_grain
+    *outer, columns = (share.kernel_rows, *convolution.kernel[1:])
+    return vertices.slic(
+        target,
+        partials_dtype=convolution.partials_dtype,
+        field_elements=share.positions,
+        row_elements=share.row,
+        kernel_rows=math.prod(outer),
+        kernel_columns=columns,
+        group_blocks=ceil_divide(share.groups, together) * (share.out_channels // out_grain),
+        stride=convolution.strides[-1],
+    )
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What candidates cost, as `ConvolutionPlan` has it."""
+
+    compute: Array
+    exchange: Array
+    reduce: Array
+    transform: Array
+    exchange_bytes: Array
+    temporary_bytes: Array
+
+    @property
+    def cycles(self) -> Array:
+        return self.compute + self.exchange + self.reduce + self.transform
+
+
+def _phase(target: Target, num_bytes: Array) -> Array:
+    """Cycles of an exchange with its sync, which does not happen without bytes."""
+    fixed = target.sync_cycles + target.exchange_latency_cycles
+    return np.where(num_bytes > 0, fixed + num_bytes / target.exchange_bytes, 0)
+
+
+def _received(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Array, Array]:
+    """Bytes of inputs and weights that the fullest tile does not hold itself."""
+    convolution = form.convolution
+    tiles = np.prod(grid, axis=0) // (grid[_SERIAL_IN] * grid[_SERIAL_OUT])
+    inputs = _input_bytes(convolution) / (tiles * grid[_SERIAL_IN])
+    weights = _weight_bytes(convolution) / (tiles * grid[_SERIAL_IN] * grid[_SERIAL_OUT])
+    return np.maximum(share.input_bytes - inputs, 0), np.maximum(share.weight_bytes - weights, 0)
+
+
+def _reduce(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Array, Array]:
+    """Cycles to sum and cast partials, and the bytes of them that a tile receives."""
+    dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
+    parts = grid[_IN] * grid[_KERNEL]
+    own = ceil_divide(share.outputs, parts)
+    num_bytes = own * (parts - 1) * vertices.element_bytes(partials)
+    sums = vertices.reduce_partials(
+        target, partials_dtype=partials, num_outputs=own, num_partials=parts
+    )
+    moved = _phase(target, num_bytes)
+    casts = vertices.cast(target, from_dtype=partials, to_dtype=dtype, num_elements=share.outputs)
+    alone = target.launch_cycles + casts if partials != dtype else 0
+    return np.where(parts > 1, moved + target.launch_cycles + sums, alone), num_bytes
+
+
+def _copy_cycles(target: Target, form: _Form, num_tiles: int) -> float:
+    """Cycles of the transforms, which all tiles share.
+
+    Source: poplibs, ConvModel's regression over 10,000 rearrangements: 587 cycles,
+    and by the bytes that lie together 5.148 (2), 3.125 (4) or 0.44 (8) per byte.
+    """
+    cycles = 0.0
+    for num_bytes, together in form.copies:
+        slope = 0.44 if together % 8 == 0 else 3.125 if together % 4 == 0 else 5.148
+        # The exchange moves words of four bytes: what is smaller is arranged into
+        # words where it comes from, and out of them where it goes.
+        num_copies = 1 if together % 4 == 0 else 2
+        local = num_bytes / num_tiles
+        cycles += num_copies * (target.launch_cycles + 587 + slope * local)
+        cycles += float(_phase(target, np.asarray(local)))
+    return cycles
+
+
+def _cost(target: Target, form: _Form, grid: Array, num_tiles: int) -> _Cost:
+    share = _Share.of(target, form, grid)
+    steps = grid[_SERIAL_IN] * grid[_SERIAL_OUT]
+    inputs, weights = _received(target, form, grid, share)
+    reduce, partial_bytes = _reduce(target, form, grid, share)
+    accumulated = share.outputs * vertices.element_bytes(form.convolution.partials_dtype)
+    # A step takes its slice of the weights and leaves its results with the others'.
+    sliced = (weights + accumulated) / target.memcpy_bytes + 2 * target.launch_cycles
+    compute = target.launch_cycles + _vertex_cycles(target, form, share)
+    copied = sum(num_bytes for num_bytes, _ in form.copies) / num_tiles
+    during = share.input_bytes + share.weight_bytes + accumulated * (1 + (grid[_SERIAL_IN] > 1))
+    return _Cost(
+        compute=steps * compute,
+        exchange=steps * _phase(target, inputs + weights),
+        reduce=steps * reduce,
+        transform=_copy_cycles(target, form, num_tiles) + np.where(steps > 1, steps * sliced, 0),
+        exchange_bytes=steps * (inputs + weights + partial_bytes),
+        temporary_bytes=copied + np.maximum(during, accumulated + partial_bytes),
+    )
+
+
+def _plan_of(form: _Form, parts: Array, cost: _Cost, index: int) -> ConvolutionPlan:
+    split = [int(n) for n in parts]
+    is_measured = form.method.startswith("amp") and not form.transforms
+    return ConvolutionPlan(
+        method=form.method,
+        transforms=form.transforms,
+        batch_split=split[_BATCH],
+        field_splits=tuple(split[_FIELD:]),
+        kernel_split=split[_KERNEL],
+        in_split=split[_IN],
+        out_split=split[_OUT],
+        group_split=split[_GROUPS],
+        serial_in_split=split[_SERIAL_IN],
+        serial_out_split=split[_SERIAL_OUT],
+        tiles_used=math.prod(split) // (split[_SERIAL_IN] * split[_SERIAL_OUT]),
+        compute_cycles=math.ceil(cost.compute[index]),
+        exchange_cycles=math.ceil(cost.exchange[index]),
+        reduce_cycles=math.ceil(cost.reduce[index]),
+        transform_cycles=math.ceil(cost.transform[index]),
+        exchange_bytes=math.ceil(cost.exchange_bytes[index]),
+        temporary_bytes=math.ceil(cost.temporary_bytes[index]),
+        confidence=Confidence.CALIBRATED if is_measured else Confidence.DERIVED,
+    )
+
+
+def _best(costs: list[tuple[_Form, Array, _Cost]], most_bytes: float) -> ConvolutionPlan | None:
+    """The fastest plan within a bound of temporary memory; the first of equals."""
+    best, found = math.inf, None
+    for form, grid, cost in costs:
+        cycles = np.where(cost.temporary_bytes <= most_bytes, cost.cycles, math.inf)
+        index = int(np.argmin(cycles))
+        if cycles[index] < best:
+            best, found = cycles[index], _plan_of(form, grid[:, index], cost, index)
+    return found
+
+
+def plan(
+    target: Target,
+    convolution: Convolution,
+    *,
+    memory_proportion: float = 0.6,
+    num_tiles: int | None = None,
+) -> ConvolutionPlan:
+    """The fastest way to compute a convolution in bounded temporary memory.
+
+    If nothing fits, the bound is doubled; if that does not help, the plan with
+    the least temporary memory is taken, as in poplibs.
+
+    Args:
+        target: The hardware.
+        convolution: What to compute.
+        memory_proportion: Share of a tile's memory for temporary data.
+        num_tiles: Tiles to spread over; all of an IPU if `None`.
+
+    Raises:
+        ValueError: No memory or no tiles were given.
+
+    Example:
+
+    >>> from ipu_keras.target import TARGETS
+    >>> product = matmul(1, 1024, 1024, 1024, "float16")
+    >>> plan(TARGETS["gc200"], product).method
+    'amp 1x1'
+    """
+    tiles = target.num_tiles if num_tiles is None else num_tiles
+    if memory_proportion <= 0 or tiles < 1:
+        raise ValueError(
+            "A plan needs a positive `memory_proportion` and at least one of `num_tiles`. "
+            f"Received: memory_proportion={memory_proportion}, num_tiles={tiles}"
+        )
+    bound = memory_proportion * target.tile_bytes
+    forms = list(_forms(target, convolution))
+    grids = [_candidates(target, form, tiles) for form in forms]
+    costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)]
+    fastest = _best(costs, math.inf)
+    # Serial steps only take time, so they matter where memory is short.
+    if fastest is not None and fastest.temporary_bytes <= bound:
+        return fastest
+    pairs = zip(forms, grids, strict=True)
+    stepped = [(f, _with_serial_steps(f, f.grains(target), grid)) for f, grid in pairs]
+    costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in stepped]
+    least = min(float(cost.temporary_bytes.min()) for _, _, cost in costs)
+    found = _best(costs, bound) or _best(costs, 2 * bound) or _best(costs, least)
+    assert found is not None, "the bound was that of a candidate"
+    return found
