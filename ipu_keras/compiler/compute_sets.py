@@ -1,0 +1,352 @@
+"""From an HLO graph to the list of what an IPU executes one after the other.
+
+Calls and loops are written out, operations that only rename a value disappear,
+and chains of elementwise operations become one vertex, as poplibs' map
+expressions do.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ipu_keras.ir import Graph, Op, family_of, num_elements, work_of
+from ipu_keras.program import TensorSpec
+
+# A loop whose trip count tracing could not find, nor a bound of it, counts as one
+# trip. Reports say how many loops are not counted exactly.
+UNKNOWN_TRIPS = 1
+
+# They join a chain of elementwise operations without a vertex of their own.
+_FUSES = frozenset({"elementwise", "cast", "broadcast"})
+
+# Families whose results depend on nothing but what they read.
+_DETERMINISTIC = frozenset({*_FUSES, "copy", "dot", "convolution", "reduce", "transpose"})
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor in the memory of the IPU.
+
+    Args:
+        name: Unique in the program.
+        spec: Shape and dtype.
+        role: `"variable"`, `"argument"` (of the infeed), `"constant"` or
+            `"activation"`.
+    """
+
+    name: str
+    spec: TensorSpec
+    role: str = "activation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeSet:
+    """Vertices that run at the same time, and the exchange before them.
+
+    Args:
+        name: Of its last operation.
+        family: As `ir.family_of` has it.
+        ops: Its operations; several if they were fused.
+        operands: The tensors that its last operation takes, in its own shapes.
+        reads: Names of the values that it reads.
+        writes: The values that it makes.
+        repeat: How often it runs in one run of the graph.
+        layer: Path of the layer that it belongs to.
+        backward: Whether it is part of the gradient.
+        flops: Floating point operations of one run.
+        bytes_read: Bytes that one run reads.
+        bytes_written: Bytes that one run writes.
+    """
+
+    name: str
+    family: str
+    ops: tuple[Op, ...]
+    operands: tuple[TensorSpec, ...]
+    reads: tuple[str, ...]
+    writes: tuple[Value, ...]
+    repeat: int = 1
+    layer: str = ""
+    backward: bool = False
+    flops: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatProgram:
+    """One step of a program, written out.
+
+    Args:
+        compute_sets: In the order of tracing.
+        values: Every value by name.
+        results: Names of the values that the step returns.
+        updates: Names of variables by names of the results that are their new
+            values, which are written in place.
+        num_unknown_loops: Loops whose trips depend on data: they were counted with
+            their bound, or as one trip.
+    """
+
+    compute_sets: tuple[ComputeSet, ...] = ()
+    values: Mapping[str, Value] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
+    updates: Mapping[str, str] = field(default_factory=dict)
+    num_unknown_loops: int = 0
+
+
+class _Flattener:
+    """Writes out one graph; `values` and `compute_sets` grow as it goes."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.compute_sets: list[ComputeSet] = []
+        self.num_unknown_loops = 0
+
+    def run(
+        self,
+        graph: Graph,
+        functions: Mapping[str, Graph],
+        arguments: Sequence[str],
+        prefix: str,
+        repeat: int,
+    ) -> tuple[str, ...]:
+        """Writes out a graph whose parameters are given values; returns those it results in."""
+        names: dict[str, str] = {}
+        specs: dict[str, TensorSpec] = {}
+        for op in graph.ops:
+            reads = tuple(names[reference] for reference in op.inputs)
+            operands = tuple(specs[reference] for reference in op.inputs)
+            results = self._op(op, reads, operands, functions, arguments, prefix, repeat)
+            for position, (name, spec) in enumerate(zip(results, op.outputs, strict=True)):
+                names[f"{op.name}:{position}"] = name
+                specs[f"{op.name}:{position}"] = spec
+            if results:
+                names[op.name], specs[op.name] = results[0], op.outputs[0]
+        return tuple(names[reference] for reference in graph.results)
+
+    def _op(self, op, reads, operands, functions, arguments, prefix, repeat) -> Sequence[str]:
+        if op.kind == "parameter" and "role" not in op.attributes:
+            first = op.attributes["first_leaf"]
+            return arguments[first : first + len(op.outputs)]
+        if op.kind in ("parameter", "constant", "iota"):
+            # What a function captured besides variables does not change either.
+            role = op.attributes.get("role", "constant")
+            return self._add(op, prefix, "constant" if role == "capture" else role)
+        if op.kind == "while":
+            return self._loop(op, reads, functions, prefix, repeat)
+        if op.kind == "conditional":
+            return self._conditional(op, reads, functions, prefix, repeat)
+        if op.body and op.kind == "call":
+            body = functions[op.body[0]]
+            return self.run(body, functions, reads, f"{prefix}{op.name}/", repeat)
+        if family_of(op.kind) == "free" or _moves_nothing(op, operands):
+            return self._renamed(op, reads, prefix)
+        results = self._add(op, prefix, "activation")
+        work = work_of(op, operands)
+        self.compute_sets.append(
+            ComputeSet(
+                name=f"{prefix}{op.name}",
+                family=family_of(op.kind),
+                ops=(op,),
+                operands=operands,
+                reads=reads,
+                writes=tuple(self.values[name] for name in results),
+                repeat=repeat,
+                layer=op.layer,
+                backward=op.backward,
+                flops=work.flops,
+                bytes_read=work.bytes_read,
+                bytes_written=work.bytes_written,
+            )
+        )
+        return results
+
+    def _add(self, op: Op, prefix: str, role: str) -> list[str]:
+        if "value" in op.attributes:  # of a scalar constant: equal ones are one
+            (spec,) = op.outputs
+            name = f"{spec.dtype}({op.attributes['value']})"
+            self.values[name] = Value(name, spec, role)
+            return [name]
+        several = len(op.outputs) > 1
+        names = [
+            f"{prefix}{op.name}:{k}" if several else f"{prefix}{op.name}"
+            for k in range(len(op.outputs))
+        ]
+        for name, spec in zip(names, op.outputs, strict=True):
+            self.values[name] = Value(name, spec, role)
+        return names
+
+    def _renamed(self, op: Op, reads: Sequence[str], prefix: str) -> Sequence[str]:
+        """A view of its operand; of the same memory, so of the same name."""
+        if not reads:
+            return self._add(op, prefix, "constant")
+        return reads
+
+    def _loop(self, op, reads, functions, prefix, repeat) -> Sequence[str]:
+        trips = op.attributes.get("trip_count")
+        if trips is None:
+            self.num_unknown_loops += 1
+            trips = op.attributes.get("max_trip_count") or UNKNOWN_TRIPS
+        condition, body = (functions[name] for name in op.body)
+        self.run(condition, functions, reads, f"{prefix}{op.name}/condition/", repeat * trips)
+        self.run(body, functions, reads, f"{prefix}{op.name}/body/", repeat * trips)
+        # What a loop carries stays in place.
+        return reads
+
+    def _conditional(self, op, reads, functions, prefix, repeat) -> Sequence[str]:
+        """Counts the branch with the most work, which is what an IPU waits for at worst."""
+        branches = []
+        counts = op.attributes["num_branch_inputs"]
+        first = 1
+        for position, (name, count) in enumerate(zip(op.body, counts, strict=True)):
+            branch = _Flattener()
+            branch.values = dict(self.values)
+            arguments = reads[first : first + count]
+            first += count
+            scope = f"{prefix}{op.name}/branch{position}/"
+            results = branch.run(functions[name], functions, arguments, scope, repeat)
+            flops = sum(one.flops * one.repeat for one in branch.compute_sets)
+            branches.append((flops, -position, branch, results))
+        _, _, branch, results = max(branches, key=lambda found: found[:2])
+        self.values = branch.values
+        self.compute_sets += branch.compute_sets
+        self.num_unknown_loops += branch.num_unknown_loops
+        return results
+
+
+def flatten(graph: Graph) -> FlatProgram:
+    """Writes out an HLO graph.
+
+    Args:
+        graph: Its `form` is `"hlo"`.
+
+    Returns:
+        Its compute sets, one for each operation that does something.
+    """
+    flattener = _Flattener()
+    results = flattener.run(graph, graph.functions, (), "", 1)
+    return FlatProgram(
+        compute_sets=tuple(flattener.compute_sets),
+        values=flattener.values,
+        results=results,
+        updates=_updates(graph, results),
+        num_unknown_loops=flattener.num_unknown_loops,
+    )
+
+
+def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
+    """Whether a conversion keeps the type, or a transpose the order of the elements."""
+    if op.kind == "convert":
+        return operands[0].dtype == op.outputs[0].dtype
+    if op.kind != "transpose":
+        return False
+    shape = operands[0].shape
+    moved = [axis for axis in op.attributes["dimensions"] if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _updates(graph: Graph, results: Sequence[str]) -> dict[str, str]:
+    written = {op.name: op.attributes["result"] for op in graph.ops if "result" in op.attributes}
+    return {results[result]: name for name, result in written.items() if results[result] != name}
+
+
+def deduplicate(program: FlatProgram) -> FlatProgram:
+    """Computes once what several ask for, such as Adam's powers of its rates.
+
+    Args:
+        program: Compute sets of one operation each.
+
+    Returns:
+        A program in which no two compute sets do the same with the same values.
+    """
+    same: dict[str, str] = {}
+    found: dict[tuple, ComputeSet] = {}
+    kept = []
+    for one in program.compute_sets:
+        one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
+        (op,) = one.ops
+        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat)
+        first = found.setdefault(key, one) if one.family in _DETERMINISTIC else one
+        if first is one:
+            kept.append(one)
+        else:
+            pairs = zip(one.writes, first.writes, strict=True)
+            same.update((value.name, other.name) for value, other in pairs)
+    return replace(
+        program,
+        compute_sets=tuple(kept),
+        results=tuple(same.get(name, name) for name in program.results),
+        updates={same.get(name, name): variable for name, variable in program.updates.items()},
+    )
+
+
+def fuse(program: FlatProgram) -> FlatProgram:
+    """Joins chains of elementwise operations.
+
+    An operation joins the one that uses its result if nobody else does, both
+    have as many elements, and both run as often. A broadcast joins everyone
+    who uses it: it costs nothing within another vertex.
+
+    Args:
+        program: Compute sets of one operation each.
+
+    Returns:
+        A program without the values that never reach memory.
+    """
+    uses = Counter(name for one in program.compute_sets for name in dict.fromkeys(one.reads))
+    uses.update(program.results)
+    made_by = {value.name: one for one in program.compute_sets for value in one.writes}
+    joined: dict[str, list[ComputeSet]] = {}  # by the name of the last of a chain
+    times_joined: Counter[str] = Counter()
+    for one in program.compute_sets:
+        chain: dict[str, ComputeSet] = {}
+        for name in dict.fromkeys(one.reads):
+            producer = made_by.get(name)
+            if producer is not None and _joins(producer, one, uses[name]):
+                chain.update((member.name, member) for member in joined[producer.name])
+                times_joined[producer.name] += 1
+        joined[one.name] = [*chain.values(), one]
+    compute_sets = tuple(
+        _merged(joined[one.name])
+        for one in program.compute_sets
+        if times_joined[one.name] < max(1, sum(uses[value.name] for value in one.writes))
+    )
+    alive = set(program.results) | {v.name for one in compute_sets for v in one.writes}
+    alive.update(name for one in compute_sets for name in one.reads)
+    values = {name: value for name, value in program.values.items() if name in alive}
+    return replace(program, compute_sets=compute_sets, values=values)
+
+
+def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
+    return (
+        producer.family in _FUSES
+        and consumer.family in _FUSES
+        and len(producer.writes) == 1
+        and (uses == 1 or producer.ops[-1].kind == "broadcast")
+        and producer.repeat == consumer.repeat
+        and _size(producer) == _size(consumer)
+    )
+
+
+def _size(one: ComputeSet) -> int:
+    return num_elements(one.writes[0].spec)
+
+
+def _merged(chain: list[ComputeSet]) -> ComputeSet:
+    last = chain[-1]
+    if len(chain) == 1:
+        return last
+    inside = {value.name for one in chain[:-1] for value in one.writes}
+    reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
+    elementwise = any(one.family == "elementwise" for one in chain)
+    read = sum(one.bytes_read for one in chain) - sum(
+        v.spec.nbytes for one in chain[:-1] for v in one.writes
+    )
+    return replace(
+        last,
+        family="elementwise" if elementwise else last.family,
+        ops=tuple(op for one in chain for op in one.ops),
+        reads=reads,
+        layer=last.layer or next((one.layer for one in chain if one.layer), ""),
+        flops=sum(one.flops for one in chain),
+        bytes_read=read,
+    )

@@ -1,0 +1,356 @@
+"""The cycles of each compute set: its vertices, the exchange before them, synchronization."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipu_keras.compiler import vertices
+from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.compiler.convolution_planner import Convolution, ConvolutionPlan, plan
+from ipu_keras.compiler.exchange import ExchangePhase, exchange_cycles, sync_cycles
+from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
+from ipu_keras.compiler.memory import MIN_BYTES_PER_TILE
+from ipu_keras.compiler.vertices import VertexCycles
+from ipu_keras.ir import num_elements
+from ipu_keras.program import TensorSpec
+from ipu_keras.target import Confidence, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one run of a compute set takes.
+
+    Args:
+        compute_cycles: Of the slowest tile.
+        exchange_cycles: Until the tile that receives the most has it.
+        sync_cycles: Of synchronization before exchange and compute.
+        exchange_bytes: What the tile with the most receives, in bytes.
+        temporary_bytes: What a tile needs only while it runs, in bytes.
+        num_vertices: Of one tile; the workers share one.
+        tiles: That have vertices.
+        vertex: Type of the vertices; compute sets of one type share their code.
+        confidence: How sure the cycles are.
+        detail: How it is computed, where there is a choice.
+    """
+
+    compute_cycles: int = 0
+    exchange_cycles: int = 0
+    sync_cycles: int = 0
+    exchange_bytes: int = 0
+    temporary_bytes: int = 0
+    num_vertices: int = 0
+    tiles: int = 0
+    vertex: str = ""
+    confidence: Confidence = Confidence.DERIVED
+    detail: str = ""
+
+    @property
+    def cycles(self) -> int:
+        """Of one run."""
+        return self.compute_cycles + self.exchange_cycles + self.sync_cycles
+
+
+class CostTable:
+    """Costs compute sets of one program; equal products and convolutions are planned once.
+
+    Args:
+        target: The hardware.
+        program: In the order of execution.
+        memory_proportion: Of a tile's memory, what the temporaries of a product
+            may take.
+    """
+
+    def __init__(self, target: Target, program: FlatProgram, *, memory_proportion: float):
+        self._target = target
+        self._values = program.values
+        self._memory_proportion = memory_proportion
+        self._plans: dict[Convolution, ConvolutionPlan] = {}
+        # The value whose spread over the tiles a value shares.
+        self._layouts: dict[str, str] = {}
+        self._by_family: Mapping[str, Callable[[ComputeSet], Cost]] = {
+            "broadcast": self._broadcast,
+            "cast": self._elementwise,
+            "collective": self._free,
+            "convolution": self._product,
+            "copy": self._copied,
+            "dot": self._product,
+            "dynamic slice": self._dynamic_slice,
+            "elementwise": self._elementwise,
+            "gather": self._gather,
+            "norm": self._unknown,
+            "pooling": self._pooling,
+            "random": self._random,
+            "reduce": self._reduce,
+            "scatter": self._scatter,
+            "sort": self._sort,
+            "stream copy": self._free,
+            "transpose": self._rearranged,
+        }
+
+    def cost(self, one: ComputeSet) -> Cost:
+        """The cost of one run of a compute set.
+
+        Args:
+            one: The next one of the program: where values lie depends on those before.
+        """
+        return self._by_family.get(one.family, self._unknown)(one)
+
+    # -- families --------------------------------------------------------------
+
+    def _free(self, one: ComputeSet) -> Cost:
+        # On one IPU there is nobody to exchange with.
+        return Cost(vertex=one.family)
+
+    def _elementwise(self, one: ComputeSet) -> Cost:
+        output = one.writes[0].spec
+        operations = [(op.kind, max(len(op.inputs), 1)) for op in one.ops if op.kind != "broadcast"]
+        full = [name for name in one.reads if self._elements(name) == num_elements(output)]
+        layout = self._layout(full[0]) if full else one.writes[0].name
+        self._layouts[one.writes[0].name] = layout
+        elsewhere = [name for name in full if self._layout(name) != layout]
+        small = [
+            name
+            for name in one.reads
+            if self._elements(name) < num_elements(output) and self._values[name].role != "constant"
+        ]
+        per_tile = self._share(output)
+        received = sum(self._bytes_per_tile(self._values[name].spec) for name in elsewhere)
+        received += sum(min(self._spec(name).nbytes, per_tile * _item(output)) for name in small)
+        cycles = self._map(one, operations, per_tile)
+        kinds = "+".join(sorted({kind for kind, _ in operations}))
+        return self._cost(one, cycles, received, vertex=f"map {kinds} {output.dtype}")
+
+    def _map(self, one: ComputeSet, operations: Sequence[tuple[str, int]], count: int):
+        """The vertex of one or several elementwise operations."""
+        dtype = _widest(one, self._values)
+        if len(operations) > 1:
+            return vertices.fused(
+                self._target,
+                operations=operations,
+                dtype=dtype,
+                num_elements=count,
+                num_inputs=len(one.reads),
+            )
+        ((kind, num_operands),) = operations
+        if kind == "convert":
+            return vertices.cast(
+                self._target,
+                from_dtype=one.operands[0].dtype,
+                to_dtype=one.writes[0].spec.dtype,
+                num_elements=count,
+            )
+        return vertices.elementwise(
+            self._target,
+            operation=kind,
+            dtype=dtype,
+            num_elements=count,
+            num_operands=num_operands,
+        )
+
+    def _broadcast(self, one: ComputeSet) -> Cost:
+        output = one.writes[0].spec
+        cycles = vertices.fill(self._target, dtype=output.dtype, num_elements=self._share(output))
+        source = self._spec(one.reads[0]).nbytes
+        received = min(source, self._bytes_per_tile(output))
+        return self._cost(one, cycles, received, vertex=f"fill {output.dtype}")
+
+    def _product(self, one: ComputeSet) -> Cost:
+        op = one.ops[-1]
+        convolution = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
+        if convolution not in self._plans:
+            self._plans[convolution] = plan(
+                self._target, convolution, memory_proportion=self._memory_proportion
+            )
+        found = self._plans[convolution]
+        return Cost(
+            compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
+            exchange_cycles=found.exchange_cycles,
+            exchange_bytes=found.exchange_bytes,
+            temporary_bytes=found.temporary_bytes,
+            num_vertices=1,
+            tiles=found.tiles_used,
+            vertex=f"{found.method} {convolution.dtype} {convolution.partials_dtype}",
+            confidence=found.confidence,
+            detail=found.method,
+        )
+
+    def _reduce(self, one: ComputeSet) -> Cost:
+        """Each tile reduces what it has; what the tiles found meets in one or more stages."""
+        op, source = one.ops[-1], one.operands[0]
+        operation = op.attributes["operation"]
+        elements = num_elements(source)
+        outputs = max(sum(num_elements(value.spec) for value in one.writes), 1)
+        on_tile = self._share(source)
+        first = self._reduction(operation, source.dtype, min(outputs, on_tile), on_tile)
+        parts = min(self._tiles(source), max(elements // outputs, 1))
+        found = [self._stages(operation, source, outputs, parts, count) for count in (1, 2, 3)]
+        cycles, received, exchange, stages = min(found, key=lambda stage: stage[0] + stage[2])
+        target = self._target
+        sync = sync_cycles(target, num_ipus=1)
+        return Cost(
+            compute_cycles=first.cycles + cycles + target.launch_cycles * (1 + stages),
+            exchange_cycles=exchange,
+            sync_cycles=sync * (1 + 2 * stages),
+            exchange_bytes=received,
+            num_vertices=1 + stages,
+            tiles=self._tiles(source),
+            vertex=f"reduce {operation} {source.dtype}",
+            confidence=first.confidence,
+            detail=f"{1 + stages} stages",
+        )
+
+    def _stages(
+        self, operation: str, source: TensorSpec, outputs: int, parts: int, count: int
+    ) -> tuple[int, int, int, int]:
+        """Compute cycles, bytes received, exchange cycles and number of stages.
+
+        Source: poplibs, the reduction planner: exchanged bytes and added partials of
+        each stage, with as many partials meeting in every stage.
+        """
+        if parts <= 1:
+            return 0, 0, 0, 0
+        together = math.ceil(parts ** (1 / count))
+        cycles = exchange = received = 0
+        for _ in range(count):
+            remaining = math.ceil(parts / together)
+            owners = min(self._target.num_tiles, outputs * remaining)
+            results = math.ceil(outputs * remaining / owners)
+            num_bytes = results * together * _item(source)
+            phase = ExchangePhase(bytes_in=num_bytes, bytes_out=num_bytes)
+            exchange += exchange_cycles(self._target, phase)
+            received = max(received, num_bytes)
+            cycles += self._reduction(operation, source.dtype, results, results * together).cycles
+            parts = remaining
+        return cycles, received, exchange, count
+
+    def _reduction(self, operation: str, dtype: str, outputs: int, elements: int) -> VertexCycles:
+        return vertices.reduce(
+            self._target,
+            operation=operation,
+            dtype=dtype,
+            num_outputs=outputs,
+            num_partials=max(math.ceil(elements / max(outputs, 1)), 1),
+        )
+
+    def _pooling(self, one: ComputeSet) -> Cost:
+        op, output = one.ops[-1], one.writes[0].spec
+        window = math.prod(op.attributes["window_size"])
+        cycles = vertices.pooling(
+            self._target,
+            dtype=output.dtype,
+            num_outputs=self._share(output),
+            window_elements=window,
+            backward=op.kind == "select-and-scatter",
+        )
+        return self._cost(one, cycles, self._inputs_per_tile(one), vertex=op.kind)
+
+    def _copied(self, one: ComputeSet) -> Cost:
+        return self._moved(one, vertices.copy)
+
+    def _rearranged(self, one: ComputeSet) -> Cost:
+        # Neighbours come from different places: one element at a time.
+        return self._moved(one, vertices.rearrange)
+
+    def _moved(self, one: ComputeSet, vertex: Callable[..., VertexCycles]) -> Cost:
+        output = one.writes[0].spec
+        num_bytes = self._bytes_per_tile(output)
+        cycles = vertex(self._target, num_bytes=num_bytes, atom_bytes=_item(output))
+        return self._cost(one, cycles, num_bytes, vertex=vertex.__name__)
+
+    def _dynamic_slice(self, one: ComputeSet) -> Cost:
+        part = one.writes[0].spec
+        if one.ops[-1].kind == "dynamic-update-slice":
+            part = self._spec(one.reads[1])
+            self._layouts[one.writes[0].name] = self._layout(one.reads[0])
+        cycles = vertices.dynamic_slice(
+            self._target, dtype=part.dtype, num_slices=1, slice_elements=self._share(part)
+        )
+        return self._cost(one, cycles, 0, vertex="dynamic slice")
+
+    def _gather(self, one: ComputeSet) -> Cost:
+        return self._lookup(one, one.writes[0].spec, vertices.multi_slice)
+
+    def _scatter(self, one: ComputeSet) -> Cost:
+        self._layouts[one.writes[0].name] = self._layout(one.reads[0])
+        return self._lookup(one, self._spec(one.reads[-1]), vertices.multi_update_add)
+
+    def _lookup(self, one: ComputeSet, rows: TensorSpec, vertex) -> Cost:
+        # The tiles share the columns: each sees all indices, and its part of all rows.
+        num_rows = num_elements(self._spec(one.reads[1]))
+        columns = math.ceil(num_elements(rows) / max(num_rows, 1) / self._target.num_tiles)
+        cycles = vertex(self._target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
+        received = self._spec(one.reads[1]).nbytes + self._bytes_per_tile(rows)
+        return self._cost(one, cycles, received, vertex=one.family)
+
+    def _random(self, one: ComputeSet) -> Cost:
+        output = one.writes[-1].spec
+        cycles = vertices.random_uniform(
+            self._target, dtype=output.dtype, num_elements=self._share(output)
+        )
+        return self._cost(one, cycles, 0, vertex="random uniform")
+
+    def _sort(self, one: ComputeSet) -> Cost:
+        source = self._spec(one.reads[0])
+        cycles = vertices.sort(self._target, dtype=source.dtype, num_elements=self._share(source))
+        return self._cost(one, cycles, self._inputs_per_tile(one), vertex="sort")
+
+    def _unknown(self, one: ComputeSet) -> Cost:
+        tiles = max([self._tiles(value.spec) for value in one.writes], default=1)
+        cycles = vertices.unknown(
+            self._target,
+            bytes_read=math.ceil(one.bytes_read / tiles),
+            bytes_written=math.ceil(one.bytes_written / tiles),
+            flops=math.ceil(one.flops / tiles),
+            dtype=one.writes[0].spec.dtype if one.writes else "float32",
+        )
+        return self._cost(one, cycles, self._inputs_per_tile(one), vertex=one.ops[-1].kind)
+
+    # -- what they share -------------------------------------------------------
+
+    def _cost(self, one: ComputeSet, cycles: VertexCycles, received: int, *, vertex: str) -> Cost:
+        """Vertices that start together, after an exchange if a tile receives anything."""
+        target = self._target
+        phase = ExchangePhase(bytes_in=received, bytes_out=received)
+        sync = sync_cycles(target, num_ipus=1)
+        return Cost(
+            compute_cycles=cycles.cycles + target.launch_cycles,
+            exchange_cycles=exchange_cycles(target, phase) if received else 0,
+            sync_cycles=sync * (2 if received else 1),
+            exchange_bytes=received,
+            num_vertices=1,
+            tiles=max((self._tiles(value.spec) for value in one.writes), default=1),
+            vertex=vertex,
+            confidence=cycles.confidence,
+        )
+
+    def _layout(self, name: str) -> str:
+        return self._layouts.get(name, name)
+
+    def _spec(self, name: str) -> TensorSpec:
+        return self._values[name].spec
+
+    def _elements(self, name: str) -> int:
+        return num_elements(self._spec(name))
+
+    def _tiles(self, spec: TensorSpec) -> int:
+        return max(1, min(self._target.num_tiles, math.ceil(spec.nbytes / MIN_BYTES_PER_TILE)))
+
+    def _share(self, spec: TensorSpec) -> int:
+        """Elements of a tensor on the tile with the most."""
+        return math.ceil(num_elements(spec) / self._tiles(spec))
+
+    def _bytes_per_tile(self, spec: TensorSpec) -> int:
+        return math.ceil(spec.nbytes / self._tiles(spec))
+
+    def _inputs_per_tile(self, one: ComputeSet) -> int:
+        return sum(self._bytes_per_tile(self._spec(name)) for name in one.reads)
+
+
+def _item(spec: TensorSpec) -> int:
+    return spec.nbytes // max(num_elements(spec), 1)
+
+
+def _widest(one: ComputeSet, values: Mapping[str, Value]) -> str:
+    specs = [values[name].spec for name in one.reads] + [value.spec for value in one.writes]
+    floats = [spec for spec in specs if "float" in spec.dtype] or specs
+    return max(floats, key=_item).dtype

@@ -1,0 +1,157 @@
+"""The order of a step's compute sets, and which values are in memory when."""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
+
+# Before this part of a name stands the loop that it belongs to.
+_LOOP_BODY = "/body/"
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The compute sets, by position, from the one that makes a value to the last that reads it."""
+
+    first: int
+    last: int
+
+
+def schedule(program: FlatProgram) -> FlatProgram:
+    """Runs early what frees more memory than it takes, such as weight updates.
+
+    Otherwise the order of tracing stays, in which each compute set follows
+    those whose results it reads. What is inside a loop stays together.
+
+    Args:
+        program: In the order of tracing.
+
+    Returns:
+        The program in the order of execution.
+    """
+    order = _Order(program)
+    ready = [k for k, count in enumerate(order.waits_for) if count == 0]
+    heapq.heapify(ready)
+    done: list[ComputeSet] = []
+    while ready:
+        position = heapq.heappop(ready)
+        if order.is_done(position):
+            continue
+        done.append(program.compute_sets[position])
+        eager = order.finish(position)
+        while eager:
+            position = eager.pop()
+            if order.is_done(position):
+                continue
+            if order.frees_memory(position):
+                done.append(program.compute_sets[position])
+                eager += order.finish(position)
+            else:
+                heapq.heappush(ready, position)
+    return replace(program, compute_sets=tuple(done))
+
+
+class _Order:
+    """Which compute sets can run, and what they would free."""
+
+    def __init__(self, program: FlatProgram):
+        self._sets = program.compute_sets
+        self._sizes = {name: value.spec.nbytes for name, value in program.values.items()}
+        self._in_place = set(program.updates)
+        self._uses = Counter(name for one in self._sets for name in set(one.reads))
+        self._uses.update(program.results)
+        self._made = {v.name: k for k, one in enumerate(self._sets) for v in one.writes}
+        self._followers = defaultdict(list)
+        self._readers = defaultdict(list)
+        self._done = [False] * len(self._sets)
+        self.waits_for = [0] * len(self._sets)
+        for position, one in enumerate(self._sets):
+            for name in set(one.reads):
+                self._readers[name].append(position)
+            for maker in {self._made[name] for name in one.reads if name in self._made}:
+                self._followers[maker].append(position)
+                self.waits_for[position] += 1
+        self._keep_loops_together()
+
+    def _keep_loops_together(self) -> None:
+        """Each compute set of a loop waits for the one before it."""
+        for position in range(1, len(self._sets)):
+            before, one = self._sets[position - 1], self._sets[position]
+            if one.repeat > 1 and before.repeat == one.repeat:
+                self._followers[position - 1].append(position)
+                self.waits_for[position] += 1
+
+    def is_done(self, position: int) -> bool:
+        return self._done[position]
+
+    def frees_memory(self, position: int) -> bool:
+        one = self._sets[position]
+        if one.repeat > 1:
+            return False
+        freed = sum(
+            self._sizes[name]
+            for name in set(one.reads)
+            if self._uses[name] == 1 and name in self._made
+        )
+        taken = sum(v.spec.nbytes for v in one.writes if v.name not in self._in_place)
+        return freed > taken
+
+    def finish(self, position: int) -> list[int]:
+        """Marks a compute set as done; returns those that can run now, or free memory now."""
+        self._done[position] = True
+        found = []
+        for follower in self._followers[position]:
+            self.waits_for[follower] -= 1
+            if self.waits_for[follower] == 0:
+                found.append(follower)
+        for name in set(self._sets[position].reads):
+            self._uses[name] -= 1
+            if self._uses[name] == 1:
+                found += [reader for reader in self._readers[name] if self._can_run(reader)]
+        return found
+
+    def _can_run(self, position: int) -> bool:
+        return not self._done[position] and self.waits_for[position] == 0
+
+
+def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
+    """When each value that is not always live is in memory.
+
+    Args:
+        program: In the order of execution.
+
+    Returns:
+        Lifetimes by name; variables, constants and what is written in place
+        into a variable have none. What a loop reads from outside lives until
+        the loop ends; arguments live from the start, results to the end.
+    """
+    end = max(len(program.compute_sets) - 1, 0)
+    loop_ends = _loop_ends(program.compute_sets)
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for position, one in enumerate(program.compute_sets):
+        for value in one.writes:
+            first[value.name] = last[value.name] = position
+        for name in one.reads:
+            stays = [loop_ends[loop] for loop in _loops(one.name) if not name.startswith(loop)]
+            last[name] = max([position, last.get(name, 0), *stays])
+    last.update((name, end) for name in program.results)
+    return {
+        name: Lifetime(first.get(name, 0), last[name])
+        for name, value in program.values.items()
+        if name in last and value.role in ("activation", "argument") and name not in program.updates
+    }
+
+
+def _loops(name: str) -> Iterable[str]:
+    """The prefixes of the loops that a compute set is in."""
+    start = name.find(_LOOP_BODY)
+    while start >= 0:
+        yield name[: start + len(_LOOP_BODY)]
+        start = name.find(_LOOP_BODY, start + 1)
+
+
+def _loop_ends(compute_sets: Iterable[ComputeSet]) -> Mapping[str, int]:
+    return {loop: k for k, one in enumerate(compute_sets) for loop in _loops(one.name)}

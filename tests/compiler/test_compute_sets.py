@@ -1,0 +1,197 @@
+"""Graphs written out and fused, on graphs that are built by hand."""
+
+import pytest
+from hlo_graphs import argument, graph, inner_parameter, loop, op, spec, variable
+
+from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
+from ipu_keras.ir import Op
+
+
+def names(program):
+    return [one.name for one in program.compute_sets]
+
+
+def test_what_only_renames_disappears():
+    program = flatten(
+        graph(
+            argument("x", 4, 6),
+            op("flat", "reshape", (24,), "x"),
+            op("double", "add", (24,), "flat", "flat"),
+        )
+    )
+    (double,) = program.compute_sets
+    assert double.reads == ("x", "x")
+    assert double.writes[0].spec == spec(24)
+    assert program.results == ("double",)
+    assert program.values["x"].role == "argument"
+
+
+def test_results_of_several():
+    """The second result of a sort is named with its position."""
+    sort = Op("sort", "sort", (spec(8), spec(8, dtype="int32")), inputs=("x", "x"))
+    program = flatten(graph(argument("x", 8), sort, op("y", "negate", (8,), "sort:1")))
+    assert [value.name for value in program.compute_sets[0].writes] == ["sort:0", "sort:1"]
+    assert program.compute_sets[1].reads == ("sort:1",)
+
+
+def test_a_call_is_written_out():
+    inner = graph(
+        inner_parameter("a", 3),
+        inner_parameter("b", 3, first_leaf=1),
+        op("c", "add", (3,), "b", "a"),
+    )
+    call = op("call", "call", (3,), "x", "y", body=("inner",))
+    program = flatten(graph(argument("x", 3), argument("y", 3), call, functions={"inner": inner}))
+    (add,) = program.compute_sets
+    assert add.name == "call/c"
+    assert add.reads == ("y", "x")
+    assert program.results == ("call/c",)
+
+
+def test_a_loop_repeats_its_body_in_place():
+    program = flatten(loop(5))
+    repeats = {one.name: one.repeat for one in program.compute_sets}
+    assert repeats == {"while/condition/more": 5, "while/body/next": 5, "y": 1}
+    assert program.compute_sets[1].reads == ("x", "w")
+    assert program.compute_sets[2].reads == ("x",)
+    assert program.num_unknown_loops == 0
+
+
+@pytest.mark.parametrize(("bound", "trips"), [(None, 1), (9, 9)])
+def test_a_loop_of_unknown_length_counts_with_its_bound(bound, trips):
+    program = flatten(loop(None, max_trip_count=bound))
+    assert {one.repeat for one in program.compute_sets[:2]} == {trips}
+    assert program.num_unknown_loops == 1
+
+
+def test_of_branches_the_one_with_the_most_work_counts():
+    cheap = graph(inner_parameter("a", 4), op("n", "negate", (4,), "a"))
+    costly = graph(inner_parameter("b", 4), op("m", "tanh", (4,), "b"), op("o", "tanh", (4,), "m"))
+    either = op(
+        "if", "conditional", (4,), "p", "x", "x", body=("cheap", "costly"), num_branch_inputs=(1, 1)
+    )
+    program = flatten(
+        graph(
+            op("p", "parameter", (), dtype="bool", role="argument"),
+            argument("x", 4),
+            either,
+            functions={"cheap": cheap, "costly": costly},
+        )
+    )
+    assert names(program) == ["if/branch1/m", "if/branch1/o"]
+    assert program.results == ("if/branch1/o",)
+
+
+def test_a_chain_of_elementwise_operations_is_one_vertex():
+    #  x ── scale ── shift ── relu ──▶
+    #        w ───────┘ (broadcast)
+    program = fuse(
+        flatten(
+            graph(
+                argument("x", 4, 8),
+                variable("w", 8),
+                op("scale", "multiply", (4, 8), "x", "x"),
+                op("wide", "broadcast", (4, 8), "w"),
+                op("shift", "add", (4, 8), "scale", "wide", layer="dense"),
+                op("relu", "maximum", (4, 8), "shift", "x", layer="relu"),
+            )
+        )
+    )
+    (one,) = program.compute_sets
+    assert [member.name for member in one.ops] == ["scale", "wide", "shift", "relu"]
+    assert one.reads == ("x", "w")
+    assert (one.family, one.layer, one.flops) == ("elementwise", "relu", 96)
+    assert set(program.values) == {"x", "w", "relu"}
+
+
+def test_new_values_of_variables_are_written_in_place():
+    program = flatten(
+        graph(
+            variable("w", 4, result=1),
+            variable("unchanged", 4, result=0),
+            op("next", "add", (4,), "w", "w"),
+            results=("unchanged", "next"),
+        )
+    )
+    assert program.updates == {"next": "w"}
+
+
+def test_what_two_use_is_kept():
+    program = fuse(
+        flatten(
+            graph(
+                argument("x", 4),
+                op("a", "exponential", (4,), "x"),
+                op("b", "negate", (4,), "a"),
+                op("c", "tanh", (4,), "a"),
+                results=("b", "c"),
+            )
+        )
+    )
+    assert names(program) == ["a", "b", "c"]
+
+
+def test_results_sizes_and_loops_end_a_chain():
+    mixed = graph(
+        argument("x", 4),
+        op("a", "negate", (4,), "x"),
+        op("b", "negate", (4,), "a"),  # returned too
+        op("wide", "broadcast", (2, 4), "b"),  # larger
+        results=("a", "wide"),
+    )
+    assert names(fuse(flatten(mixed))) == ["a", "b", "wide"]
+    assert names(fuse(flatten(loop(5)))) == ["while/condition/more", "while/body/next", "y"]
+
+
+def test_a_broadcast_joins_everyone_who_uses_it():
+    # bias ── wide ─┬─ a ─┐
+    #               └─ b ─┴─ c
+    shared = flatten(
+        graph(
+            argument("x", 4, 8),
+            variable("bias", 8),
+            op("wide", "broadcast", (4, 8), "bias", dimensions=(1,)),
+            op("a", "add", (4, 8), "x", "wide"),
+            op("b", "multiply", (4, 8), "x", "wide"),
+            op("c", "subtract", (4, 8), "a", "b"),
+        )
+    )
+    (one,) = fuse(shared).compute_sets
+    assert [member.name for member in one.ops] == ["wide", "a", "b", "c"]
+    assert one.reads == ("bias", "x")
+
+
+def test_what_leaves_order_and_type_moves_nothing():
+    program = flatten(
+        graph(
+            argument("x", 3, 1, 5),
+            op("float", "convert", (3, 1, 5), "x"),
+            op("same", "transpose", (1, 3, 5), "float", dimensions=(1, 0, 2)),
+            op("other", "transpose", (5, 1, 3), "same", dimensions=(2, 0, 1)),
+        )
+    )
+    assert names(program) == ["other"]
+    assert program.compute_sets[0].operands == (spec(1, 3, 5),)
+
+
+def test_what_several_ask_for_is_computed_once():
+    program = deduplicate(
+        flatten(
+            graph(
+                variable("t", 1, result=0),
+                op("one", "constant", (), value=1.0),
+                op("uno", "constant", (), value=1.0),
+                op("next", "add", (1,), "t", "one"),
+                op("again", "add", (1,), "t", "uno"),
+                op("power", "power", (1,), "next", "next"),
+                op("power_again", "power", (1,), "again", "next"),
+                op("draw", "random", (1,), "power"),
+                op("another_draw", "random", (1,), "power_again"),
+                results=("again", "draw", "another_draw"),
+            )
+        )
+    )
+    assert names(program) == ["next", "power", "draw", "another_draw"]
+    assert program.compute_sets[3].reads == ("power",)
+    assert program.results == ("next", "draw", "another_draw")
+    assert program.updates == {"next": "t"}

@@ -1,0 +1,177 @@
+"""What compute sets cost: exchange, sync and launch around the vertices."""
+
+import math
+
+import pytest
+from hlo_graphs import argument, graph, op, spec, variable
+
+from ipu_keras.compiler import vertices
+from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
+from ipu_keras.compiler.convolution_planner import matmul, plan
+from ipu_keras.compiler.costs import CostTable
+from ipu_keras.ir import Op
+from ipu_keras.target import TARGETS, Confidence
+
+GC200 = TARGETS["gc200"]
+TILES, LAUNCH, SYNC, WAY = GC200.num_tiles, 81, 126, 157
+
+
+def costs(*ops, results=()):
+    program = fuse(deduplicate(flatten(graph(*ops, results=results))))
+    table = CostTable(GC200, program, memory_proportion=0.6)
+    return {one.name: table.cost(one) for one in program.compute_sets}
+
+
+def test_an_addition_of_what_lies_elsewhere():
+    # 1024 elements on each tile: the 1733 cycles of an addition, and y's 4096 bytes arrive
+    # at 4 in a cycle. Exchange and compute wait for the other tiles before they start.
+    found = costs(
+        argument("x", TILES, 1024),
+        argument("y", TILES, 1024),
+        op("z", "add", (TILES, 1024), "x", "y"),
+    )["z"]
+    assert found.compute_cycles == 1733 + LAUNCH
+    assert found.exchange_bytes == 4096
+    assert found.exchange_cycles == 1024 + WAY
+    assert found.sync_cycles == 2 * SYNC
+    assert found.cycles == 1814 + 1181 + 252
+    assert found.tiles == TILES
+
+
+def test_what_a_result_is_made_of_lies_with_it():
+    # exp(x) and log(x) both lie where x does: nothing moves.
+    found = costs(
+        argument("x", TILES, 64),
+        op("a", "exponential", (TILES, 64), "x"),
+        op("b", "log", (TILES, 64), "x"),
+        op("c", "add", (TILES, 64), "a", "b"),
+        results=("a", "b", "c"),
+    )
+    assert [cost.exchange_bytes for cost in found.values()] == [0, 0, 0]
+    assert found["c"].sync_cycles == SYNC
+
+
+def test_each_tile_receives_a_small_operand_whole():
+    # A bias of 10 floats for 64 elements on each tile, and one of 1000 of which it needs 64.
+    for size, received in [(10, 40), (1000, 256)]:
+        found = costs(
+            argument("x", TILES * 64),
+            variable("bias", size),
+            op("wide", "broadcast", (TILES * 64,), "bias", dimensions=()),
+            op("z", "add", (TILES * 64,), "x", "wide"),
+        )["z"]
+        assert found.exchange_bytes == received
+
+
+def test_constants_are_in_the_code():
+    found = costs(
+        argument("x", 64),
+        op("two", "constant", (), value=2.0),
+        op("wide", "broadcast", (64,), "two", dimensions=()),
+        op("z", "multiply", (64,), "x", "wide"),
+    )["z"]
+    assert found.exchange_bytes == 0
+
+
+def test_a_product_is_planned_in_the_shapes_of_its_operands():
+    found = costs(
+        argument("x", 4, 8, 784),
+        variable("w", 784, 256),
+        op("flat", "reshape", (32, 784), "x"),
+        op(
+            "y",
+            "dot",
+            (32, 256),
+            "flat",
+            "w",
+            lhs_contracting_dimensions=(1,),
+            rhs_contracting_dimensions=(0,),
+            lhs_batch_dimensions=(),
+            rhs_batch_dimensions=(),
+        ),
+    )["y"]
+    best = plan(GC200, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.6)
+    assert found.cycles == best.cycles
+    assert found.temporary_bytes == best.temporary_bytes
+    assert found.detail == best.method
+
+
+def test_a_reduction_in_one_tile_is_one_stage():
+    # 16 floats lie on one tile: nothing to exchange.
+    found = costs(
+        argument("x", 16),
+        op("zero", "constant", (), value=0.0),
+        op("sum", "reduce", (), "x", "zero", dimensions=(0,), operation="add"),
+    )["sum"]
+    on_tile = vertices.reduce(
+        GC200, operation="add", dtype="float32", num_outputs=1, num_partials=16
+    )
+    assert found.compute_cycles == on_tile.cycles + LAUNCH
+    assert (found.exchange_cycles, found.sync_cycles) == (0, SYNC)
+    assert found.detail == "1 stages"
+
+
+def test_partial_sums_of_all_tiles_meet_in_stages():
+    # In one stage, 1472 partials would arrive at one tile: 1472 + 157 cycles. In two, 39 and
+    # then 38 do: 2 * (39 + 157) cycles and a launch and two syncs more.
+    found = costs(
+        argument("x", TILES * 64),
+        op("zero", "constant", (), value=0.0),
+        op("sum", "reduce", (), "x", "zero", dimensions=(0,), operation="add"),
+    )["sum"]
+    together = math.ceil(math.sqrt(TILES))
+    assert found.detail == "3 stages"
+    assert found.exchange_cycles == 2 * (together + WAY)
+    assert found.exchange_bytes == 4 * together
+    assert found.sync_cycles == 5 * SYNC
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "shape", "confidence"),
+    [
+        ("slice", {"start": (0,)}, (4096,), Confidence.DERIVED),
+        ("reverse", {"dimensions": (0,)}, (8192,), Confidence.DERIVED),
+        ("sort", {"dimensions": (0,)}, (8192,), Confidence.GUESSED),
+        ("fft", {}, (8192,), Confidence.GUESSED),
+        ("random", {"distribution": "uniform"}, (8192,), Confidence.DERIVED),
+        (
+            "reduce-window",
+            {"window_size": (2,), "operation": "maximum"},
+            (4096,),
+            Confidence.GUESSED,
+        ),
+    ],
+)
+def test_other_families(kind, attributes, shape, confidence):
+    found = costs(argument("x", 8192), op("y", kind, shape, "x", **attributes))["y"]
+    assert found.compute_cycles > LAUNCH
+    assert found.confidence is confidence
+    # All but the random numbers are made of what other tiles have.
+    assert (found.exchange_bytes > 0) == (kind != "random")
+
+
+def test_a_lookup_and_its_gradient():
+    # Each tile has a part of all columns: of a row of 2944 floats, two.
+    look = Op("rows", "gather", (spec(32, 2 * TILES),), inputs=("table", "ids"))
+    found = costs(variable("table", 5000, 2 * TILES), argument("ids", 32), look)["rows"]
+    expected = vertices.multi_slice(GC200, dtype="float32", num_indices=32, row_elements=2)
+    assert found.compute_cycles == expected.cycles + LAUNCH
+    # The 32 ids and the tile's part of the rows.
+    assert found.exchange_bytes == 4 * 32 + 4 * 2 * 32
+
+
+def test_an_update_of_a_part_stays_in_place():
+    # The slice's elements are copied; the rest stays, so a later reader finds all of it there.
+    found = costs(
+        argument("x", TILES * 32),
+        argument("part", 32),
+        argument("at"),
+        op("y", "dynamic-update-slice", (TILES * 32,), "x", "part", "at"),
+        op("z", "add", (TILES * 32,), "y", "x"),
+        results=("y", "z"),
+    )
+    assert found["z"].exchange_bytes == 0
+
+
+def test_collectives_of_one_ipu_cost_nothing():
+    assert costs(argument("x", 64), op("y", "all-reduce", (64,), "x"))["y"].cycles == 0

@@ -1,0 +1,106 @@
+"""What lies on which tile, against arithmetic by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hlo_graphs import argument, graph, op, spec, variable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipu_keras.compiler.compute_sets import Value, flatten
+from ipu_keras.compiler.liveness import lifetimes
+from ipu_keras.compiler.memory import Overhead, Region, map_linearly, plan_memory
+from ipu_keras.target import TARGETS
+
+SMALL = dataclasses.replace(TARGETS["gc200"], num_tiles=4)
+
+
+def test_values_are_spread_over_tiles_that_follow_each_other():
+    values = [
+        Value("a", spec(1)),  # 4 bytes on one tile
+        Value("b", spec(100)),  # 400 bytes: at least 128 on each of 4 tiles
+        Value("c", spec(64)),  # 256 bytes on two
+        Value("d", spec(1000)),  # 4000 bytes on all four
+        Value("empty", spec(0)),
+    ]
+    assert map_linearly(values, SMALL) == {
+        "a": Region(0, 1, 4),
+        "b": Region(1, 4, 100),
+        "c": Region(1, 2, 128),
+        "d": Region(3, 4, 1000),
+        "empty": Region(3, 1, 0),
+    }
+
+
+def planned(program, overhead=None, temporary=None, target=SMALL):
+    regions = map_linearly(program.values.values(), target)
+    return plan_memory(
+        program,
+        regions,
+        target,
+        temporary_bytes=temporary or [0] * len(program.compute_sets),
+        overhead=overhead or Overhead(),
+    )
+
+
+def test_a_variable_and_a_product():
+    """What pencil and paper give for a variable of 4000 bytes and one product with it."""
+    program = flatten(
+        graph(
+            argument("x", 250),
+            variable("w", 1000),
+            op("y", "dot", (500,), "x", "w", lhs_contracting_dimensions=()),
+        )
+    )
+    plan = planned(program, Overhead(stack=3000, vertex_code=500), temporary=[64])
+    # x: 1000 bytes, y: 2000, w: 4000, on four tiles each.
+    assert plan.always_live_by_tile.tolist() == [1000 + 3500] * 4
+    assert plan.peak_by_tile.tolist() == [1000 + 3500 + 250 + 500 + 64] * 4
+    assert plan.live_by_position.tolist() == [4 * (250 + 500 + 64)]
+    assert plan.bytes_by_category == {
+        "variables": 4000,
+        "constants": 0,
+        "activations": 4 * (250 + 500 + 64),
+        "vertex_code": 2000,
+        "vertex_state": 0,
+        "control_code": 0,
+        "exchange_code": 0,
+        "message_buffers": 0,
+        "stack": 12000,
+    }
+    assert plan.total_bytes == sum(plan.bytes_by_category.values())
+    assert plan.fits
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_the_worst_tile_decides(spare, fits):
+    # 4 bytes on tile 0 beside 1000 on each of four tiles.
+    program = flatten(graph(variable("s"), variable("w", 1000), results=("w",)))
+    target = dataclasses.replace(SMALL, tile_bytes=1004 + spare)
+    plan = planned(program, target=target)
+    assert (plan.worst_tile, plan.max_tile_bytes, plan.fits) == (0, 1004, fits)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=12),
+    reads=st.lists(st.integers(0, 11), min_size=12, max_size=12),
+    tiles=st.integers(1, 9),
+)
+def test_live_bytes_are_those_of_a_naive_count(sizes, reads, tiles):
+    """Each operation reads one that came before it."""
+    target = dataclasses.replace(SMALL, num_tiles=tiles)
+    ops = [argument("v0", 8)]
+    for k, (size, read) in enumerate(zip(sizes, reads, strict=False)):
+        ops.append(op(f"v{k + 1}", "slice", (size,), f"v{read % (k + 1)}"))
+    program = flatten(graph(*ops))
+    regions = map_linearly(program.values.values(), target)
+    expected = np.zeros((len(program.compute_sets), tiles), np.int64)
+    for name, lifetime in lifetimes(program).items():
+        region = regions[name]
+        for position in range(lifetime.first, lifetime.last + 1):
+            for tile in range(region.first_tile, region.first_tile + region.num_tiles):
+                expected[position, tile % tiles] += region.bytes_per_tile
+    plan = planned(program, target=target)
+    np.testing.assert_array_equal(plan.live_by_position, expected.sum(axis=1))
+    np.testing.assert_array_equal(plan.peak_by_tile, expected.max(axis=0))

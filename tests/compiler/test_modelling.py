@@ -1,0 +1,130 @@
+"""The passes of the cost model in their order, on graphs built by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hlo_graphs import argument, graph, op, variable
+
+from ipu_keras.compiler.modelling import MODEL_PASSES, Model, ModelOptions, model_graph
+from ipu_keras.target import TARGETS
+
+GC200 = TARGETS["gc200"]
+
+
+def training_step():
+    """y = x w; w -= y' x, returned with a loss."""
+    dot = {"lhs_batch_dimensions": (), "rhs_batch_dimensions": ()}
+    return graph(
+        argument("x", 64, 128),
+        variable("w", 128, 256, result=1),
+        op("zero", "constant", (), value=0.0),
+        op(
+            "y",
+            "dot",
+            (64, 256),
+            "x",
+            "w",
+            layer="dense",
+            lhs_contracting_dimensions=(1,),
+            rhs_contracting_dimensions=(0,),
+            **dot,
+        ),
+        op("loss", "reduce", (), "y", "zero", dimensions=(0, 1), operation="add"),
+        op(
+            "g",
+            "dot",
+            (128, 256),
+            "x",
+            "y",
+            layer="dense",
+            lhs_contracting_dimensions=(0,),
+            rhs_contracting_dimensions=(0,),
+            **dot,
+        ),
+        op("new", "subtract", (128, 256), "w", "g", layer="sgd"),
+        results=("loss", "new"),
+    )
+
+
+def test_the_passes_fill_the_model():
+    model = model_graph("step", training_step(), GC200)
+    assert [one.name for one in model.program.compute_sets] == ["y", "loss", "g", "new"]
+    assert len(model.costs) == 4
+    assert all(cost.cycles > 0 for cost in model.costs)
+    assert set(model.regions) == set(model.program.values)
+    assert model.memory.bytes_by_category["variables"] == 4 * 128 * 256
+    # The new value of `w` takes no memory of its own; beside it x, y, g and the loss are alive,
+    # the last on one tile.
+    alive = 4 * (64 * 128 + 64 * 256 + 128 * 256) + 4
+    temporary = [cost.temporary_bytes for cost in model.costs]
+    assert model.memory.live_by_position[2] == pytest.approx(
+        alive + GC200.num_tiles * temporary[2], rel=0.05
+    )
+
+
+def test_passes_give_new_values_and_equal_ones():
+    model = Model(name="step", graph=training_step(), target=GC200, options=ModelOptions())
+    for model_pass in MODEL_PASSES:
+        before = dataclasses.replace(model)
+        after = model_pass(model)
+        assert vars(model).keys() == vars(before).keys()
+        assert all(getattr(model, name) is value for name, value in vars(before).items())
+        assert model_pass(model).program == after.program
+        assert model_pass(model).costs == after.costs
+        model = after
+    assert model.program == model_graph("step", training_step(), GC200).program
+
+
+def test_host_copies_begin_and_end_once_per_execution():
+    # 64 x 128 floats in, one float out: each copy costs 160,000 cycles and its bytes at 7 GB/s.
+    one = model_graph("step", training_step(), GC200)
+    payload = (4 * 64 * 128 + 4) / 7e9 * 1.33e9
+    assert one.host_cycles == pytest.approx(320_000 + payload, abs=1)
+    many = model_graph("step", training_step(), GC200, ModelOptions(steps_per_execution=32))
+    assert many.host_cycles == pytest.approx(320_000 / 32 + payload, abs=1)
+
+
+def test_less_memory_for_temporaries():
+    small, large = (
+        model_graph(
+            "step",
+            training_step(),
+            GC200.with_numbers(tile_bytes=24_000),
+            ModelOptions(available_memory_proportion=proportion),
+        )
+        for proportion in (0.05, 1.0)
+    )
+    temporary = [max(cost.temporary_bytes for cost in model.costs) for model in (small, large)]
+    assert temporary[0] < temporary[1]
+    assert sum(c.cycles for c in small.costs) > sum(c.cycles for c in large.costs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"available_memory_proportion": 0.0}, "above 0 and at most 1. Received: .*=0.0"),
+        ({"available_memory_proportion": 1.5}, "Received: available_memory_proportion=1.5"),
+        ({"steps_per_execution": 0}, "at least 1. Received: steps_per_execution=0"),
+    ],
+)
+def test_options_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        ModelOptions(**options)
+
+
+def test_the_time_grows_with_the_number_of_layers():
+    """Twice the layers are twice the compute sets and cycles: the passes look at each once."""
+
+    def chain(layers):
+        ops = [argument("x", 64, 64)]
+        for k in range(layers):
+            before = f"y{k - 1}" if k else "x"
+            ops.append(op(f"y{k}", "reverse", (64, 64), before, dimensions=(k % 2,)))
+        return model_graph("chain", graph(*ops), GC200)
+
+    short, long = chain(10), chain(20)
+    assert sum(c.cycles for c in long.costs) == 2 * sum(c.cycles for c in short.costs)
+    np.testing.assert_array_equal(
+        long.memory.live_by_position[1:9], short.memory.live_by_position[1:9]
+    )
