@@ -10,6 +10,7 @@ from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
+from ipu_keras.keras.profiling import profile as profile
 from ipu_keras.system import SYSTEM
 
 # The devices of TensorFlow follow the configuration of the system from now on.

@@ -65,7 +65,8 @@ INTERNAL = (
 # The first room that has a module is the module's room.
 ROOMS = (
     Room("config", CONFIG, allowed=(*CONFIG, "numpy")),
-    Room("model", MODEL, allowed=(*CONFIG, *MODEL, *KERNELS, "numpy")),
+    # `rich` draws the tables of reports.
+    Room("model", MODEL, allowed=(*CONFIG, *MODEL, *KERNELS, "numpy", "rich")),
     Room(
         "runtime",
         ("ipu_keras.runtime",),

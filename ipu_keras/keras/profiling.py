@@ -1,0 +1,100 @@
+"""What a Keras model would cost on an IPU, without running it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ipu_keras.profiling import profile_function
+from ipu_keras.report import Report
+from ipu_keras.tracing import traced_for_xla
+
+_MODES = ("train", "test", "predict")
+
+
+def profile(
+    model_or_function: keras.Model | Callable[..., Any],
+    *specs: Any,
+    mode: str | None = None,
+    **options: Any,
+) -> Report:
+    """Models one step of a model, or one call of a function, on an IPU.
+
+    Nothing is executed, and no weight changes. A model that has not been built yet is
+    built for the specs, as training would.
+
+    Args:
+        model_or_function: A Keras model, made inside a strategy's scope or not, or
+            a function of tensors.
+        *specs: A `tf.TensorSpec`, with the batch size, for the inputs of a model
+            and, to train or test it, for its labels and sample weights; for
+            each argument of a function.
+        mode: Of a model: `"train"`, `"test"` or `"predict"`. Defaults to
+            `"train"` if it is compiled and labels are given, else `"predict"`.
+        **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
+            `"gc200"`), `name`, and those of `ModelOptions`:
+            `available_memory_proportion` and `steps_per_execution`.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: A mode, target or option that cannot be.
+        LoweringError: XLA cannot compile an operation of the step.
+
+    Example:
+
+    >>> import keras, tensorflow as tf
+    >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    >>> report = profile(model, tf.TensorSpec((16, 8)))
+    >>> report.name, report.fits
+    ('sequential.predict', True)
+    """
+    if not isinstance(model_or_function, keras.Model):
+        if mode is not None:
+            raise ValueError(f"`mode` is for models only. Received: mode={mode!r} for a function")
+        return profile_function(model_or_function, *specs, **options)
+    model = model_or_function
+    mode = _mode(model, mode, len(specs))
+    data = specs[0] if mode == "predict" else specs
+    with model.distribute_strategy.scope():
+        _build(model, data, mode)
+        step = getattr(model, f"{mode}_step")
+        options.setdefault("name", f"{model.name}.{mode}")
+
+        def run(data):
+            with traced_for_xla():
+                # An optimizer asks for the replica that it works in.
+                extended = model.distribute_strategy.extended
+                return extended.call_for_each_replica(step, args=(data,))
+
+        return profile_function(run, data, **options)
+
+
+def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
+    if num_specs == 0:
+        raise ValueError("A model needs the spec of its inputs, with the batch size.")
+    trains = model.compiled and num_specs > 1
+    mode = mode or ("train" if trains else "predict")
+    if mode not in _MODES:
+        raise ValueError(f"`mode` must be one of {', '.join(_MODES)}. Received: mode={mode!r}")
+    if mode != "predict" and not trains:
+        raise ValueError(
+            f"To {mode} a model it must be compiled, and the specs of inputs and labels be given. "
+            f"Received: compiled={model.compiled}, {num_specs} specs"
+        )
+    return mode
+
+
+def _build(model: keras.Model, data: Any, mode: str) -> None:
+    """Makes the variables that the step needs: of layers, optimizer and metrics."""
+    if mode == "predict":
+        if not model.built:
+            keras.backend.compute_output_spec(model, _keras_specs(data))
+        return
+    model._symbolic_build(data_batch=data)
+
+
+def _keras_specs(specs: Any) -> Any:
+    return tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype), specs)

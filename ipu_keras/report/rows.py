@@ -1,0 +1,88 @@
+"""A program's compute sets with their costs, and groups of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_keras.compiler.compute_sets import ComputeSet
+from ipu_keras.compiler.costs import Cost
+from ipu_keras.target import Confidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A part of a program: one compute set, or a group of them.
+
+    Args:
+        name: Of the compute set or group.
+        family: Of its operations, such as `"dot"`; `"mixed"` in groups of several.
+        layer: Path of the layer; empty if unknown.
+        backward: Whether it belongs to the gradient; in groups, whether all do.
+        repeat: How often it runs in one step.
+        compute_cycles: Tile cycles of its vertices in one step, on the slowest tile.
+        exchange_cycles: Of the exchange before them.
+        sync_cycles: Of synchronization.
+        flops: Floating point operations in one step.
+        exchange_bytes: Bytes that the tile with the most receives in one step.
+        temporary_bytes: What a tile needs only while it runs, in bytes.
+        confidence: How sure the cycles are: `"calibrated"`, `"derived"` or
+            `"guessed"`; of a group, the least sure.
+        detail: How it is computed, such as the method and splits of a plan.
+    """
+
+    name: str
+    family: str
+    layer: str
+    backward: bool
+    repeat: int
+    compute_cycles: int
+    exchange_cycles: int
+    sync_cycles: int
+    flops: int
+    exchange_bytes: int
+    temporary_bytes: int
+    confidence: str
+    detail: str = ""
+
+    @property
+    def cycles(self) -> int:
+        """Tile cycles in one step."""
+        return self.compute_cycles + self.exchange_cycles + self.sync_cycles
+
+
+def row_of(one: ComputeSet, cost: Cost) -> Row:
+    """The row of a compute set: its cost times how often it runs in a step."""
+    return Row(
+        name=one.name,
+        family=one.family,
+        layer=one.layer,
+        backward=one.backward,
+        repeat=one.repeat,
+        compute_cycles=cost.compute_cycles * one.repeat,
+        exchange_cycles=cost.exchange_cycles * one.repeat,
+        sync_cycles=cost.sync_cycles * one.repeat,
+        flops=one.flops * one.repeat,
+        exchange_bytes=cost.exchange_bytes * one.repeat,
+        temporary_bytes=cost.temporary_bytes,
+        confidence=cost.confidence.value,
+        detail=cost.detail,
+    )
+
+
+def group(name: str, members: Sequence[Row]) -> Row:
+    """The sum of several rows."""
+    families = {row.family for row in members}
+    order = [confidence.value for confidence in Confidence]
+    return Row(
+        name=name,
+        family=families.pop() if len(families) == 1 else "mixed",
+        layer=members[0].layer if len({row.layer for row in members}) == 1 else "",
+        backward=all(row.backward for row in members),
+        repeat=1,
+        compute_cycles=sum(row.compute_cycles for row in members),
+        exchange_cycles=sum(row.exchange_cycles for row in members),
+        sync_cycles=sum(row.sync_cycles for row in members),
+        flops=sum(row.flops for row in members),
+        exchange_bytes=sum(row.exchange_bytes for row in members),
+        temporary_bytes=max(row.temporary_bytes for row in members),
+        confidence=max((row.confidence for row in members), key=order.index),
+    )

@@ -1,0 +1,161 @@
+"""Reports of Keras models and functions, traced through XLA."""
+
+import doctest
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import ipu_keras
+from ipu_keras import profile
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.keras import profiling
+from ipu_keras.tracing import LoweringError
+
+IMAGES = tf.TensorSpec((16, 8, 8, 1))
+LABELS = tf.TensorSpec((16,), tf.int32)
+
+
+def classifier():
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Conv2D(8, 3, activation="relu", name="convolution"),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.5, name="dropout"),
+            keras.layers.Dense(4, name="dense"),
+        ],
+        name="classifier",
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
+    return model
+
+
+def rows_of(report, layer, family):
+    return [row for row in report.rows if layer in row.layer and row.family == family]
+
+
+def test_example_in_the_docstring():
+    assert doctest.testmod(profiling).failed == 0
+
+
+def test_a_training_step():
+    model = classifier()
+    before = [weight.copy() for weight in model.get_weights()]
+    report = profile(model, IMAGES, LABELS)
+    assert report.name == "classifier.train"
+    # 6 x 6 x 8 results of 9 products for 16 images, and as many for the gradient of the kernel.
+    convolutions = rows_of(report, "convolution", "convolution")
+    assert [row.flops for row in convolutions] == [2 * 16 * 288 * 9] * 2
+    assert [row.backward for row in convolutions] == [False, True]
+    # The product, and the gradients of its weights and of its input.
+    assert [row.flops for row in rows_of(report, "dense", "dot")] == [2 * 16 * 288 * 4] * 3
+    assert len([row for row in report.rows if row.family == "random"]) == 1
+    # Kernels, biases and their momenta; the iteration, the rate and the loss's mean.
+    floats = 2 * (72 + 8 + 288 * 4 + 4)
+    assert 4 * floats <= report.model.memory.bytes_by_category["variables"] <= 4 * floats + 1024
+    assert report.fits
+    for weight, expected in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_a_model_on_an_emulated_ipu_costs_the_same():
+    stock = profile(classifier(), IMAGES, LABELS)
+    with IPUStrategy().scope():
+        model = classifier()
+    ours = profile(model, IMAGES, LABELS)
+    # Keras numbers its names, so the reports are not equal as texts.
+    costs = [[(row.family, row.cycles, row.flops) for row in one.rows] for one in (stock, ours)]
+    assert costs[0] == costs[1]
+    assert ours.model.memory.peak_by_tile.tolist() == stock.model.memory.peak_by_tile.tolist()
+    assert model.predict(np.zeros((16, 8, 8, 1)), batch_size=16, verbose=0).shape == (16, 4)
+
+
+@pytest.mark.parametrize(("mode", "specs"), [("test", (IMAGES, LABELS)), ("predict", (IMAGES,))])
+def test_other_modes_have_no_gradients(mode, specs):
+    report = profile(classifier(), *specs, mode=mode)
+    assert report.name == f"classifier.{mode}"
+    assert len(rows_of(report, "convolution", "convolution")) == 1
+    assert not any(row.backward or row.family == "random" for row in report.rows)
+
+
+def test_labels_are_not_needed_to_predict():
+    assert profile(classifier(), IMAGES).name == "classifier.predict"
+    assert profile(classifier(), IMAGES, LABELS, mode="predict").name == "classifier.predict"
+
+
+def test_half_precision_needs_less():
+    def report(dtype):
+        model = keras.Sequential(
+            [keras.Input((1024,), dtype=dtype), keras.layers.Dense(1024, dtype=dtype)]
+        )
+        return profile(model, tf.TensorSpec((64, 1024), dtype))
+
+    half, single = map(report, ("float16", "float32"))
+    variables = [one.model.memory.bytes_by_category["variables"] for one in (half, single)]
+    # But for what is rounded up on each tile.
+    assert variables[1] == pytest.approx(2 * variables[0], rel=0.01)
+    assert half.compute_cycles < single.compute_cycles
+
+
+def test_a_function_and_its_target():
+    @tf.function
+    def square(x):
+        return x @ x
+
+    spec = tf.TensorSpec((512, 512), tf.float16)
+    slow, fast = (profile(square, spec, target=name) for name in ("gc200", "bow"))
+    assert slow.name == "square"
+    assert slow.compute_cycles == fast.compute_cycles
+    assert fast.seconds_per_step < slow.seconds_per_step
+    assert slow.flops_per_step == 2 * 512**3
+
+
+def test_the_same_in_any_process(run_python):
+    script = """
+    import hashlib
+    import tensorflow as tf
+    from ipu_keras import profile
+
+    report = profile(lambda x: tf.nn.softmax(x @ x), tf.TensorSpec((64, 64)))
+    print(hashlib.sha256(report.to_json().encode()).hexdigest())
+    """
+    first, second = (run_python(script).stdout for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error", "message"),
+    [
+        ((), {}, ValueError, "needs the spec of its inputs"),
+        ((IMAGES,), {"mode": "train"}, ValueError, "labels be given. Received: .* 1 specs"),
+        (
+            (IMAGES, LABELS),
+            {"mode": "fit"},
+            ValueError,
+            "train, test, predict. Received: mode='fit'",
+        ),
+        ((IMAGES,), {"target": "gc3"}, ValueError, "one of gc2, gc200, bow. Received: 'gc3'"),
+        ((IMAGES,), {"batches": 3}, TypeError, "batches"),
+    ],
+)
+def test_what_cannot_be_profiled(given, options, error, message):
+    with pytest.raises(error, match=message):
+        profile(classifier(), *given, **options)
+
+
+def test_a_mode_is_for_models():
+    with pytest.raises(ValueError, match=r"for models only\. Received: mode='train' for"):
+        profile(lambda x: x, IMAGES, mode="train")
+
+
+def test_what_xla_lacks_is_named():
+    with pytest.raises(LoweringError, match="AsString"):
+        profile(lambda x: tf.strings.length(tf.strings.as_string(x)), tf.TensorSpec((4,)))
+
+
+def test_it_is_part_of_the_package():
+    assert ipu_keras.profile is profiling.profile
