@@ -1,4 +1,4 @@
-"""What a TensorFlow function would cost on an IPU, without running it."""
+"""What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.device import device_for
 from ipu_keras.report import Report
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
-from ipu_keras.tracing import hlo_graph
+from ipu_keras.tracing import hlo_graph, traced_for_xla
 
 
 def profile_function(
@@ -41,3 +42,42 @@ def profile_function(
     if name is None:
         name = str(getattr(function, "__name__", "function"))
     return Report.of(model_graph(name, hlo_graph(traced), hardware, model_options))
+
+
+def last_report(device: str | int = 0, **options: Any) -> Report:
+    """Models the program that an emulated IPU device ran last.
+
+    The program is traced once more, without what the host replaces for its own
+    speed, when this is called: running programs costs nothing for it.
+
+    Args:
+        device: Name or ordinal of a configured device.
+        **options: `target`, and those of `ModelOptions` but `steps_per_execution`,
+            which is the program's.
+
+    Returns:
+        The report, named as the program: `"train"`, `"test"` or `"predict"` for
+        Keras models.
+
+    Raises:
+        ValueError: No such device, or it has not run a program of a Keras model.
+        LoweringError: XLA cannot compile an operation of the program.
+    """
+    ipu_device = device_for(device)
+    executable = ipu_device.engine.loaded
+    if executable is None:
+        raise ValueError(
+            "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
+            f"that was made in an IPUStrategy's scope first. Received: {ipu_device.name[-5:]}, "
+            "which has run none"
+        )
+    program = executable.program
+
+    def step(*tensors):
+        with traced_for_xla():
+            return program.step(program.unflatten(tensors))
+
+    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
+    return profile_function(
+        step, *specs, name=program.name, steps_per_execution=program.repeat_count, **options
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler.modelling import Model
+from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.rows import Row, group, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
@@ -163,6 +164,14 @@ class Report:
     def to_json(self) -> str:
         """The report as JSON: equal text for equal programs, targets and options."""
         return json.dumps(self.to_dict(), indent=1)
+
+    def to_chrome_trace(self) -> str:
+        """One step on a timeline, in the JSON form that chrome://tracing and Perfetto read.
+
+        Compute sets follow each other; each is split into synchronization, exchange
+        and compute. Times are microseconds.
+        """
+        return json.dumps(chrome_trace(self.rows, self.model.target, self.host_cycles), indent=1)
 
     @property
     def memory_error(self) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras import profile
+from ipu_keras import last_report, profile
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
 from ipu_keras.tracing import LoweringError
@@ -118,7 +118,7 @@ def test_the_same_in_any_process(run_python):
     script = """
     import hashlib
     import tensorflow as tf
-    from ipu_keras import profile
+    from ipu_keras import last_report, profile
 
     report = profile(lambda x: tf.nn.softmax(x @ x), tf.TensorSpec((64, 64)))
     print(hashlib.sha256(report.to_json().encode()).hexdigest())
@@ -157,5 +157,46 @@ def test_what_xla_lacks_is_named():
         profile(lambda x: tf.strings.length(tf.strings.as_string(x)), tf.TensorSpec((4,)))
 
 
-def test_it_is_part_of_the_package():
+def test_the_report_of_what_ran_last(strategy):
+    with strategy.scope():
+        model = classifier()
+    images = np.zeros((64, 8, 8, 1), np.float32)
+    labels = np.zeros(64, np.int32)
+    model.compile("sgd", model.loss, steps_per_execution=2)
+    model.fit(images, labels, batch_size=16, verbose=0)
+    before = model.get_weights()
+    report = last_report()
+    assert report.name == "train"
+    assert report.model.options.steps_per_execution == 2
+    # The order is XLA's, and depends on the order in which variables were captured.
+    expected = profile(model, IMAGES, LABELS, steps_per_execution=2)
+    assert {row.name: row.cycles for row in report.rows} == {
+        row.name: row.cycles for row in expected.rows
+    }
+    assert last_report("/device:IPU:0", target="bow").seconds_per_step < report.seconds_per_step
+    for weight, same in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, same)
+
+    model.predict(images, batch_size=16, verbose=0)
+    assert last_report().name == "predict"
+
+
+def test_a_device_that_has_run_nothing(run_python):
+    script = """
+    from ipu_keras import last_report
+    from tensorflow.python import ipu
+
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    try:
+        last_report()
+    except ValueError as error:
+        print(error)
+    """
+    assert "call `fit`, `evaluate` or `predict`" in run_python(script).stdout
+
+
+def test_they_are_part_of_the_package():
     assert ipu_keras.profile is profiling.profile
+    assert ipu_keras.last_report is last_report

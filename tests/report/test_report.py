@@ -111,6 +111,24 @@ def test_equal_programs_have_equal_json():
     assert report().to_json() != report(steps_per_execution=2).to_json()
 
 
+def test_the_timeline_of_a_step():
+    found = report()
+    events = json.loads(found.to_chrome_trace())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["ph"] == "M"]
+    assert names == ["IPU 0 (gc200)", "host copies", "layers", "phases"]
+    host, *layers = (event for event in events if event["ph"] == "X" and event["tid"] < 2)
+    assert host["dur"] == pytest.approx(1e6 * found.host_cycles / 1.33e9)
+    assert [event["name"] for event in layers] == ["first", "second", "first", "sgd"]
+    phases = [event for event in events if event["ph"] == "X" and event["tid"] == 2]
+    assert [event["name"] for event in phases[:3]] == ["sync", "exchange", "compute"]
+    # Each phase begins where the one before ended, and the last one ends with the step.
+    end = host["dur"]
+    for event in phases:
+        assert event["ts"] == pytest.approx(end)
+        end = event["ts"] + event["dur"]
+    assert end == pytest.approx(1e6 * found.seconds_per_step)
+
+
 def test_text():
     text = str(report())
     assert "step on gc200" in text
