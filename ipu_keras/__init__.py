@@ -11,6 +11,7 @@ from ipu_keras import keras as keras
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
 from ipu_keras.keras.profiling import profile as profile
+from ipu_keras.keras.profiling import what_if as what_if
 from ipu_keras.profiling import last_report as last_report
 from ipu_keras.system import SYSTEM
 

@@ -7,41 +7,43 @@ import tensorflow as tf
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.device import device_for
+from ipu_keras.ir import Graph
 from ipu_keras.report import Report
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import hlo_graph, traced_for_xla
 
 
-def profile_function(
-    function: Callable[..., Any],
-    *specs: Any,
-    target: str | Target = DEFAULT_TARGET,
-    name: str | None = None,
-    **options: Any,
-) -> Report:
-    """Models one call of a function; nothing of it is executed.
+def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
+    """What a function computes, traced but not executed.
 
     Args:
         function: A Python function of tensors, or a `tf.function`.
         *specs: A `tf.TensorSpec` for each argument, or structures of them.
-        target: Name of the hardware, or a `Target`.
-        name: What the report calls it; defaults to the function's name.
-        **options: Of `ModelOptions`.
-
-    Returns:
-        The report.
 
     Raises:
         LoweringError: XLA cannot compile an operation of the function.
+    """
+    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+    return hlo_graph(traced)
+
+
+def report_of(
+    name: str, graph: Graph, *, target: str | Target = DEFAULT_TARGET, **options: Any
+) -> Report:
+    """Models a traced step.
+
+    Args:
+        name: What the report calls it.
+        graph: The step.
+        target: Name of the hardware, or a `Target`.
+        **options: Of `ModelOptions`.
+
+    Raises:
         ValueError: No such target, or an option out of its range.
         TypeError: No such option.
     """
-    model_options = ModelOptions(**options)
     hardware = target_named(target) if isinstance(target, str) else target
-    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    if name is None:
-        name = str(getattr(function, "__name__", "function"))
-    return Report.of(model_graph(name, hlo_graph(traced), hardware, model_options))
+    return Report.of(model_graph(name, graph, hardware, ModelOptions(**options)))
 
 
 def last_report(device: str | int = 0, **options: Any) -> Report:
@@ -78,6 +80,5 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             return program.step(program.unflatten(tensors))
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
-    return profile_function(
-        step, *specs, name=program.name, steps_per_execution=program.repeat_count, **options
-    )
+    graph = traced_graph(step, *specs)
+    return report_of(program.name, graph, steps_per_execution=program.repeat_count, **options)

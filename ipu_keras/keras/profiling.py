@@ -1,13 +1,15 @@
 """What a Keras model would cost on an IPU, without running it."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from ipu_keras.profiling import profile_function
-from ipu_keras.report import Report
+from ipu_keras.ir import Graph
+from ipu_keras.profiling import report_of, traced_graph
+from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import traced_for_xla
 
 _MODES = ("train", "test", "predict")
@@ -51,17 +53,88 @@ def profile(
     >>> report.name, report.fits
     ('sequential.predict', True)
     """
+    name, graph = _traced(model_or_function, specs, mode)
+    return report_of(**{"name": name, **options}, graph=graph)
+
+
+def what_if(
+    model_or_function: keras.Model | Callable[..., Any],
+    *specs: Any,
+    mode: str | None = None,
+    batch_size: Sequence[int] | None = None,
+    **choices: Any,
+) -> WhatIf:
+    """Models a step for every combination of several choices.
+
+    Args:
+        model_or_function: As for `profile`.
+        *specs: As for `profile`.
+        mode: As for `profile`.
+        batch_size: Sizes of the first axis of all specs; defaults to theirs.
+        **choices: Lists of values, or single ones, for what `profile` takes: `target`,
+            `available_memory_proportion` and `steps_per_execution`.
+
+    Returns:
+        A table of the combinations, with a star at the fitting one that takes the
+        least time per sample.
+
+    Raises:
+        ValueError: As for `profile`, or a list is empty.
+
+    Example:
+
+    >>> import keras, tensorflow as tf
+    >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    >>> table = what_if(model, tf.TensorSpec((1, 8)), batch_size=[16, 64], target=["gc200", "bow"])
+    >>> [row.choices["batch_size"] for row in table.rows]
+    [16, 16, 64, 64]
+    >>> table.best.choices
+    {'batch_size': 64, 'target': 'bow'}
+    """
+    sizes = _first_axis(specs) if batch_size is None else batch_size
+    lists = {name: _listed(name, values) for name, values in choices.items()}
+    rows = []
+    for size in _listed("batch_size", sizes):
+        name, graph = _traced(model_or_function, _with_batch_size(specs, size), mode)
+        for values in itertools.product(*lists.values()):
+            options = dict(zip(lists, values, strict=True))
+            report = report_of(name, graph, **options)
+            rows.append(Choice({"batch_size": size, **options}, report))
+    return WhatIf(tuple(rows))
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    found = list(values) if isinstance(values, list | tuple) else [values]
+    if not found:
+        raise ValueError(f"`{name}` needs at least one value. Received: {name}={values!r}")
+    return found
+
+
+def _first_axis(specs: Any) -> int:
+    return tf.nest.flatten(specs)[0].shape[0] if specs else 0
+
+
+def _with_batch_size(specs: Any, batch_size: int) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), specs
+    )
+
+
+def _traced(
+    model_or_function: keras.Model | Callable[..., Any], specs: Any, mode: str | None
+) -> tuple[str, Graph]:
+    """The name and the graph of a function, or of a model's step."""
     if not isinstance(model_or_function, keras.Model):
         if mode is not None:
             raise ValueError(f"`mode` is for models only. Received: mode={mode!r} for a function")
-        return profile_function(model_or_function, *specs, **options)
+        name = str(getattr(model_or_function, "__name__", "function"))
+        return name, traced_graph(model_or_function, *specs)
     model = model_or_function
     mode = _mode(model, mode, len(specs))
     data = specs[0] if mode == "predict" else specs
     with model.distribute_strategy.scope():
         _build(model, data, mode)
         step = getattr(model, f"{mode}_step")
-        options.setdefault("name", f"{model.name}.{mode}")
 
         def run(data):
             with traced_for_xla():
@@ -69,7 +142,7 @@ def profile(
                 extended = model.distribute_strategy.extended
                 return extended.call_for_each_replica(step, args=(data,))
 
-        return profile_function(run, data, **options)
+        return f"{model.name}.{mode}", traced_graph(run, data)
 
 
 def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:

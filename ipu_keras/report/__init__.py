@@ -3,3 +3,5 @@
 from ipu_keras.report.report import SCHEMA_VERSION as SCHEMA_VERSION
 from ipu_keras.report.report import Report as Report
 from ipu_keras.report.rows import Row as Row
+from ipu_keras.report.what_if import Choice as Choice
+from ipu_keras.report.what_if import WhatIf as WhatIf

@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras import last_report, profile
+from ipu_keras import last_report, profile, what_if
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
+from ipu_keras.target import target_named
 from ipu_keras.tracing import LoweringError
 
 IMAGES = tf.TensorSpec((16, 8, 8, 1))
@@ -118,7 +119,7 @@ def test_the_same_in_any_process(run_python):
     script = """
     import hashlib
     import tensorflow as tf
-    from ipu_keras import last_report, profile
+    from ipu_keras import last_report, profile, what_if
 
     report = profile(lambda x: tf.nn.softmax(x @ x), tf.TensorSpec((64, 64)))
     print(hashlib.sha256(report.to_json().encode()).hexdigest())
@@ -197,6 +198,50 @@ def test_a_device_that_has_run_nothing(run_python):
     assert "call `fit`, `evaluate` or `predict`" in run_python(script).stdout
 
 
+def test_what_if():
+    model = classifier()
+    table = what_if(
+        model, IMAGES, LABELS, batch_size=[4, 64], target=["gc200", "bow"], steps_per_execution=16
+    )
+    assert [dict(row.choices) for row in table.rows] == [
+        {"batch_size": size, "target": target, "steps_per_execution": 16}
+        for size in (4, 64)
+        for target in ("gc200", "bow")
+    ]
+    alone = profile(
+        model,
+        tf.TensorSpec((64, 8, 8, 1)),
+        tf.TensorSpec((64,), tf.int32),
+        target="bow",
+        steps_per_execution=16,
+    )
+    last = table.rows[-1]
+    assert last.report.cycles_per_step == alone.cycles_per_step
+    assert last.samples_per_second == 64 / alone.seconds_per_step
+    assert table.best is last
+    text = str(table)
+    assert "What if: classifier.train" in text
+    (starred,) = (line for line in text.splitlines() if "*" in line)
+    assert "bow" in starred
+    assert f"{alone.cycles_per_step:,}" in starred
+
+
+def test_of_what_does_not_fit_nothing_is_best():
+    tiny = target_named("gc200").with_numbers(tile_bytes=1000)
+    table = what_if(lambda x: x @ x, tf.TensorSpec((64, 64)), target=[tiny])
+    assert table.best is None
+    assert "*" not in str(table)
+    assert table.rows[0].choices["batch_size"] == 64
+
+
+def test_a_choice_needs_a_value():
+    with pytest.raises(
+        ValueError, match=r"`target` needs at least one value\. Received: target=\[\]"
+    ):
+        what_if(lambda x: x, IMAGES, target=[])
+
+
 def test_they_are_part_of_the_package():
     assert ipu_keras.profile is profiling.profile
+    assert ipu_keras.what_if is what_if
     assert ipu_keras.last_report is last_report
