@@ -1,5 +1,8 @@
 """Runs code written for IPUs, with TensorFlow and Keras, on a machine without one."""
 
+import importlib
+from typing import Any
+
 from ipu_keras import _aliases, _requirements
 
 # First of all, so that a missing TensorFlow is reported with its remedy.
@@ -10,9 +13,6 @@ from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
-from ipu_keras.keras.profiling import profile as profile
-from ipu_keras.keras.profiling import what_if as what_if
-from ipu_keras.profiling import last_report as last_report
 from ipu_keras.system import SYSTEM
 
 # The devices of TensorFlow follow the configuration of the system from now on.
@@ -21,3 +21,21 @@ DRIVER.install()
 
 # Last, as the aliases take the modules that were imported by then.
 _aliases.install()
+
+# Whoever only trains need not wait for the cost model to be imported, which takes as long
+# as all the rest of the package.
+_COSTS = {
+    "last_report": "ipu_keras.profiling",
+    "profile": "ipu_keras.keras.profiling",
+    "what_if": "ipu_keras.keras.profiling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _COSTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_COSTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_COSTS})

@@ -10,7 +10,8 @@ from ipu_keras.device import device_for
 from ipu_keras.ir import Graph
 from ipu_keras.report import Report
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
-from ipu_keras.tracing import hlo_graph, traced_for_xla
+from ipu_keras.tracing import traced_for_xla
+from ipu_keras.tracing.hlo import hlo_graph
 
 
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:

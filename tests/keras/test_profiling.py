@@ -12,7 +12,7 @@ from ipu_keras import last_report, profile, what_if
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
 from ipu_keras.target import target_named
-from ipu_keras.tracing import LoweringError
+from ipu_keras.tracing.lowering import LoweringError
 
 IMAGES = tf.TensorSpec((16, 8, 8, 1))
 LABELS = tf.TensorSpec((16,), tf.int32)
@@ -245,3 +245,16 @@ def test_they_are_part_of_the_package():
     assert ipu_keras.profile is profiling.profile
     assert ipu_keras.what_if is what_if
     assert ipu_keras.last_report is last_report
+    assert {"last_report", "profile", "what_if", "config"} <= set(dir(ipu_keras))
+    with pytest.raises(AttributeError, match="module 'ipu_keras' has no attribute 'profiles'"):
+        _ = ipu_keras.profiles
+
+
+def test_training_does_not_import_the_cost_model(run_python):
+    script = """
+    import sys
+    import ipu_keras
+
+    print([name for name in sys.modules if name.startswith("ipu_keras.report")])
+    """
+    assert run_python(script).stdout.strip() == "[]"
