@@ -172,7 +172,8 @@ def _live_bytes(
     Each value changes four corners of a table whose sums along both axes are
     the bytes, so that the time does not depend on how long or wide it lives.
     """
-    table = np.zeros((len(program.compute_sets) + 1, target.num_tiles + 1), np.int64)
+    positions = max(len(program.compute_sets), 1)
+    table = np.zeros((positions + 1, target.num_tiles + 1), np.int64)
     for name, lifetime in alive.items():
         region = regions[name]
         for start, stop in _spans(region, target.num_tiles):
@@ -182,7 +183,7 @@ def _live_bytes(
             table[lifetime.last + 1, stop] += region.bytes_per_tile
     np.cumsum(table, axis=0, out=table)
     np.cumsum(table, axis=1, out=table)
-    return table[: max(len(program.compute_sets), 1), :-1]
+    return table[:-1, :-1]
 
 
 def _fill(tiles: np.ndarray, region: Region) -> None:

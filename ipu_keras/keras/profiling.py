@@ -48,10 +48,10 @@ def profile(
     Example:
 
     >>> import keras, tensorflow as tf
-    >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)], name="small")
     >>> report = profile(model, tf.TensorSpec((16, 8)))
     >>> report.name, report.fits
-    ('sequential.predict', True)
+    ('small.predict', True)
     """
     name, graph = _traced(model_or_function, specs, mode)
     return report_of(**{"name": name, **options}, graph=graph)

@@ -73,6 +73,12 @@ def test_a_variable_and_a_product():
     assert plan.fits
 
 
+def test_a_program_that_computes_nothing():
+    plan = planned(flatten(graph(argument("x", 1000))))
+    assert plan.peak_by_tile.tolist() == [1000] * 4
+    assert plan.live_by_position.tolist() == [4000]
+
+
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
 def test_the_worst_tile_decides(spare, fits):
     # 4 bytes on tile 0 beside 1000 on each of four tiles.
