@@ -8,6 +8,7 @@ import tensorflow as tf
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.device import device_for
 from ipu_keras.ir import Graph
+from ipu_keras.program import Program
 from ipu_keras.report import Report
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import traced_for_xla
@@ -74,7 +75,19 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             f"that was made in an IPUStrategy's scope first. Received: {ipu_device.name[-5:]}, "
             "which has run none"
         )
-    program = executable.program
+    return report_of_program(executable.program, **options)
+
+
+def report_of_program(program: Program, **options: Any) -> Report:
+    """Models a program as a user wrote it, without what the host replaces for its own speed.
+
+    Args:
+        program: What is to be executed.
+        **options: As for `last_report`.
+
+    Raises:
+        LoweringError: XLA cannot compile an operation of the program.
+    """
 
     def step(*tensors):
         with traced_for_xla():

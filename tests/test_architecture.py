@@ -37,6 +37,7 @@ class Room:
 CONFIG = (
     "ipu_keras.config",
     "ipu_keras.config_tree",
+    "ipu_keras.engine_options",
     "ipu_keras.errors",
     "ipu_keras.flags",
     "ipu_keras.program",
@@ -106,6 +107,10 @@ ROOMS = (
 FUNCTION_LEVEL_IMPORTS = {
     ("ipu_keras._requirements", "tensorflow"): "is what the function finds out",
     ("ipu_keras._requirements", "keras"): "would fail without TensorFlow, which is checked first",
+    (
+        "ipu_keras.keras.extensions.step_function",
+        "ipu_keras.auto_report.report_compilation",
+    ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",

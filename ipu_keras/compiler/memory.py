@@ -1,7 +1,7 @@
 """Where values lie on the tiles, and how full each tile becomes."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +64,7 @@ class MemoryPlan:
         always_live_by_tile: `(tiles,)` bytes that are in use all the time.
         peak_by_tile: `(tiles,)` bytes, always-live ones included, when the tile
             is fullest.
+        peak_position: The compute set at which the worst tile is fullest.
         live_by_position: `(compute sets,)` bytes over all tiles that are in use
             besides those always live.
         tile_bytes: What a tile has.
@@ -72,6 +73,7 @@ class MemoryPlan:
     bytes_by_category: Mapping[str, int] = field(default_factory=dict)
     always_live_by_tile: np.ndarray = field(default_factory=_nothing)
     peak_by_tile: np.ndarray = field(default_factory=_nothing)
+    peak_position: int = 0
     live_by_position: np.ndarray = field(default_factory=_nothing)
     tile_bytes: int = 0
 
@@ -156,9 +158,31 @@ def plan_memory(
         bytes_by_category=categories,
         always_live_by_tile=always_live,
         peak_by_tile=always_live + peak,
+        peak_position=int(live[:, (always_live + peak).argmax()].argmax()),
         live_by_position=live.sum(axis=1),
         tile_bytes=target.tile_bytes,
     )
+
+
+def alive_on_worst_tile(
+    program: FlatProgram, regions: Mapping[str, Region], memory: MemoryPlan
+) -> Iterator[tuple[str, int]]:
+    """Names and bytes of what lies on the worst tile when it is fullest.
+
+    Args:
+        program: As it was planned.
+        regions: As they were planned.
+        memory: The plan.
+    """
+    alive = lifetimes(program)
+    num_tiles = len(memory.peak_by_tile)
+    for name, region in regions.items():
+        lifetime = alive.get(name)
+        now = lifetime is not None and lifetime.first <= memory.peak_position <= lifetime.last
+        always = program.values[name].role in ("variable", "constant")
+        tile = (memory.worst_tile - region.first_tile) % num_tiles
+        if (now or always) and tile < region.num_tiles:
+            yield name, region.bytes_per_tile
 
 
 def _live_bytes(

@@ -1,12 +1,14 @@
 """What a program would cost on an IPU, as a value to look at and to compare."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.error_bands import error_bands
@@ -126,6 +128,18 @@ class Report:
             groups.setdefault(keys[key](row), []).append(row)
         grouped = [group(name, members) for name, members in groups.items()]
         return tuple(sorted(grouped, key=lambda row: (-row.cycles, row.name)))
+
+    def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
+        """Layers and bytes of their values on the fullest tile at its fullest, largest first."""
+        model = self.model
+        layers = {
+            value.name: one.layer for one in model.program.compute_sets for value in one.writes
+        }
+        sizes: Counter[str] = Counter()
+        for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
+            owner = "variables" if model.program.values[name].role == "variable" else "the infeed"
+            sizes[layers.get(name, owner) or "(no layer)"] += size
+        return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, in a fixed order."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ipu_keras import host
 from ipu_keras.device import IpuDevice
+from ipu_keras.engine_options import current_engine_options
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -88,7 +89,13 @@ class StepFunction:
             )
             # Variables that the step makes while it is traced belong on the device.
             with self._strategy.scope():
-                self._executables[key] = host.build(program, self._device)
+                executable = host.build(program, self._device)
+                options = current_engine_options()
+                if options.needs_report:
+                    from ipu_keras.auto_report import report_compilation
+
+                    report_compilation(program, options)
+            self._executables[key] = executable
         return self._executables[key]
 
     def _run_step(self, data: Any) -> Any:

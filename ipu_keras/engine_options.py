@@ -1,0 +1,99 @@
+"""The `POPLAR_ENGINE_OPTIONS` environment variable: what a compiled program leaves behind."""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT_VARIABLE = "POPLAR_ENGINE_OPTIONS"
+
+_REPORTS = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
+_DIRECTORY = "autoReport.directory"
+_ALLOW = "debug.allowOutOfMemory"
+_TRUTH = {"true": True, "false": False, True: True, False: False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What is done with each program when it is compiled.
+
+    Args:
+        writes_reports: Whether its report is written: `autoReport.all`,
+            `autoReport.outputGraphProfile` or `autoReport.outputExecutionProfile`.
+        report_directory: Where to: `autoReport.directory`.
+        allows_out_of_memory: Whether a program runs that would not fit on an IPU:
+            `debug.allowOutOfMemory`. To find out takes as long as a report, so it
+            is only refused when this is `"false"`.
+
+    Example:
+
+    >>> EngineOptions.parse('{"autoReport.all": "true", "autoReport.directory": "reports"}')
+    EngineOptions(writes_reports=True, report_directory=PosixPath('reports'), \
+allows_out_of_memory=True)
+    """
+
+    writes_reports: bool = False
+    report_directory: Path = Path()
+    allows_out_of_memory: bool = True
+
+    @property
+    def needs_report(self) -> bool:
+        """Whether programs have to be modelled when they are compiled."""
+        return self.writes_reports or not self.allows_out_of_memory
+
+    @classmethod
+    def parse(cls, text: str) -> "EngineOptions":
+        """Reads the JSON of the variable.
+
+        Args:
+            text: An object of names and values; empty for no options.
+
+        Raises:
+            ValueError: It is no such object, or a value is not `"true"` or `"false"`.
+        """
+        options = _object(text)
+        known = {*_REPORTS, _DIRECTORY, _ALLOW}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            warnings.warn(
+                f"{ENVIRONMENT_VARIABLE} sets {', '.join(unknown)}, which the emulator has no use "
+                f"for. It acts on {', '.join(sorted(known))}.",
+                stacklevel=2,
+            )
+        return cls(
+            writes_reports=any(_truth(options, name, default=False) for name in _REPORTS),
+            report_directory=Path(str(options.get(_DIRECTORY, "."))),
+            allows_out_of_memory=_truth(options, _ALLOW, default=True),
+        )
+
+
+def current_engine_options() -> EngineOptions:
+    """The options of the environment as it is now."""
+    return EngineOptions.parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        options = json.loads(text) if text.strip() else {}
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f'{ENVIRONMENT_VARIABLE} must be JSON, such as \'{{"autoReport.all": "true"}}\'. '
+            f"Received: {text!r} ({error})"
+        ) from error
+    if not isinstance(options, dict):
+        raise ValueError(
+            f"{ENVIRONMENT_VARIABLE} must be a JSON object of names and values. Received: {text!r}"
+        )
+    return options
+
+
+def _truth(options: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = options.get(name, default)
+    if not isinstance(value, str | bool) or value not in _TRUTH:
+        raise ValueError(
+            f'{name!r} in {ENVIRONMENT_VARIABLE} must be "true" or "false". Received: {value!r}'
+        )
+    return _TRUTH[value]
