@@ -63,6 +63,7 @@ cdef enum:
     HUGE_PAGE = 1 << 21
     MAX_RANK = 16
     MAX_UNUSED = 5         # an execution's slot, three ahead, and one being written
+    MAX_IDLE_BYTES = 1 << 28
     WAIT_MILLISECONDS = 50  # between two looks for Ctrl-C
 
 # --------------------------------------------------------------------------
@@ -108,6 +109,7 @@ cdef struct Pool:
     pthread_mutex_t mutex
     Block* unused          # that nobody reads, the last one released first
     int owners             # the FeedMemory, and every block that is in use
+    int rings              # that may take blocks
     bint closed            # the FeedMemory is gone: unused blocks are freed
 
 cdef struct Block:
@@ -146,20 +148,29 @@ cdef void disown(Pool* pool) noexcept nogil:
         free(pool)
 
 
+cdef void trim(Pool* pool) noexcept nogil:
+    """Frees the blocks that wait for too long, or for nobody. Mutex held."""
+    cdef Block** place = &pool.unused
+    cdef int count = 0
+    cdef size_t total = 0
+    while place[0] != NULL:
+        count += 1
+        total += place[0].capacity
+        if count > MAX_UNUSED or (pool.rings == 0 and total > MAX_IDLE_BYTES):
+            free_blocks(place)
+        else:
+            place = &place[0].next
+
+
 cdef void release_block(Block* block) noexcept nogil:
     """One reader less; without readers the block can be written again."""
     cdef Pool* pool = block.pool
-    cdef Block** oldest = &pool.unused
-    cdef int count = 0
     pthread_mutex_lock(&pool.mutex)
     block.readers -= 1
     if block.readers == 0:
         block.next = pool.unused
         pool.unused = block
-        while oldest[0] != NULL and count < MAX_UNUSED:
-            oldest = &oldest[0].next
-            count += 1
-        free_blocks(oldest)
+        trim(pool)
         disown(pool)
     else:
         pthread_mutex_unlock(&pool.mutex)
@@ -236,7 +247,8 @@ cdef class FeedMemory:
 
     Memory that was never touched costs more to fill than to copy into: up to
     1 ms per MB on a virtual machine, which gives it back whenever it is freed.
-    At most MAX_UNUSED blocks wait unused, the latest ones.
+    At most MAX_UNUSED blocks wait unused, the latest ones, and while no ring
+    can take them, no more than MAX_IDLE_BYTES.
     """
 
     cdef Pool* pool
@@ -253,6 +265,12 @@ cdef class FeedMemory:
             pthread_mutex_lock(&self.pool.mutex)
             self.pool.closed = True
             disown(self.pool)
+
+    cdef void _add_rings(self, int change) noexcept:
+        pthread_mutex_lock(&self.pool.mutex)
+        self.pool.rings += change
+        trim(self.pool)
+        pthread_mutex_unlock(&self.pool.mutex)
 
     @property
     def unused_bytes(self):
@@ -436,8 +454,13 @@ cdef class Ring:
         self.offsets = offsets
         self.size = max(offset, ALIGNMENT)
         self.memory = FeedMemory() if memory is None else memory
+        self.memory._add_rings(1)
 
     def __dealloc__(self):
+        # The garbage collector may have taken `memory` of a ring that nobody closed:
+        # then that memory keeps what it would keep for a ring.
+        if self.memory is not None:
+            self.memory._add_rings(-1)
         pthread_cond_destroy(&self.changed)
         pthread_mutex_destroy(&self.mutex)
 
@@ -516,7 +539,9 @@ cdef class Ring:
         pthread_cond_broadcast(&self.changed)
         pthread_mutex_unlock(&self.mutex)
         self.committed.clear()
-        self.memory = None
+        if self.memory is not None:
+            self.memory._add_rings(-1)
+            self.memory = None
         self.error = None
 
     cdef void _wait_a_moment(self) noexcept nogil:

@@ -512,6 +512,21 @@ def test_only_the_latest_five_blocks_wait_unused():
     assert memory.unused_bytes == 64 * (3 + 4 + 5 + 6 + 7)
 
 
+def test_without_a_ring_no_more_than_a_quarter_of_a_gigabyte_waits():
+    memory = _engine.FeedMemory()
+    ring = _engine.Ring([2 * BIG], 1, 1, memory)
+    slots = [ring.claim() for _ in range(3)]
+    slots.clear()
+    assert memory.unused_bytes == 6 * BIG  # for the ring's next slots
+    ring.close()
+    assert memory.unused_bytes == 4 * BIG == 1 << 28
+    larger = _engine.Ring([5 * BIG], 1, 1, memory)
+    slot = larger.claim()
+    del larger
+    del slot  # released after its ring
+    assert memory.unused_bytes == 0
+
+
 def test_dropped_memory_is_returned_when_its_last_tensor_is_gone():
     with nothing_kept() as before:
         memory = _engine.FeedMemory()
