@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.device import device_for
+from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
 from ipu_keras.program import Program
 from ipu_keras.report import Report
@@ -72,7 +73,7 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     if executable is None:
         raise ValueError(
             "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
-            f"that was made in an IPUStrategy's scope first. Received: {ipu_device.name[-5:]}, "
+            f"that was made in an IPUStrategy's scope first. Received: {short_name(ipu_device.name)}, "
             "which has run none"
         )
     return report_of_program(executable.program, **options)

@@ -70,7 +70,8 @@ def what_if(
         model_or_function: As for `profile`.
         *specs: As for `profile`.
         mode: As for `profile`.
-        batch_size: Sizes of the first axis of all specs; defaults to theirs.
+        batch_size: Sizes of the first axis of all specs that have one; by default
+            the specs stay as they are.
         **choices: Lists of values, or single ones, for what `profile` takes: `target`,
             `available_memory_proportion` and `steps_per_execution`.
 
@@ -91,11 +92,14 @@ def what_if(
     >>> table.best.choices
     {'batch_size': 64, 'target': 'bow'}
     """
-    sizes = _first_axis(specs) if batch_size is None else batch_size
+    given = {_first_axis(specs): specs}
+    if batch_size is not None:
+        sizes = _listed("batch_size", batch_size)
+        given = {size: _with_batch_size(specs, size) for size in sizes}
     lists = {name: _listed(name, values) for name, values in choices.items()}
     rows = []
-    for size in _listed("batch_size", sizes):
-        name, graph = _traced(model_or_function, _with_batch_size(specs, size), mode)
+    for size, sized in given.items():
+        name, graph = _traced(model_or_function, sized, mode)
         for values in itertools.product(*lists.values()):
             options = dict(zip(lists, values, strict=True))
             report = report_of(name, graph, **options)
@@ -111,13 +115,16 @@ def _listed(name: str, values: Any) -> list[Any]:
 
 
 def _first_axis(specs: Any) -> int:
-    return tf.nest.flatten(specs)[0].shape[0] if specs else 0
+    """The batch size of specs: of the first that has an axis; 1 if none has."""
+    return next((spec.shape[0] for spec in tf.nest.flatten(specs) if spec.shape.rank), 1)
 
 
 def _with_batch_size(specs: Any, batch_size: int) -> Any:
-    return tf.nest.map_structure(
-        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), specs
-    )
+    def sized(spec):
+        shape = [batch_size, *spec.shape[1:]] if spec.shape.rank else []
+        return tf.TensorSpec(shape, spec.dtype)
+
+    return tf.nest.map_structure(sized, specs)
 
 
 def _traced(

@@ -226,6 +226,16 @@ def test_what_if():
     assert f"{alone.cycles_per_step:,}" in starred
 
 
+def test_what_if_leaves_other_axes_alone():
+    """Weights have no batch, and a scalar no axis."""
+    specs = tf.TensorSpec((8, 64)), tf.TensorSpec((64, 10)), tf.TensorSpec(())
+    (row,) = what_if(lambda x, w, scale: x @ w * scale, *specs, target=["bow"]).rows
+    assert row.choices == {"batch_size": 8, "target": "bow"}
+    assert row.report.flops_per_step == 2 * 8 * 64 * 10 + 8 * 10
+    few, many = what_if(lambda x, scale: x * scale, specs[0], specs[2], batch_size=[2, 16]).rows
+    assert (few.report.flops_per_step, many.report.flops_per_step) == (2 * 64, 16 * 64)
+
+
 def test_of_what_does_not_fit_nothing_is_best():
     tiny = target_named("gc200").with_numbers(tile_bytes=1000)
     table = what_if(lambda x: x @ x, tf.TensorSpec((64, 64)), target=[tiny])

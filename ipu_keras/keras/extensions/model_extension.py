@@ -12,6 +12,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochItera
 from keras.src.saving import serialization_lib
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.device.placement import short_name
 from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
@@ -262,7 +263,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             # On hardware the spare IPUs would train replicas, with other results.
             raise NotImplementedError(
                 "Models run on one IPU in this release; replication and pipelining are not "
-                f"available. Received: {device.name[-5:]} has {len(device.ipus)} IPUs. Configure "
+                f"available. Received: {short_name(device.name)} has {len(device.ipus)} IPUs. Configure "
                 "the device with one, for instance `config.auto_select_ipus = 1`."
             )
         _refuse_eager(self.run_eagerly)
