@@ -60,11 +60,6 @@ class Target:
         clock_hz: Tile cycles per second.
         num_tiles: Tiles of one IPU.
         tile_bytes: SRAM of one tile, in bytes.
-        bank_bytes: A memory element, in bytes: variables that are accessed
-            together lie in different ones.
-        interleaved_bytes: The part of a tile's memory that 128-bit loads can
-            read, in bytes.
-        code_bytes: The part that instructions can be fetched from, in bytes.
         num_workers: Worker threads of a tile; each gets one cycle in as many.
         vector_bytes: Width of a load and of an arithmetic instruction, in bytes.
         amp_flops: Floating point operations of one tile in one cycle by
@@ -99,9 +94,6 @@ class Target:
     clock_hz: float
     num_tiles: int
     tile_bytes: int
-    bank_bytes: int
-    interleaved_bytes: int
-    code_bytes: int
     num_workers: int = 6
     vector_bytes: int = 8
     amp_flops: Mapping[tuple[str, str], int]
@@ -161,10 +153,6 @@ _MK1: dict[str, Provenance] = {
     "clock_hz": Provenance("microbenchmarks"),
     "num_tiles": Provenance("microbenchmarks"),
     "tile_bytes": Provenance("microbenchmarks"),
-    "bank_bytes": Provenance("documents"),
-    # Published only for the second generation: the same shares of the memory.
-    "interleaved_bytes": Provenance("ipu-stack", _G),
-    "code_bytes": Provenance("ipu-stack", _G),
     "num_workers": Provenance("microbenchmarks"),
     "vector_bytes": Provenance("microbenchmarks"),
     "amp_flops": Provenance("microbenchmarks"),
@@ -189,8 +177,6 @@ _MK2: dict[str, Provenance] = {
     "clock_hz": Provenance("tutorials", _C),
     "num_tiles": Provenance("documents"),
     "tile_bytes": Provenance("memory guide"),
-    "interleaved_bytes": Provenance("ipu-stack"),
-    "code_bytes": Provenance("ipu-stack"),
     "amp_flops": Provenance("documents"),
     "exchange_bytes": Provenance("documents"),
     "shared_exchange_bytes": Provenance("poplibs"),
@@ -211,9 +197,6 @@ _GC2 = Target(
     clock_hz=1.6e9,
     num_tiles=1216,
     tile_bytes=256 * 1024,
-    bank_bytes=32 * 1024,
-    interleaved_bytes=128 * 1024,
-    code_bytes=128 * 1024,
     amp_flops={_HALF_IN_HALF: 64, _HALF_IN_FLOAT: 64, _FLOAT: 16},
     conv_units={_HALF_IN_HALF: 8, _HALF_IN_FLOAT: 8, _FLOAT: 4},
     weight_load_bytes=8,
@@ -231,9 +214,6 @@ _GC200 = Target(
     clock_hz=1.33e9,
     num_tiles=1472,
     tile_bytes=638_976,
-    bank_bytes=16 * 1024,
-    interleaved_bytes=425_984,
-    code_bytes=212_992,
     amp_flops={_HALF_IN_HALF: 128, _HALF_IN_FLOAT: 64, _FLOAT: 32},
     conv_units={_HALF_IN_HALF: 16, _HALF_IN_FLOAT: 8, _FLOAT: 8},
     # poplibs allows 16; the measured multiplications of Bow follow 8.

@@ -30,6 +30,7 @@ from ipu_keras.compiler.convolution_vertices import ceil_divide
 from ipu_keras.compiler.convolution_vertices import data_gradient as data_gradient
 from ipu_keras.compiler.convolution_vertices import matmul as matmul
 from ipu_keras.compiler.convolution_vertices import weight_gradient as weight_gradient
+from ipu_keras.compiler.vertices import rearrange
 from ipu_keras.target import Confidence, Target
 
 Array = np.ndarray
@@ -470,19 +471,15 @@ def _reduce(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Ar
 
 
 def _copy_cycles(target: Target, form: _Form, num_tiles: int) -> float:
-    """Cycles of the transforms, which all tiles share.
-
-    Source: poplibs, ConvModel's regression over 10,000 rearrangements: 587 cycles,
-    and by the bytes that lie together 5.148 (2), 3.125 (4) or 0.44 (8) per byte.
-    """
+    """Cycles of the transforms, which all tiles share."""
     cycles = 0.0
     for num_bytes, together in form.copies:
-        slope = 0.44 if together % 8 == 0 else 3.125 if together % 4 == 0 else 5.148
+        local = num_bytes / num_tiles
+        copy = rearrange(target, num_bytes=math.ceil(local), atom_bytes=math.gcd(together, 8))
         # The exchange moves words of four bytes: what is smaller is arranged into
         # words where it comes from, and out of them where it goes.
         num_copies = 1 if together % 4 == 0 else 2
-        local = num_bytes / num_tiles
-        cycles += num_copies * (target.launch_cycles + 587 + slope * local)
+        cycles += num_copies * (target.launch_cycles + copy.cycles)
         cycles += float(_phase(target, np.asarray(local)))
     return cycles
 
@@ -508,9 +505,19 @@ def _cost(target: Target, form: _Form, grid: Array, num_tiles: int) -> _Cost:
     )
 
 
-def _plan_of(form: _Form, parts: Array, cost: _Cost, index: int) -> ConvolutionPlan:
+def _is_measured(target: Target, form: _Form) -> bool:
+    """Whether hardware has run the like of it: forward, on the first generation's matrix unit."""
+    convolution = form.convolution
+    return (
+        target.provenance["exchange_bytes"].confidence is Confidence.CALIBRATED
+        and form.method.startswith("amp")
+        and not form.transforms
+        and math.prod(convolution.input_dilations + convolution.kernel_dilations) == 1
+    )
+
+
+def _plan_of(target: Target, form: _Form, parts: Array, cost: _Cost, index: int) -> ConvolutionPlan:
     split = [int(n) for n in parts]
-    is_measured = form.method.startswith("amp") and not form.transforms
     return ConvolutionPlan(
         method=form.method,
         transforms=form.transforms,
@@ -529,18 +536,20 @@ def _plan_of(form: _Form, parts: Array, cost: _Cost, index: int) -> ConvolutionP
         transform_cycles=math.ceil(cost.transform[index]),
         exchange_bytes=math.ceil(cost.exchange_bytes[index]),
         temporary_bytes=math.ceil(cost.temporary_bytes[index]),
-        confidence=Confidence.CALIBRATED if is_measured else Confidence.DERIVED,
+        confidence=Confidence.CALIBRATED if _is_measured(target, form) else Confidence.DERIVED,
     )
 
 
-def _best(costs: list[tuple[_Form, Array, _Cost]], most_bytes: float) -> ConvolutionPlan | None:
+def _best(
+    target: Target, costs: list[tuple[_Form, Array, _Cost]], most_bytes: float
+) -> ConvolutionPlan | None:
     """The fastest plan within a bound of temporary memory; the first of equals."""
     best, found = math.inf, None
     for form, grid, cost in costs:
         cycles = np.where(cost.temporary_bytes <= most_bytes, cost.cycles, math.inf)
         index = int(np.argmin(cycles))
         if cycles[index] < best:
-            best, found = cycles[index], _plan_of(form, grid[:, index], cost, index)
+            best, found = cycles[index], _plan_of(target, form, grid[:, index], cost, index)
     return found
 
 
@@ -582,7 +591,7 @@ def plan(
     forms = list(_forms(target, convolution))
     grids = [_candidates(target, form, tiles) for form in forms]
     costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)]
-    fastest = _best(costs, math.inf)
+    fastest = _best(target, costs, math.inf)
     # Serial steps only take time, so they matter where memory is short.
     if fastest is not None and fastest.temporary_bytes <= bound:
         return fastest
@@ -590,6 +599,10 @@ def plan(
     stepped = [(f, _with_serial_steps(f, f.grains(target), grid)) for f, grid in pairs]
     costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in stepped]
     least = min(float(cost.temporary_bytes.min()) for _, _, cost in costs)
-    found = _best(costs, bound) or _best(costs, 2 * bound) or _best(costs, least)
+    found = (
+        _best(target, costs, bound)
+        or _best(target, costs, 2 * bound)
+        or _best(target, costs, least)
+    )
     assert found is not None, "the bound was that of a candidate"
     return found

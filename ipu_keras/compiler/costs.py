@@ -9,7 +9,7 @@ from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.convolution_planner import Convolution, ConvolutionPlan, plan
 from ipu_keras.compiler.exchange import ExchangePhase, exchange_cycles, sync_cycles
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
-from ipu_keras.compiler.memory import MIN_BYTES_PER_TILE
+from ipu_keras.compiler.memory import num_tiles_of
 from ipu_keras.compiler.vertices import VertexCycles
 from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
@@ -333,7 +333,7 @@ class CostTable:
         return num_elements(self._spec(name))
 
     def _tiles(self, spec: TensorSpec) -> int:
-        return max(1, min(self._target.num_tiles, math.ceil(spec.nbytes / MIN_BYTES_PER_TILE)))
+        return num_tiles_of(spec, self._target)
 
     def _share(self, spec: TensorSpec) -> int:
         """Elements of a tensor on the tile with the most."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ipu_keras.compiler.compute_sets import FlatProgram, Value
 from ipu_keras.compiler.liveness import Lifetime, lifetimes
+from ipu_keras.program import TensorSpec
 from ipu_keras.target import Target
 
 # A tile holds at least so much of a tensor: poputil's linear mapping spreads no
@@ -98,6 +99,16 @@ class MemoryPlan:
         return self.max_tile_bytes <= self.tile_bytes
 
 
+def num_tiles_of(spec: TensorSpec, target: Target) -> int:
+    """How many tiles a tensor is spread over.
+
+    Args:
+        spec: The tensor's.
+        target: Whose tiles.
+    """
+    return max(1, min(target.num_tiles, math.ceil(spec.nbytes / MIN_BYTES_PER_TILE)))
+
+
 def map_linearly(values: Iterable[Value], target: Target) -> dict[str, Region]:
     """Spreads every value over the tiles, each starting where the one before ended.
 
@@ -111,8 +122,7 @@ def map_linearly(values: Iterable[Value], target: Target) -> dict[str, Region]:
     regions = {}
     next_tile = 0
     for value in values:
-        tiles = min(target.num_tiles, math.ceil(value.spec.nbytes / MIN_BYTES_PER_TILE))
-        tiles = max(tiles, 1)
+        tiles = num_tiles_of(value.spec, target)
         regions[value.name] = Region(next_tile, tiles, math.ceil(value.spec.nbytes / tiles))
         next_tile = (next_tile + tiles) % target.num_tiles
     return regions

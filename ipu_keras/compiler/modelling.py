@@ -61,7 +61,6 @@ class Model:
         graph: One step of it, as HLO.
         target: The hardware.
         options: What was chosen.
-        source: `"hlo"`, or why the graph is not XLA's.
         program: Its compute sets.
         costs: Of each compute set.
         regions: Where each value lies.
@@ -73,7 +72,6 @@ class Model:
     graph: Graph
     target: Target
     options: ModelOptions
-    source: str = "hlo"
     program: FlatProgram = field(default_factory=FlatProgram)
     costs: tuple[Cost, ...] = ()
     regions: dict[str, Region] = field(default_factory=dict)
@@ -150,12 +148,7 @@ MODEL_PASSES = (write_out, order, estimate_cycles, estimate_host_copies, fill_ti
 
 
 def model_graph(
-    name: str,
-    graph: Graph,
-    target: Target,
-    options: ModelOptions | None = None,
-    *,
-    source: str = "hlo",
+    name: str, graph: Graph, target: Target, options: ModelOptions | None = None
 ) -> Model:
     """Runs every pass over a traced step.
 
@@ -164,13 +157,12 @@ def model_graph(
         graph: One step of it; its `form` is `"hlo"`.
         target: The hardware.
         options: What was chosen; defaults to `ModelOptions()`.
-        source: `"hlo"`, or why the graph is not XLA's.
 
     Returns:
         The finished model.
     """
     options = ModelOptions() if options is None else options
-    model = Model(name=name, graph=graph, target=target, options=options, source=source)
+    model = Model(name=name, graph=graph, target=target, options=options)
     for model_pass in MODEL_PASSES:
         model = model_pass(model)
     return model

@@ -149,7 +149,6 @@ class Report:
             "name": self.name,
             "target": _target_dict(model.target),
             "options": asdict(model.options),
-            "source": model.source,
             "cycles": {
                 "per_step": self.cycles_per_step,
                 "ipu": self.compute_cycles,
