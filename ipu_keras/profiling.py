@@ -73,8 +73,8 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     if executable is None:
         raise ValueError(
             "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
-            f"that was made in an IPUStrategy's scope first. Received: {short_name(ipu_device.name)}, "
-            "which has run none"
+            "that was made in an IPUStrategy's scope first. "
+            f"Received: {short_name(ipu_device.name)}, which has run none"
         )
     return report_of_program(executable.program, **options)
 

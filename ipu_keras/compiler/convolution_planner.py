@@ -599,10 +599,5 @@ def plan(
     stepped = [(f, _with_serial_steps(f, f.grains(target), grid)) for f, grid in pairs]
     costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in stepped]
     least = min(float(cost.temporary_bytes.min()) for _, _, cost in costs)
-    found = (
-        _best(target, costs, bound)
-        or _best(target, costs, 2 * bound)
-        or _best(target, costs, least)
-    )
-    assert found is not None, "the bound was that of a candidate"
-    return found
+    found = (_best(target, costs, most) for most in (bound, 2 * bound, least))
+    return next(planned for planned in found if planned is not None)

@@ -263,8 +263,8 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             # On hardware the spare IPUs would train replicas, with other results.
             raise NotImplementedError(
                 "Models run on one IPU in this release; replication and pipelining are not "
-                f"available. Received: {short_name(device.name)} has {len(device.ipus)} IPUs. Configure "
-                "the device with one, for instance `config.auto_select_ipus = 1`."
+                f"available. Received: {short_name(device.name)} has {len(device.ipus)} IPUs. "
+                "Configure the device with one, for instance `config.auto_select_ipus = 1`."
             )
         _refuse_eager(self.run_eagerly)
         for maker in _MAKERS:
