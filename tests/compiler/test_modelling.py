@@ -113,8 +113,8 @@ def test_options_that_cannot_be(options, message):
         ModelOptions(**options)
 
 
-def test_the_time_grows_with_the_number_of_layers():
-    """Twice the layers are twice the compute sets and cycles: the passes look at each once."""
+def test_twice_the_layers_are_twice_the_cost():
+    """Twice the compute sets and cycles, and no more memory at the beginning."""
 
     def chain(layers):
         ops = [argument("x", 64, 64)]
