@@ -4,6 +4,7 @@ Which of the constructs is used is the compiler's choice
 (`ipu_keras.compiler.host_execution`); this module only knows how to build each.
 """
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -14,11 +15,13 @@ from tensorflow.python.util import _pywrap_util_port
 from ipu_keras.compiler import Compilation, compile_graph
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
-from ipu_keras.program import HostExecution, OutfeedMode, Program
+from ipu_keras.ir import Graph
+from ipu_keras.program import HostExecution, OutfeedMode, Program, TensorSpec
 from ipu_keras.tracing import (
     RANDOM_UNIFORM,
     fast_pooling_gradients,
     graph_of,
+    split_step,
     traced_for_xla,
 )
 
@@ -51,11 +54,30 @@ def build(program: Program, device: IpuDevice) -> Executable:
     # Most programs end up in XLA, and tracing takes longer than anything but
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
-    step = _trace(program, for_xla)
+    step = trace(program, for_xla)
     graph = graph_of(step)
-    compilation = compile_graph(program, graph, onednn=_pywrap_util_port.IsMklEnabled())
-    host = HostCallable(compilation, {for_xla: step}, device)
+    compilation = _compile(program, graph)
+    host = HostCallable(compilation, step, device, for_xla=for_xla)
     return Executable(program=program, graph=graph, host=host, reason=compilation.reason)
+
+
+def trace(program: Program, for_xla: bool) -> Any:
+    """Traces one step as a function of its own, which is called once per step.
+
+    Args:
+        program: Whose step it is.
+        for_xla: Whether to write it as XLA likes it, or as TensorFlow does.
+
+    Returns:
+        The `tf.ConcreteFunction`.
+    """
+
+    def step(*tensors):
+        with fast_pooling_gradients(), traced_for_xla() if for_xla else nullcontext():
+            return program.step(program.unflatten(tensors))
+
+    step.__name__ = f"{program.name}_step"
+    return tf.function(step, autograph=False).get_concrete_function(*_step_specs(program))
 
 
 class HostCallable:
@@ -63,14 +85,16 @@ class HostCallable:
 
     Args:
         compilation: The compiled program.
-        steps: Traces of its step, by whether they are made for XLA.
+        step: The trace of its step that was compiled.
         device: Where the calls are dispatched to.
+        for_xla: Whether `step` was traced for XLA.
     """
 
-    def __init__(self, compilation: Compilation, steps: dict[bool, Any], device: IpuDevice):
+    def __init__(self, compilation: Compilation, step: Any, device: IpuDevice, *, for_xla: bool):
         self._compilation = compilation
-        self._steps = steps
+        self._step = step
         self._device = device
+        self._for_xla = for_xla
         self._executions = list(compilation.executions)
         self._refusal: str | None = None
         self._function: Any = None
@@ -113,63 +137,95 @@ class HostCallable:
 
     def _build(self) -> Callable:
         program = self._compilation.program
-        for_xla = self.execution.is_compiled
-        if for_xla not in self._steps:
-            # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
-            reuses = True in self._steps and not _ONLY_FOR_XLA & self._compilation.graph.kinds
-            self._steps[for_xla] = self._steps[True] if reuses else _trace(program, for_xla)
-        function = _function(self._compilation, self._steps[for_xla], self.execution)
+        if self._for_xla and not self.execution.is_compiled:
+            self._trace_again()
+        function = _function(self._compilation, self._step, self.execution)
         specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
         return concrete
 
+    def _trace_again(self) -> None:
+        """Makes sure that the step is one for TensorFlow's executor."""
+        self._for_xla = False
+        # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
+        if _ONLY_FOR_XLA & self._compilation.graph.kinds:
+            program = self._compilation.program
+            self._step = trace(program, for_xla=False)
+            self._compilation = _compile(program, graph_of(self._step))
+            executions = self._compilation.executions
+            self._executions = [each for each in executions if not each.is_compiled]
 
-def _trace(program: Program, for_xla: bool) -> Any:
-    """Traces one step as a function of its own, which is called once per step."""
 
-    def step(*tensors):
-        with fast_pooling_gradients(), traced_for_xla() if for_xla else nullcontext():
-            return program.step(program.unflatten(tensors))
+def _compile(program: Program, graph: Graph) -> Compilation:
+    return compile_graph(program, graph, onednn=_pywrap_util_port.IsMklEnabled())
 
-    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
-    step.__name__ = f"{program.name}_step"
-    return tf.function(step, autograph=False).get_concrete_function(*specs)
+
+def _step_specs(program: Program) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
 
 
 def _function(compilation: Compilation, step, execution: HostExecution) -> Any:
     program = compilation.program
-    in_steps = execution is HostExecution.COMPILED_STEPS
-    out_of_order = execution is HostExecution.PARALLEL_LOOP
-    if in_steps:
-        step = _compiled(program, step)
-        out_of_order = not compilation.graph.writes_state
-
-    # A single step needs no loop around it, which XLA would take long to see.
-    max_unrolled = _MAX_UNROLLED_STEPS if in_steps else 1
+    in_order = compilation.graph.writes_state and not compilation.sequential
 
     def run(*feeds):
-        if program.repeat_count <= max_unrolled:
-            return _unrolled(program, step, feeds)
-        return _loop(program, step, feeds, _PARALLEL_STEPS if out_of_order else 1)
+        if compilation.sequential:
+            return _split_steps(compilation, step, feeds, execution)
+        return _steps(program, step, feeds, execution, in_order=in_order)
 
     run.__name__ = program.name
     in_xla = execution is HostExecution.COMPILED_LOOP
     return tf.function(run, autograph=False, jit_compile=in_xla)
 
 
+def _split_steps(compilation: Compilation, step, feeds, execution: HostExecution) -> Any:
+    """The first parts of all steps in any order, then the second parts in turn."""
+    program = compilation.program
+    _check_results(program, step)
+    first, second = split_step(step, compilation.sequential)
+    between = tuple(
+        TensorSpec(tuple(tensor.shape), tensor.dtype.name) for tensor in first.function.outputs
+    )
+    first_program = dataclasses.replace(
+        program,
+        infeed=tuple(program.infeed[i] for i in first.inputs),
+        outfeed_mode=OutfeedMode.ALL,
+    )
+    first_feeds = [feeds[i] for i in first.inputs]
+    kept = _steps(first_program, first.function, first_feeds, execution, in_order=False)
+    second_program = dataclasses.replace(
+        program, infeed=(*(program.infeed[i] for i in second.inputs), *between)
+    )
+
+    def finish(*feeds):
+        return _loop(second_program, second.function, feeds, parallel_steps=1)
+
+    in_turn = tf.function(finish, autograph=False, jit_compile=execution.is_compiled)
+    return in_turn(*(feeds[i] for i in second.inputs), *kept)
+
+
+def _steps(program: Program, step, feeds, execution: HostExecution, *, in_order: bool) -> Any:
+    in_steps = execution is HostExecution.COMPILED_STEPS
+    if in_steps:
+        step = _compiled(program, step)
+    # A single step needs no loop around it, which XLA would take long to see.
+    if program.repeat_count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
+        return _unrolled(program, step, feeds)
+    at_once = not in_order and execution is not HostExecution.GRAPH_LOOP
+    return _loop(program, step, feeds, _PARALLEL_STEPS if at_once else 1)
+
+
 def _compiled(program: Program, step) -> Any:
     """The step as an XLA program of its own."""
-    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
     function = tf.function(lambda *batch: step(*batch), autograph=False, jit_compile=True)
-    return function.get_concrete_function(*specs)
+    return function.get_concrete_function(*_step_specs(program))
 
 
 def _unrolled(program: Program, step, feeds) -> Any:
     """A call of the step for each batch of a super-batch, without a loop."""
     structure = step.structured_outputs
-    for tensor in tf.nest.flatten(structure):
-        _static(program, tensor)
+    _check_results(program, step)
     batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * program.repeat_count
     results = [tf.nest.flatten(step(*batch)) for batch in batches]
     if program.outfeed_mode is OutfeedMode.ALL:
@@ -207,6 +263,11 @@ def _loop(program: Program, step, feeds, parallel_steps: int) -> Any:
     if keeps_all:
         carried = [array.stack() for array in carried]
     return tf.nest.pack_sequence_as(structure, carried)
+
+
+def _check_results(program: Program, step) -> None:
+    for tensor in tf.nest.flatten(step.structured_outputs):
+        _static(program, tensor)
 
 
 def _static(program: Program, tensor) -> tf.TensorSpec:

@@ -56,14 +56,11 @@ def make_program(
 def build_as(execution, program, device):
     """As `host.build`, with the host's execution given."""
 
-    def step(*tensors):
-        return program.step(program.unflatten(tensors))
-
-    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
-    traced = tf.function(step, autograph=False).get_concrete_function(*specs)
-    graph = graph_of(traced)
-    compilation = dataclasses.replace(compile_graph(program, graph), executions=(execution,))
-    return host.HostCallable(compilation, {False: traced}, device)
+    step = host.trace(program, for_xla=execution.is_compiled)
+    compilation = dataclasses.replace(
+        compile_graph(program, graph_of(step)), executions=(execution,)
+    )
+    return host.HostCallable(compilation, step, device, for_xla=execution.is_compiled)
 
 
 def feeds_of(program, seed=0):
@@ -267,6 +264,46 @@ def test_training(device, execution, mode, repeat_count):
     np.testing.assert_allclose(trained, weights, rtol=1e-5)
 
 
+@pytest.mark.parametrize("compiled", [None, True, False])
+@pytest.mark.parametrize(("mode", "repeat_count"), [(ALL, 3), (LAST, 1), (LAST, 3), (LAST, MANY)])
+def test_a_step_in_two_parts(device, compiled, mode, repeat_count):
+    """Products of all steps at once, their sums in turn."""
+    weights = tf.Variable(tf.reshape(tf.range(6.0), (3, 2)))
+    total = tf.Variable(tf.zeros((4, 2)))
+
+    def step(x):
+        outputs = tf.nn.relu(x @ weights)
+        total.assign(total * 0.5 + outputs)
+        return {"total": total.read_value(), "outputs": outputs, "x": x}
+
+    program = make_program(step, outfeed_mode=mode, repeat_count=repeat_count, compiled=compiled)
+    executable = host.build(program, device)
+    assert executable.host.execution is not HostExecution.GRAPH_LOOP or repeat_count == 1
+    feeds = feeds_of(program)
+    received = executable.host(feeds)
+    after = total.numpy()
+    total.assign(tf.zeros((4, 2)))
+    assert_same(received, step_by_step(program, feeds))
+    np.testing.assert_allclose(after, total, rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+def test_an_unknown_shape_between_two_parts(device, compiled):
+    """What is found differs in size from step to step, so it is not kept for all."""
+    total = tf.Variable(0.0)
+
+    def step(x):
+        found = tf.boolean_mask(x @ tf.ones((3, 3)), x > 1.0)
+        total.assign_add(tf.reduce_sum(found))
+        return total.read_value()
+
+    program = make_program(step, repeat_count=3, compiled=compiled)
+    feeds = feeds_of(program)
+    received = host.build(program, device).host(feeds)
+    total.assign(0.0)
+    assert_same(received, step_by_step(program, feeds))
+
+
 @PROGRAM_WITH_STATE
 def test_dropout(device, execution, mode, repeat_count):
     def masks():
@@ -465,7 +502,7 @@ def test_control_flow_is_traced_again_for_tensorflow(device):
     feeds = feeds_of(program)
     assert_same(executable.host(feeds), step_by_step(program, feeds))
     assert executable.host.refusal is not None
-    step = executable.host._steps[False].graph
+    step = executable.host._step.graph
     kinds = {"StatelessIf", "StatelessWhile"}
     flow = [op for op in step.get_operations() if op.type in kinds]
     assert len(flow) == 2

@@ -17,6 +17,9 @@ class Compilation:
         executions: Ways to run it on the host, best first; a later one is
             taken when an earlier one turns out not to support an operation.
         reason: Why the first of `executions` was chosen, for reports.
+        sequential: If the host computes a step in two parts, the names of the
+            operations of the second: `executions` are of the first part, and
+            a loop over the second follows. Else empty.
     """
 
     program: Program
@@ -24,3 +27,4 @@ class Compilation:
     onednn: bool = False
     executions: tuple[HostExecution, ...] = ()
     reason: str = ""
+    sequential: frozenset[str] = frozenset()

@@ -7,6 +7,8 @@ behind it are in docs/design/0001-host-execution.md.
 import dataclasses
 
 from ipu_keras.compiler.compilation import Compilation
+from ipu_keras.compiler.step_order import sequential_ops
+from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution
 
 # XLA's CPU convolutions lose to TensorFlow's: inside a loop by a factor of 20,
@@ -27,6 +29,18 @@ CONVOLUTIONS = frozenset(
 
 CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
 
+# What makes it worth to compute a step in two parts. Without them, what crosses
+# from one part to the other costs more than the order of steps.
+_HEAVY = CONVOLUTIONS | {
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "Einsum",
+    "MatMul",
+    "StatelessWhile",
+    "While",
+}
+
 
 def choose_host_execution(compilation: Compilation) -> Compilation:
     """Ranks the ways to run a program by its content.
@@ -35,9 +49,11 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         compilation: A program with its traced step.
 
     Returns:
-        The compilation with `executions` and `reason` set.
+        The compilation with `executions`, `reason` and `sequential` set.
     """
     graph = compilation.graph
+    sequential = _worth_splitting(graph) if compilation.program.repeat_count > 1 else frozenset()
+    in_order = graph.writes_state and not sequential
     convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
     asked = compilation.program.compiled
     if asked is not None:
@@ -52,14 +68,27 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         compiled = "Rsqrt" in graph.kinds and not CONVOLUTION_GRADIENTS & graph.kinds
         compiled = compiled and not compilation.onednn
         reason = f"{'normalized ' if compiled else ''}convolution {convolution}"
-    executions = _ranked(compiled, graph.writes_state, in_loop=convolution is None)
-    return dataclasses.replace(compilation, executions=executions, reason=reason)
+    return dataclasses.replace(
+        compilation,
+        executions=_ranked(compiled, in_order, in_loop=convolution is None),
+        reason=reason,
+        sequential=sequential,
+    )
 
 
-def _ranked(compiled: bool, writes_state: bool, *, in_loop: bool) -> tuple[HostExecution, ...]:
-    loop = HostExecution.GRAPH_LOOP if writes_state else HostExecution.PARALLEL_LOOP
+def _worth_splitting(graph: Graph) -> frozenset[str]:
+    """The sequential operations of a step whose heavy ones are all independent, else none."""
+    if not graph.writes_state:
+        return frozenset()
+    sequential = sequential_ops(graph)
+    heavy = {op.name for op in graph.ops if _HEAVY & graph.of_op(op).kinds}
+    return sequential if heavy and not heavy & sequential else frozenset()
+
+
+def _ranked(compiled: bool, in_order: bool, *, in_loop: bool) -> tuple[HostExecution, ...]:
+    loop = HostExecution.GRAPH_LOOP if in_order else HostExecution.PARALLEL_LOOP
     if not compiled:
         return (loop,)
-    if writes_state and in_loop:
+    if in_order and in_loop:
         return (HostExecution.COMPILED_LOOP, loop)
     return (HostExecution.COMPILED_STEPS, loop)

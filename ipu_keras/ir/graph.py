@@ -21,6 +21,7 @@ class Op:
             branches, called functions.
         inputs: The values that it takes: the name of an op for its only
             result, `"name:k"` for result k of several.
+        after: Names of operations that must have run before, without a value.
         attributes: What else the operation's work depends on, by XLA's names,
             such as the contracted dimensions of a `"dot"`.
         layer: Path of the Keras layer or name scope that asked for it; empty
@@ -34,6 +35,7 @@ class Op:
     stateful: bool = False
     body: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     layer: str = ""
     backward: bool = False
@@ -67,6 +69,10 @@ class Graph:
     def writes_state(self) -> bool:
         """Whether running it changes what a later run sees."""
         return any(op.stateful for op in self.walk())
+
+    def of_op(self, op: Op) -> "Graph":
+        """The graph of one of its operations, with what that one calls."""
+        return Graph(op.name, (op,), self.functions, form=self.form)
 
     def walk(self) -> Iterator[Op]:
         """Yields every operation once, those of called graphs included."""

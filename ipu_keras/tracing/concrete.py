@@ -49,9 +49,16 @@ def _ops(func_graph) -> tuple[Op, ...]:
             outputs=tuple(_spec(tensor) for tensor in op.outputs),
             stateful=op.op_def.is_stateful and op.type not in _ONLY_READS_OR_CALLS,
             body=_called(op),
+            inputs=tuple(map(_reference, op.inputs)),
+            after=tuple(before.name for before in op.control_inputs),
         )
         for op in func_graph.get_operations()
     )
+
+
+def _reference(tensor) -> str:
+    op = tensor.op
+    return op.name if len(op.outputs) == 1 else f"{op.name}:{tensor.value_index}"
 
 
 def _spec(tensor) -> TensorSpec:

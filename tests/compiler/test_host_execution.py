@@ -4,6 +4,7 @@ What is asked here holds for every choice there is: which of several right ones
 is the fastest is measured in the benchmarks.
 """
 
+import dataclasses
 import itertools
 
 import pytest
@@ -11,13 +12,15 @@ import pytest
 from ipu_keras.compiler import Compilation
 from ipu_keras.compiler.host_execution import CONVOLUTIONS, choose_host_execution
 from ipu_keras.ir import Graph, Op
-from ipu_keras.program import HostExecution, OutfeedMode, Program
+from ipu_keras.program import HostExecution, OutfeedMode, Program, TensorSpec
 
-MATMUL = Op("dense/MatMul", "MatMul")
-CONVOLUTION = Op("conv2d/convolution", "Conv2D")
-CONVOLUTION_GRADIENT = Op("conv2d/gradient", "Conv2DBackpropFilter")
-NORMALIZATION = Op("batch_normalization/Rsqrt", "Rsqrt")
-ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True)
+# The weights that every operation uses, and that training writes.
+WEIGHTS = Op("weights", "Placeholder", (TensorSpec((), "resource"),))
+MATMUL = Op("dense/MatMul", "MatMul", inputs=("weights",))
+CONVOLUTION = Op("conv2d/convolution", "Conv2D", inputs=("weights",))
+CONVOLUTION_GRADIENT = Op("conv2d/gradient", "Conv2DBackpropFilter", inputs=("weights",))
+NORMALIZATION = Op("batch_normalization/Rsqrt", "Rsqrt", inputs=("weights",))
+ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True, inputs=("weights",))
 
 # Their steps may run in any order, so they carry nothing from one to the next.
 OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP}
@@ -25,12 +28,12 @@ OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP}
 
 def nested(*ops):
     """A graph with these operations in the body of a loop."""
-    loop = Op("while", "While", body=("cond", "body"))
-    return Graph("step", (loop,), {"cond": Graph("cond", ()), "body": Graph("body", ops)})
+    loop = Op("while", "While", body=("cond", "body"), inputs=("weights",))
+    return Graph("step", (WEIGHTS, loop), {"cond": Graph("cond", ()), "body": Graph("body", ops)})
 
 
 def flat(*ops):
-    return Graph("step", ops)
+    return Graph("step", (WEIGHTS, *ops))
 
 
 def choose(graph, onednn=False, **options):
@@ -80,7 +83,10 @@ def test_a_convolution_is_no_part_of_a_compiled_loop(build):
 
 @pytest.mark.parametrize("kind", sorted(CONVOLUTIONS))
 def test_kinds_of_convolutions(kind):
-    assert HostExecution.COMPILED_LOOP not in choose(flat(Op("c", kind), ASSIGN)).executions
+    assert (
+        HostExecution.COMPILED_LOOP
+        not in choose(flat(Op("c", kind, inputs=("weights",)), ASSIGN)).executions
+    )
 
 
 @pytest.mark.parametrize("build", [flat, nested])
@@ -127,3 +133,41 @@ def test_normalized_convolutions_are_compiled_for_inference_without_onednn():
 def test_steps_without_state_are_not_kept_in_one_loop():
     assert choose(flat(MATMUL)).executions[0] is HostExecution.COMPILED_STEPS
     assert choose(flat(MATMUL, ASSIGN)).executions[0] is HostExecution.COMPILED_LOOP
+
+
+# -- in two parts --------------------------------------------------------------
+
+METRIC = Op("metric", "Placeholder", (TensorSpec((), "resource"),))
+OUTPUTS = TensorSpec((4, 3), "float32")
+
+
+def evaluation(*model, taken="dense/MatMul"):
+    """A step whose metric adds up what a model computes."""
+    add = Op("add", "AssignAddVariableOp", stateful=True, inputs=("metric", taken))
+    read = Op("read", "ReadVariableOp", (OUTPUTS,), inputs=("metric",), after=("add",))
+    return Graph("step", (WEIGHTS, METRIC, *model, add, read), {})
+
+
+@pytest.mark.parametrize("compiled", [None, True, False])
+def test_the_model_of_an_evaluation_runs_out_of_order(compiled):
+    matmul = dataclasses.replace(MATMUL, outputs=(OUTPUTS,))
+    chosen = choose(evaluation(matmul), compiled=compiled)
+    assert chosen.sequential == {"add", "read"}
+    assert HostExecution.PARALLEL_LOOP in chosen.executions
+    assert HostExecution.COMPILED_LOOP not in chosen.executions
+
+
+def test_a_step_is_split_only_for_heavy_operations_and_several_steps():
+    matmul = dataclasses.replace(MATMUL, outputs=(OUTPUTS,))
+    light = Op("dense/MatMul", "Tanh", (OUTPUTS,), inputs=("weights",))
+    assert not choose(evaluation(light)).sequential
+    assert not choose(evaluation(matmul), repeat_count=1).sequential
+
+
+def test_a_heavy_operation_that_depends_on_the_metric():
+    first = dataclasses.replace(MATMUL, outputs=(OUTPUTS,))
+    second = Op("second", "MatMul", (OUTPUTS,), inputs=("dense/MatMul",), after=("add",))
+    graph = evaluation(first)
+    chosen = choose(dataclasses.replace(graph, ops=(*graph.ops, second)))
+    assert not chosen.sequential
+    assert not OUT_OF_ORDER & set(chosen.executions)

@@ -43,6 +43,22 @@ def test_ops_in_the_order_of_tracing():
     assert graph.functions == {}
 
 
+def test_what_an_operation_takes(variable):
+    def function(x):
+        first, second = tf.unstack(x)
+        variable.assign_add(first)
+        return variable + second
+
+    graph = read(function, tf.TensorSpec((2, *variable.shape)))
+    unstack, add = op(graph, "Unpack"), op(graph, "AddV2")
+    assert unstack.inputs == ("x",)
+    assert add.inputs[1] == f"{unstack.name}:1"
+    write = op(graph, "AssignAddVariableOp")
+    assert write.inputs[1] == f"{unstack.name}:0"
+    (before,) = op(graph, "ReadVariableOp").after
+    assert before == write.name
+
+
 def test_the_name_is_that_of_the_function():
     def train_step(x):
         return x

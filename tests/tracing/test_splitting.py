@@ -1,0 +1,88 @@
+"""A traced step in two parts: together they do what the step does."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.compiler.step_order import sequential_ops
+from ipu_keras.tracing import graph_of, split_step
+
+
+def split(step, *specs):
+    concrete = tf.function(step, autograph=False).get_concrete_function(*specs)
+    return split_step(concrete, sequential_ops(graph_of(concrete)))
+
+
+def kinds(part):
+    return {op.kind for op in graph_of(part.function).walk()}
+
+
+def test_golden():
+    weights = tf.Variable([[2.0], [3.0]])
+    total = tf.Variable(10.0)
+
+    def step(x, unused, factor):
+        outputs = x @ weights
+        total.assign_add(tf.reduce_sum(outputs) * factor)
+        return {"total": total.read_value(), "outputs": outputs, "factor": factor}
+
+    first, second = split(
+        step, tf.TensorSpec((1, 2)), tf.TensorSpec((3,)), tf.TensorSpec((), tf.float32)
+    )
+    assert (first.inputs, second.inputs) == ((0, 2), (2,))
+    assert "AssignAddVariableOp" not in kinds(first)
+
+    kept = first.function(tf.constant([[1.0, 1.0]]), tf.constant(4.0))
+    assert total.numpy() == 10.0
+    assert sorted(np.ravel(tensor)[0] for tensor in kept) == [5.0, 20.0]
+    results = second.function(tf.constant(4.0), *kept)
+    assert total.numpy() == 30.0
+    assert {name: value.numpy().tolist() for name, value in results.items()} == {
+        "total": 30.0,
+        "outputs": [[5.0]],
+        "factor": 4.0,
+    }
+
+
+def test_constants_and_weights_are_in_both_parts():
+    weights = tf.Variable(tf.ones((2, 2)))
+    total = tf.Variable(tf.zeros((2, 2)))
+    table = np.float32([[1.0, 2.0], [3.0, 4.0]])
+
+    def step(x):
+        total.assign(total * weights + table)
+        return x @ weights
+
+    first, second = split(step, tf.TensorSpec((2, 2)))
+    assert sorted(tensor.op.type for tensor in first.function.outputs) == ["MatMul"]
+    second.function(*first.function(tf.ones((2, 2))))
+    np.testing.assert_array_equal(total, table)
+
+
+def test_operations_that_only_write_are_run():
+    counter = tf.Variable(0)
+
+    def step(x):
+        counter.assign_add(1)
+        return x @ x
+
+    first, second = split(step, tf.TensorSpec((2, 2)))
+    kept = first.function(tf.ones((2, 2)))
+    second.function(*kept)
+    second.function(*kept)
+    assert counter.numpy() == 2
+
+
+def test_an_evaluation_step_of_keras():
+    model = keras.Sequential(
+        [keras.Input((6, 6, 1)), keras.layers.Conv2D(2, 3), keras.layers.Flatten()]
+    )
+    model.compile(loss="mse", metrics=["mae"])
+    model.evaluate(np.zeros((2, 6, 6, 1)), np.zeros((2, 32)), verbose=0)
+
+    first, second = split(model.test_step, (tf.TensorSpec((2, 6, 6, 1)), tf.TensorSpec((2, 32))))
+    assert "Conv2D" in kinds(first)
+    assert "AssignVariableOp" not in kinds(first)
+    # What crosses are the model's sums, not its outputs.
+    assert (first.inputs, second.inputs) == ((0, 1), ())
+    assert {tuple(tensor.shape) for tensor in first.function.outputs} == {()}
