@@ -30,7 +30,8 @@ def test_golden():
         step, tf.TensorSpec((1, 2)), tf.TensorSpec((3,)), tf.TensorSpec((), tf.float32)
     )
     assert (first.inputs, second.inputs) == ((0, 2), (2,))
-    assert "AssignAddVariableOp" not in kinds(first)
+    assert "MatMul" in kinds(first) - kinds(second)
+    assert "AssignAddVariableOp" in kinds(second) - kinds(first)
 
     kept = first.function(tf.constant([[1.0, 1.0]]), tf.constant(4.0))
     assert total.numpy() == 10.0
@@ -54,7 +55,7 @@ def test_constants_and_weights_are_in_both_parts():
         return x @ weights
 
     first, second = split(step, tf.TensorSpec((2, 2)))
-    assert sorted(tensor.op.type for tensor in first.function.outputs) == ["MatMul"]
+    assert len(first.function.outputs) == 1
     second.function(*first.function(tf.ones((2, 2))))
     np.testing.assert_array_equal(total, table)
 
@@ -81,8 +82,8 @@ def test_an_evaluation_step_of_keras():
     model.evaluate(np.zeros((2, 6, 6, 1)), np.zeros((2, 32)), verbose=0)
 
     first, second = split(model.test_step, (tf.TensorSpec((2, 6, 6, 1)), tf.TensorSpec((2, 32))))
-    assert "Conv2D" in kinds(first)
-    assert "AssignVariableOp" not in kinds(first)
+    assert "Conv2D" in kinds(first) - kinds(second)
+    assert "AssignAddVariableOp" not in kinds(first)
     # What crosses are the model's sums, not its outputs.
     assert (first.inputs, second.inputs) == ((0, 1), ())
     assert {tuple(tensor.shape) for tensor in first.function.outputs} == {()}

@@ -1,0 +1,105 @@
+"""Makes a function of some of a traced function's operations."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a traced function.
+
+    Args:
+        function: A `tf.ConcreteFunction` that computes it.
+        inputs: Which of the whole function's inputs it takes, by position.
+    """
+
+    function: Any
+    inputs: tuple[int, ...]
+
+
+def feeds_of(concrete: Any) -> list[tf.Tensor]:
+    """The placeholders of a `tf.ConcreteFunction`'s arguments, without captured values."""
+    return concrete.inputs[: len(concrete.inputs) - len(concrete.graph.internal_captures)]
+
+
+def extract(
+    concrete: Any,
+    results: Any,
+    *,
+    given: Sequence[tf.Tensor] = (),
+    controls: Iterable[tf.Operation] = (),
+    without: Collection[str] = (),
+) -> Part:
+    """Makes a function of what some results of a traced function need.
+
+    Operations keep their names.
+
+    Args:
+        concrete: The traced function, a `tf.ConcreteFunction`.
+        results: A structure of tensors of its graph; what the part returns.
+        given: Tensors of its graph that the part takes after its inputs instead of
+            computing them.
+        controls: Operations without a result that the part runs, such as writes.
+        without: Names of operations that are left out, also where others wait for
+            them. All of their results that are needed must be `given`.
+
+    Returns:
+        The part.
+    """
+    known = {tensor.ref() for tensor in given}
+    ends = [t.op for t in tf.nest.flatten(results) if t.ref() not in known]
+    needed = _needed([*ends, *controls], known, without)
+    returned = {tensor.op for tensor in tf.nest.flatten(results)}
+    feeds = feeds_of(concrete)
+    inputs = tuple(k for k, feed in enumerate(feeds) if feed.op in needed | returned)
+    taken = [*(feeds[k] for k in inputs), *given]
+    captures = [pair for pair in concrete.graph.captures if pair[1].op in needed]
+    outside = {tensor.op for tensor in concrete.inputs}
+    definition = _definition(concrete.graph, {op.name for op in needed - outside})
+    taken_inside = {tensor.name for op in needed - outside for tensor in op.inputs}
+    imported = [t.name for t in tf.nest.flatten(results) if t.op in needed - outside]
+
+    def part(*ipu_given):
+        graph = tf.compat.v1.get_default_graph()
+        values = {inner.name: graph.capture(outer) for outer, inner in captures}
+        values.update((t.name, value) for t, value in zip(taken, ipu_given, strict=True))
+        # TensorFlow takes values that nothing uses for a mistake.
+        used = {name: value for name, value in values.items() if name in taken_inside}
+        found = tf.graph_util.import_graph_def(definition, used, imported, name="")
+        values.update(zip(imported, found, strict=True))
+        return tf.nest.map_structure(lambda tensor: values[tensor.name], results)
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in taken]
+    function = tf.function(part, autograph=False).get_concrete_function(*specs)
+    function.graph.variables = concrete.graph.variables  # they tell names of handles
+    return Part(function, inputs)
+
+
+def _needed(ends: Iterable[Any], known: Collection[Any], without: Collection[str]) -> set[Any]:
+    """The operations that others need, themselves included, apart from known tensors."""
+    needed: set[Any] = set()
+    pending = list(ends)
+    while pending:
+        op = pending.pop()
+        if op not in needed:
+            needed.add(op)
+            pending.extend(before for before in op.control_inputs if before.name not in without)
+            pending.extend(tensor.op for tensor in op.inputs if tensor.ref() not in known)
+    return needed
+
+
+def _definition(graph: tf.Graph, names: Collection[str]) -> Any:
+    """The definition of some of a graph's operations, with the functions that they call."""
+    definition = graph.as_graph_def()
+    nodes = [node for node in definition.node if node.name in names]
+    del definition.node[:]
+    for node in nodes:
+        node.attr.pop("_class", None)  # which device to share with an operation that is not here
+        inputs = [name for name in node.input if name[0] != "^" or name[1:] in names]
+        del node.input[:]
+        node.input.extend(inputs)
+    definition.node.extend(nodes)
+    return definition
