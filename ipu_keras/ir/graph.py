@@ -6,6 +6,10 @@ from typing import Any
 
 from ipu_keras.program import TensorSpec
 
+# The attribute of an operation that is in TensorFlow's words within an HLO graph,
+# because XLA lacks it.
+NOT_LOWERED = "not_lowered"
+
 
 @dataclass(frozen=True)
 class Op:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
+from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.rows import Row, group, row_of
@@ -102,6 +103,12 @@ class Report:
         return guessed / max(self.compute_cycles, 1)
 
     @property
+    def not_lowered(self) -> tuple[str, ...]:
+        """TensorFlow's operations that XLA lacks: what they cost is guessed from their tensors."""
+        ops = self.model.graph.walk()
+        return tuple(sorted({op.kind for op in ops if NOT_LOWERED in op.attributes}))
+
+    @property
     def fits(self) -> bool:
         """Whether the program fits into every tile's memory."""
         return self.model.memory.fits
@@ -160,6 +167,7 @@ class Report:
             "bound": self.bound,
             "guessed_share": self.guessed_share,
             "unknown_loops": model.program.num_unknown_loops,
+            "not_lowered": list(self.not_lowered),
             "memory": {
                 "fits": memory.fits,
                 "tile_bytes": memory.tile_bytes,
@@ -223,6 +231,8 @@ class Report:
             lines.append(
                 f"{loops} loops whose trips depend on data count with their bound, or once"
             )
+        if self.not_lowered:
+            lines.append(f"Guessed, because XLA lacks them: {', '.join(self.not_lowered)}")
         measured = [f"{name} {b['median_error']:.0%}" for name, b in self.error_bands.items()]
         lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
         return "\n".join(lines)

@@ -1,5 +1,7 @@
 """Reads a traced TensorFlow function into an `ir.Graph`."""
 
+from typing import Any
+
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
 
@@ -34,11 +36,23 @@ def graph_of(concrete) -> Graph:
 
 
 def _collect_functions(func_graph, functions: dict[str, Graph]) -> None:
-    for name, function in func_graph._functions.items():
-        name = name.decode() if isinstance(name, bytes) else name
+    for name, function in called_functions(func_graph).items():
         if name not in functions:
             functions[name] = Graph(name, _ops(function.graph))
             _collect_functions(function.graph, functions)
+
+
+def called_functions(func_graph: Any) -> dict[str, Any]:
+    """The functions that the operations of a graph may call, by name.
+
+    Those of TensorFlow 1's `Defun`, which a few of its own gradients still are,
+    have no graph and are left out.
+    """
+    return {
+        name.decode() if isinstance(name, bytes) else name: function
+        for name, function in func_graph._functions.items()
+        if hasattr(function, "graph")
+    }
 
 
 def _ops(func_graph) -> tuple[Op, ...]:

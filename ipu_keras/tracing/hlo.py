@@ -15,6 +15,7 @@ from typing import Any
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from ipu_keras.ir import Graph, Op
+from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.hlo_attributes import attributes_of, specs_of
 from ipu_keras.tracing.layers import (
     LayerNames,
@@ -27,6 +28,7 @@ from ipu_keras.tracing.layers import (
 from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
 from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
 from ipu_keras.tracing.trip_counts import with_trip_counts
+from ipu_keras.tracing.unsupported import cut_unsupported, put_back
 
 # Operations that call graphs; of others, the called ones are attributes.
 _CALLS = frozenset({"call", "conditional", "while"})
@@ -70,12 +72,15 @@ def hlo_graph(concrete) -> Graph:
           tensors; it has `trip_count` and `max_trip_count`. That of a
           `"conditional"` has one graph per branch; it takes the predicate or
           index and then the tensors of each branch, `num_branch_inputs` of them.
+        - An operation that XLA lacks is left in TensorFlow's words: its kind is
+          TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute
+          `not_lowered`.
         - A random draw is one operation of kind `"random"` with the attribute
           `distribution`.
 
     Raises:
-        LoweringError: XLA lacks an operation of the function, or needs a value
-            that is known only when it runs.
+        LoweringError: XLA lacks an operation with a result that is no array of
+            known shape, or needs a value that is known only when it runs.
 
     Example:
         >>> import tensorflow as tf
@@ -84,10 +89,21 @@ def hlo_graph(concrete) -> Graph:
         >>> [op.kind for op in graph.ops]
         ['parameter', 'reshape', 'add', 'reshape']
     """
+    layers = LayerNames(frozenset(_operation_names(concrete.graph)))
+    name = _plain_name(concrete.function_def.signature.name)
+    try:
+        return _read(concrete, name, layers)
+    except LoweringError:
+        cut = cut_unsupported(concrete)
+        if cut is None:
+            raise
+    return put_back(_read(cut.function, name, layers), cut, layers)
+
+
+def _read(concrete, name: str, layers: LayerNames) -> Graph:
     lowering = lower(concrete)
     module = hlo_pb2.HloModuleProto.FromString(lowering.module)
-    layers = LayerNames(frozenset(_operation_names(concrete.graph)))
-    return _ModuleReader(module, layers).read(_plain_name(lowering.name), lowering.inputs)
+    return _ModuleReader(module, layers).read(name, lowering.inputs)
 
 
 def missing_references(graph: Graph) -> tuple[str, ...]:
@@ -127,7 +143,7 @@ def _operation_names(func_graph, seen: set[int] | None = None) -> Iterator[str]:
     seen.add(id(func_graph))
     for operation in func_graph.get_operations():
         yield operation.name
-    for function in func_graph._functions.values():
+    for function in called_functions(func_graph).values():
         if id(function.graph) not in seen:
             yield from _operation_names(function.graph, seen)
 

@@ -1,0 +1,174 @@
+"""Operations that XLA lacks: cut out before it lowers a function, and put back afterwards."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.util import pywrap_xla_ops
+
+from ipu_keras.ir import NOT_LOWERED, Graph, Op
+from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.concrete import called_functions
+from ipu_keras.tracing.extraction import extract, feeds_of
+from ipu_keras.tracing.layers import LayerNames, operation_of_reference
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A function without the operations that XLA lacks.
+
+    Args:
+        function: A `tf.ConcreteFunction`: takes what the whole function takes, then the
+            results of the operations that were cut out; returns what the whole
+            function returns, then what those operations take.
+        operations: What was cut out, in the order of tracing.
+        given: Their results that the function takes.
+        fetched: What they take, that the function returns.
+    """
+
+    function: Any
+    operations: tuple[tf.Operation, ...]
+    given: tuple[tf.Tensor, ...]
+    fetched: tuple[tf.Tensor, ...]
+
+
+def cut_unsupported(concrete: Any) -> Cut | None:
+    """Takes the operations out of a function for which XLA has no kernel.
+
+    An operation that calls a function with such an operation is taken out whole.
+
+    Args:
+        concrete: The traced function, a `tf.ConcreteFunction`.
+
+    Returns:
+        The rest; `None` if XLA has kernels for all operations, or cannot take
+        or return one of the tensors in between.
+    """
+    supported = frozenset(pywrap_xla_ops.get_cpu_kernel_names()) | {"Placeholder"}
+    operations = [op for op in concrete.graph.get_operations() if not _is_supported(op, supported)]
+    results = tf.nest.flatten(concrete.structured_outputs)
+    names = {op.name for op in operations}
+    taken = [t for op in concrete.graph.get_operations() if op not in operations for t in op.inputs]
+    given = _distinct(t for t in (*taken, *results) if t.op.name in names)
+    fetched = _distinct(
+        t for op in operations for t in op.inputs if t.op.name not in names and _is_array(t)
+    )
+    if not operations or not all(map(_is_array, given)):
+        return None
+    writes = [op for op in concrete.graph.control_outputs if op.name not in names]
+    feeds = feeds_of(concrete)
+    part = extract(
+        concrete,
+        # All inputs are returned, so that the part has all of them.
+        [results, list(fetched), feeds],
+        given=given,
+        controls=writes,
+        without=names,
+    )
+    return Cut(part.function, tuple(operations), given, (*fetched, *feeds))
+
+
+def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
+    """Puts what was cut out back into the graph of the rest.
+
+    Args:
+        graph: What XLA made of `cut.function`.
+        cut: What was cut out.
+        layers: Knows which scopes of the whole function are layers.
+
+    Returns:
+        The graph of the whole function. What was cut out has TensorFlow's kind
+        of operation, and the attribute `NOT_LOWERED`.
+    """
+    end = len(cut.function.outputs)
+    num_results = end - len(cut.fetched)
+    values = dict(zip((t.ref() for t in cut.fetched), graph.results[num_results:end], strict=True))
+    values.update(_references(cut.given))
+    arguments = [op for op in graph.ops if op.attributes.get("role") == "argument"]
+    arguments.sort(key=lambda op: op.attributes["number"])
+    stand_ins = arguments[len(arguments) - len(cut.given) :]
+    renamed = {op.name: values[t.ref()] for op, t in zip(stand_ins, cut.given, strict=True)}
+    ops = [op for op in graph.ops if op.name not in renamed]
+    ops += [_operation(op, cut.given, values, layers) for op in cut.operations]
+    results = graph.results[:num_results] + graph.results[end:]
+    return replace(
+        graph,
+        ops=_in_order([_rewired(op, renamed, num_results, end) for op in ops]),
+        results=tuple(renamed.get(name, name) for name in results),
+    )
+
+
+def _references(given: Sequence[tf.Tensor]) -> dict[Any, str]:
+    """How the results of operations are called, of which only the used ones are kept."""
+    used: dict[str, list[tf.Tensor]] = {}
+    for tensor in given:
+        used.setdefault(tensor.op.name, []).append(tensor)
+    return {
+        tensor.ref(): f"{name}:{position}" if len(tensors) > 1 else name
+        for name, tensors in used.items()
+        for position, tensor in enumerate(tensors)
+    }
+
+
+def _operation(
+    op: tf.Operation, given: Sequence[tf.Tensor], values: Mapping[Any, str], layers: LayerNames
+) -> Op:
+    place = layers.place(op.name)
+    return Op(
+        op.name,
+        op.type,
+        tuple(TensorSpec(tuple(t.shape), t.dtype.name) for t in given if t.op is op),
+        inputs=tuple(values[t.ref()] for t in op.inputs if t.ref() in values),
+        attributes={NOT_LOWERED: True},
+        layer=place.layer,
+        backward=place.backward,
+    )
+
+
+def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> Op:
+    """An operation that takes the real values; of a variable, with its new value's index."""
+    attributes = dict(op.attributes)
+    if attributes.get("result", 0) >= end:
+        attributes["result"] -= end - num_results
+    inputs = tuple(renamed.get(name, name) for name in op.inputs)
+    return replace(op, inputs=inputs, attributes=attributes)
+
+
+def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Operations in their order, but each after those whose results it takes."""
+    by_name = {op.name: op for op in ops}
+    ordered: dict[str, Op] = {}
+    pending = list(reversed(ops))
+    while pending:
+        op = pending[-1]
+        missing = [
+            by_name[name] for name in map(operation_of_reference, op.inputs) if name not in ordered
+        ]
+        if missing:
+            pending += missing
+        else:
+            ordered[pending.pop().name] = op
+    return tuple(ordered.values())
+
+
+def _is_supported(op: tf.Operation, kernels: frozenset[str]) -> bool:
+    if op.type not in kernels:
+        return False
+    called = [value.func.name for value in op.node_def.attr.values() if value.HasField("func")]
+    functions = called_functions(op.graph)
+    return all(
+        _is_supported(inner, kernels)
+        for name in called
+        if name in functions
+        for inner in functions[name].graph.get_operations()
+    )
+
+
+def _is_array(tensor: tf.Tensor) -> bool:
+    is_number = tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
+    return (is_number or tensor.dtype.is_complex) and tensor.shape.is_fully_defined()
+
+
+def _distinct(tensors: Iterable[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    return tuple({tensor.ref(): tensor for tensor in tensors}.values())

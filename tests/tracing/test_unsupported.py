@@ -1,0 +1,139 @@
+"""Operations that XLA lacks, in the graphs of the functions that have them."""
+
+import pytest
+import tensorflow as tf
+
+from ipu_keras.compiler.modelling import model_graph
+from ipu_keras.program import TensorSpec
+from ipu_keras.report import Report
+from ipu_keras.target import target_named
+from ipu_keras.tracing.hlo import hlo_graph, missing_references
+from ipu_keras.tracing.lowering import LoweringError
+from ipu_keras.tracing.unsupported import cut_unsupported
+
+X = tf.TensorSpec((4, 3))
+NEVER = "nothing here is executed"
+
+
+def trace(function, *specs):
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+def read(function, *specs):
+    graph = hlo_graph(trace(function, *specs))
+    assert missing_references(graph) == ()
+    return graph
+
+
+def op(graph, name):
+    (found,) = [op for op in graph.ops if op.name == name]
+    return found
+
+
+def python(x, shape=(4, 3), name="python"):
+    """What only Python can compute."""
+    result = tf.numpy_function(lambda _: pytest.fail(NEVER), [x], tf.float32, name=name)
+    result.set_shape(shape)
+    return result
+
+
+def test_golden():
+    """Before, the operation, after: in this order, with shapes, layer and what each takes."""
+    weights = tf.Variable(tf.ones((3, 3)), name="weights")
+
+    def step(x):
+        with tf.name_scope("model"), tf.name_scope("layer"):
+            return tf.tanh(python(x @ weights))
+
+    graph = read(step, X)
+    lacking = op(graph, "model/layer/python")
+    assert (lacking.kind, lacking.layer) == ("PyFunc", "model/layer")
+    assert lacking.outputs == (TensorSpec((4, 3), "float32"),)
+    assert lacking.attributes == {"not_lowered": True}
+    kinds = [op.kind for op in graph.ops if op.kind not in ("parameter", "reshape", "transpose")]
+    assert kinds == ["dot", "PyFunc", "tanh"]
+    assert [p.attributes.get("name") for p in graph.ops if p.kind == "parameter"] == [
+        None,
+        "weights",
+    ]
+
+
+def test_its_cost_is_guessed_and_the_report_says_so():
+    graph = read(lambda x: python(x) + 1.0, X)
+    report = Report.of(model_graph("step", graph, target_named("gc200")))
+    assert report.not_lowered == ("PyFunc",)
+    (row,) = [row for row in report.rows if row.family == "unknown"]
+    assert row.confidence == "guessed"
+    assert row.cycles > 0
+    assert "Guessed, because XLA lacks them: PyFunc" in str(report)
+    assert report.to_dict()["not_lowered"] == ["PyFunc"]
+
+
+def test_a_function_that_xla_compiles_has_none():
+    concrete = trace(lambda x: tf.tanh(x), X)
+    assert cut_unsupported(concrete) is None
+    report = Report.of(model_graph("step", hlo_graph(concrete), target_named("gc200")))
+    assert report.not_lowered == ()
+    assert "XLA lacks" not in str(report)
+
+
+def test_variables_are_written_as_before():
+    """The new value's place among the results does not count what was added in between."""
+    total = tf.Variable(tf.zeros((4, 3)), name="total")
+
+    def step(x):
+        total.assign_add(python(x))
+        return tf.reduce_sum(x)
+
+    graph = read(step, X)
+    (variable,) = [op for op in graph.ops if op.attributes.get("role") == "variable"]
+    assert variable.attributes["result"] == 1
+    assert len(graph.results) == 2
+    add = op(graph, "AssignAddVariableOp/add")
+    assert variable.name in add.inputs
+
+
+def test_several_that_depend_on_each_other():
+    def step(x, unused):
+        first = python(x, name="first")
+        second = python(first, shape=(2,), name="second")
+        return python(first * 2.0, name="third"), second
+
+    graph = read(step, X, X)
+    names = [op.name for op in graph.ops]
+    assert names.index("first") < names.index("second")
+    assert op(graph, "second").inputs == ("first",)
+    source = op(graph, graph.results[1])
+    while source.kind == "reshape":
+        source = op(graph, source.inputs[0])
+    assert source.name == "second"
+    roles = [op.attributes["role"] for op in graph.ops if op.kind == "parameter"]
+    assert roles == ["argument", "argument"]
+
+
+def test_one_without_results():
+    """A print takes a text, which is no array, from an operation that takes one."""
+
+    def step(x):
+        tf.print(tf.reduce_sum(x))
+        return x * 2.0
+
+    graph = read(step, X)
+    assert {"StringFormat", "PrintV2"} <= {op.kind for op in graph.ops}
+    assert op(graph, "PrintV2").outputs == ()
+    assert len(op(graph, "StringFormat").inputs) == 1
+
+
+def test_one_within_a_loop_takes_the_loop_with_it():
+    def step(x):
+        loop = tf.while_loop(lambda k, y: k < 3, lambda k, y: (k + 1, python(y)), [0, x])
+        return loop[1] + 1.0
+
+    kinds = {op.kind for op in read(step, X).ops}
+    assert "While" in kinds or "StatelessWhile" in kinds
+    assert "while" not in kinds
+
+
+def test_a_result_of_unknown_shape_is_refused():
+    with pytest.raises(LoweringError, match="PyFunc"):
+        hlo_graph(trace(lambda x: tf.numpy_function(lambda v: v, [x], tf.float32) + 1.0, X))
