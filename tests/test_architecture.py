@@ -66,8 +66,12 @@ INTERNAL = (
 # The first room that has a module is the module's room.
 ROOMS = (
     Room("config", CONFIG, allowed=(*CONFIG, "numpy")),
-    # `rich` draws the tables of reports.
-    Room("model", MODEL, allowed=(*CONFIG, *MODEL, *KERNELS, "numpy", "rich")),
+    # `rich` draws the tables of reports, the others their pages.
+    Room(
+        "model",
+        MODEL,
+        allowed=(*CONFIG, *MODEL, *KERNELS, "jinja2", "matplotlib", "numpy", "rich"),
+    ),
     Room(
         "runtime",
         ("ipu_keras.runtime",),
@@ -111,6 +115,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.keras.extensions.step_function",
         "ipu_keras.auto_report.report_compilation",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
+    (
+        "ipu_keras.report.report",
+        "ipu_keras.report.html",
+    ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",

@@ -1,9 +1,11 @@
 """What a program would cost on an IPU, as a value to look at and to compare."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,6 +195,32 @@ class Report:
         and compute. Times are microseconds.
         """
         return json.dumps(chrome_trace(self.rows, self.model.target, self.host_cycles), indent=1)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report as a page for a browser: one file, which loads nothing else.
+
+        It shows the memory of each tile, bytes in use over time, the step on a
+        timeline, tables by layer, family and compute set, and where each number of
+        the hardware comes from. Equal reports give equal pages.
+
+        Args:
+            path: Of the file, which is replaced if it is there.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            ImportError: The libraries of `pip install "ipu-keras[report]"` are missing.
+        """
+        from ipu_keras.report import html
+
+        html.write(html.page(self), Path(path))
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; without the libraries that `to_html` needs, it shows the text."""
+        try:
+            from ipu_keras.report import html
+        except ImportError:
+            return None
+        return html.notebook_cell(self)
 
     @property
     def memory_error(self) -> str | None:

@@ -1,0 +1,150 @@
+"""A report as one HTML file that loads nothing from anywhere, and as a cell of a notebook."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ipu_keras.compiler.modelling import Model
+from ipu_keras.report.html_trace import LANES, FamilyColours, spans
+from ipu_keras.report.rows import Row
+
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from ipu_keras.report.html_pictures import liveness_picture, memory_picture
+except ModuleNotFoundError as missing:
+    raise ImportError(
+        f"An HTML report needs {missing.name}, which is not installed. "
+        'Install it with `pip install "ipu-keras[report]"`'
+    ) from missing
+
+# Longer tables are cut: nobody reads them in a page, and the JSON form has every row.
+MAX_TABLE_ROWS = 300
+
+# Of the layers of the worst tile in the summary, and of each table in a notebook.
+_NUM_LARGEST = 8
+
+
+class HtmlContents(Protocol):
+    """What is read here of a `Report`, whose class stands above this module."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def rows(self) -> tuple[Row, ...]: ...
+
+    @property
+    def host_cycles(self) -> int: ...
+
+    def by(self, key: str) -> tuple[Row, ...]: ...
+
+    def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def page(report: HtmlContents) -> str:
+    """A whole HTML page.
+
+    Equal reports give equal text.
+
+    Args:
+        report: A `Report`.
+
+    Returns:
+        The page, with its style, its script and its pictures inside.
+    """
+    model, rows = report.model, report.rows
+    return _rendered(
+        "report.html.j2",
+        report,
+        memory_picture=memory_picture(model.memory),
+        liveness_picture=liveness_picture(
+            rows, model.memory, report.host_cycles, model.target.clock_hz
+        )
+        if rows
+        else "",
+        lanes=LANES,
+        spans=spans(rows, model.costs),
+        colours=FamilyColours(tuple(row.name for row in report.by("family"))),
+        bytes_by_category=[
+            (_words(name), size) for name, size in model.memory.bytes_by_category.items()
+        ],
+        cycles_by=lambda key: [(row.name, row.cycles) for row in report.by(key)],
+        compute_sets=sorted(rows, key=lambda row: (-row.cycles, row.name)),
+        plain=report.to_dict(),
+    )
+
+
+def notebook_cell(report: HtmlContents) -> str:
+    """The summary and the most expensive layers, as a part of a page.
+
+    Args:
+        report: A `Report`.
+    """
+    return _rendered("notebook.html.j2", report)
+
+
+def write(text: str, path: Path) -> None:
+    """Writes a text file that other processes see whole or not at all.
+
+    Args:
+        text: Its content.
+        path: Its place; a file that is there is replaced.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"A report is written into a folder that exists. Received: path={str(path)!r}, "
+            f"and there is no folder {str(path.parent)!r}"
+        )
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _rendered(template: str, report: HtmlContents, **values: Any) -> str:
+    environment = Environment(
+        loader=PackageLoader("ipu_keras.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=_number, percent=_percent, words=_words)
+    return environment.get_template(template).render(
+        report=report,
+        layers=report.by("layer"),
+        families=report.by("family"),
+        worst_tile=report.layers_of_worst_tile(),
+        max_rows=MAX_TABLE_ROWS,
+        num_largest=_NUM_LARGEST,
+        share_of=_share_of,
+        **values,
+    )
+
+
+def _number(value: Any) -> str:
+    """Digits in groups of three; mappings as names with numbers."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_number(number)}" for name, number in value.items())
+    return f"{value:g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _share_of(rows: Sequence[Row], total_cycles: int) -> float:
+    return sum(row.cycles for row in rows) / max(total_cycles, 1)

@@ -1,0 +1,133 @@
+"""Pictures of a program's memory, drawn as SVG that stands inside a page."""
+
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from ipu_keras.compiler.memory import MemoryPlan
+from ipu_keras.report.rows import Row
+
+# More points than a screen has pixels only make the file larger.
+MAX_POINTS = 2000
+
+# Stands for the colour of the text around the picture, which matplotlib has no name for.
+_TEXT = "#010203"
+_ALWAYS_LIVE, _LIVE, _LIMIT = "#4477aa", "#ee9944", "#cc3344"
+
+_STYLE: Mapping[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ipu-keras",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": _TEXT,
+    "axes.edgecolor": _TEXT,
+    "axes.labelcolor": _TEXT,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "xtick.color": _TEXT,
+    "ytick.color": _TEXT,
+    "legend.frameon": False,
+}
+# All that matplotlib writes by itself: a date and its own address are of no use here.
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def memory_picture(memory: MemoryPlan) -> str:
+    """The fullest state of each tile beside what a tile has.
+
+    Args:
+        memory: Of a program.
+
+    Returns:
+        An SVG element.
+    """
+    with matplotlib.rc_context({**_STYLE}):
+        figure, axes = _empty_picture()
+        edges = np.arange(len(memory.peak_by_tile) + 1)
+        _stairs(axes, memory.peak_by_tile / 1024, edges, _LIVE, "when fullest")
+        _stairs(axes, memory.always_live_by_tile / 1024, edges, _ALWAYS_LIVE, "always live")
+        axes.axhline(memory.tile_bytes / 1024, color=_LIMIT, label="what a tile has")
+        axes.set_xlabel("tile")
+        axes.set_ylabel("KiB")
+        return _svg(figure, "memory")
+
+
+def liveness_picture(
+    rows: Sequence[Row], memory: MemoryPlan, host_cycles: int, clock_hz: float
+) -> str:
+    """Bytes in use over all tiles while the step runs.
+
+    Args:
+        rows: In the order of execution; at least one.
+        memory: Of their program.
+        host_cycles: Of the copies between host and IPU, before the first row.
+        clock_hz: Tile cycles per second.
+
+    Returns:
+        An SVG element.
+    """
+    starts = np.array([*accumulate((row.cycles for row in rows), initial=host_cycles)])
+    edges = starts * 1e6 / clock_hz
+    always = memory.always_live_by_tile.sum()
+    live = memory.live_by_position[: len(rows)] + always
+    live, drawn_edges = thinned(live, edges)
+    with matplotlib.rc_context({**_STYLE}):
+        figure, axes = _empty_picture()
+        _stairs(axes, live / 2**20, drawn_edges, _LIVE, "in use")
+        # From the copies on, with which the timeline of the page begins as well.
+        _stairs(axes, [always / 2**20], [0, edges[-1]], _ALWAYS_LIVE, "always live")
+        capacity = memory.tile_bytes * len(memory.peak_by_tile)
+        axes.axhline(capacity / 2**20, color=_LIMIT, label="what all tiles have")
+        fullest = edges[memory.peak_position]
+        axes.axvline(fullest, color=_TEXT, linestyle=":", label="worst tile is fullest")
+        axes.set_xlabel("time in a step, µs")
+        axes.set_ylabel("MiB, all tiles")
+        return _svg(figure, "liveness")
+
+
+def thinned(
+    values: np.ndarray, edges: np.ndarray, max_points: int = MAX_POINTS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws neighbours as their largest, so that no peak is lost.
+
+    Args:
+        values: `(n,)`, at least one.
+        edges: `(n + 1,)`, where each value begins, and the end of the last one.
+        max_points: Values that may be left.
+
+    Returns:
+        As many values as are left, and their edges.
+    """
+    step = math.ceil(len(values) / max_points)
+    firsts = np.arange(0, len(values), step)
+    return np.maximum.reduceat(values, firsts), np.append(edges[firsts], edges[-1])
+
+
+def _empty_picture() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.margins(x=0)
+    return figure, axes
+
+
+def _stairs(axes: Axes, values: ArrayLike, edges: ArrayLike, colour: str, label: str) -> None:
+    axes.stairs(values, edges, fill=True, color=colour, label=label)
+
+
+def _svg(figure: Figure, name: str) -> str:
+    figure.legend(loc="outside upper left", ncols=4)
+    text = io.StringIO()
+    figure.savefig(text, format="svg", transparent=True, metadata=_NO_METADATA)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :].replace(_TEXT, "currentColor")
+    # Several pictures share a page, in which a name may stand once only.
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-picture-", svg)

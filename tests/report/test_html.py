@@ -1,0 +1,276 @@
+"""Pages of programs that are built by hand."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from hlo_graphs import argument, graph, op, variable
+from html_tree import read_html
+
+import ipu_keras.report
+from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.report import Report, html
+from ipu_keras.report.html import MAX_TABLE_ROWS
+from ipu_keras.target import TARGETS
+
+GC200 = TARGETS["gc200"]
+SECTIONS = [
+    "summary",
+    "memory",
+    "liveness",
+    "trace",
+    "layers",
+    "families",
+    "compute-sets",
+    "hardware",
+    "error-bands",
+]
+HOSTILE = """</script><script>alert("&'1'")</script>"""
+
+
+def program(layer="first"):
+    return graph(
+        argument("x", 1472, 64),
+        variable("w", 1472, 64, result=1),
+        op("a", "add", (1472, 64), "x", "w", layer=layer),
+        op("b", "sort", (1472, 64), "a", layer="second", dimensions=(0,)),
+        op("new", "multiply", (1472, 64), "w", "b", layer="sgd"),
+        results=("b", "new"),
+    )
+
+
+def sorts(number):
+    """Sorts that follow each other, and are not fused."""
+    names = ["x", *(f"sort{i}" for i in range(number))]
+    return graph(
+        argument("x", 8),
+        *(op(name, "sort", (8,), before, dimensions=(0,)) for before, name in pairwise(names)),
+    )
+
+
+def report(of=None, target=GC200, name="step", **options):
+    model = model_graph(name, of or program(), target, ModelOptions(**options))
+    return Report.of(model)
+
+
+def page(found):
+    return read_html(html.page(found))
+
+
+@pytest.fixture(scope="module")
+def standard():
+    """The page of `report()`."""
+    return page(report())
+
+
+def test_sections(standard):
+    found = standard
+    assert [section.attributes["id"] for section in found.all("section")] == SECTIONS
+    assert [link.attributes["href"] for link in found.all("nav")[0].all("a")] == [
+        f"#{section}" for section in SECTIONS
+    ]
+    assert found.all("title")[0].text == "step on gc200"
+    headings = [one.tag for one in found.walk() if re.fullmatch("h[1-6]", one.tag)]
+    assert headings == ["h1"] + ["h2"] * len(SECTIONS)
+    assert all(table.all("caption")[0].text for table in found.all("table"))
+
+
+def test_a_table_of_compute_sets(standard):
+    """Rows as in `test_report`: those of the most cycles first."""
+    heading, *rows = standard.section("compute-sets").table()
+    cells = [dict(zip(heading, row, strict=True)) for row in rows]
+    assert [row["name"] for row in cells] == ["b", "a", "new"]
+    (first,) = (row for row in cells if row["name"] == "a")
+    # 64 floats of `w` on each tile come from where they lie: 64 cycles and 157 on the way.
+    assert (first["bytes received"], first["exchange"]) == ("256", "221")
+    # 1472 x 64 additions.
+    assert (first["layer"], first["family"], first["MFLOP"]) == ("first", "elementwise", "0.1")
+    values = [
+        cell.attributes["data-value"]
+        for cell in standard.section("compute-sets").all("tr")[2].all("td")
+        if "data-value" in cell.attributes
+    ]
+    assert values[-4:] == [str(1472 * 64), "1", "256", "0"]
+
+
+def test_totals():
+    found = report(steps_per_execution=2)
+    summary = page(found).section("summary")
+    figures = dict(
+        zip(
+            [term.text for term in summary.all("dt")],
+            [value.text for value in summary.all("dd")],
+            strict=True,
+        )
+    )
+    assert figures["cycles per step"] == f"{found.cycles_per_step:,}"
+    assert figures["bound by the"] == "host"
+    memory = found.model.memory
+    assert figures["fullest tile"] == (
+        f"tile {memory.worst_tile}: {memory.max_tile_bytes:,} of 638,976 bytes"
+    )
+    assert "steps per execution 2." in summary.text
+    # Both tables have all cycles of the IPU.
+    for caption in ("how sure they are", "direction"):
+        (table,) = (one for one in summary.all("table") if caption in one.all("caption")[0].text)
+        cycles = [row.all("td")[0].attributes["data-value"] for row in table.all("tr")[1:]]
+        assert sum(map(int, cycles)) == found.compute_cycles
+
+
+def test_the_timeline_of_a_step(standard):
+    found = report()
+    timeline = standard.section("trace").all("svg")[0]
+    assert timeline.attributes["viewbox"] == f"0 0 {found.cycles_per_step} 100"
+    host, *groups = timeline.all("g")
+    assert host.all("rect")[0].attributes["width"] == str(found.host_cycles)
+    start = found.host_cycles
+    for row, drawn in zip(found.rows, groups, strict=True):
+        assert drawn.all("title")[0].text.startswith(f"{row.name} layer {row.layer}, {row.family}")
+        _, whole, *phases = drawn.all("rect")
+        assert whole.attributes["x"] == str(start)
+        assert whole.attributes["width"] == str(row.cycles)
+        for phase in phases:
+            assert phase.attributes["x"] == str(start)
+            start += int(phase.attributes["width"])
+    assert start == found.cycles_per_step
+
+
+def test_a_program_that_does_not_fit(standard):
+    needed = report().model.memory.max_tile_bytes
+    assert "role" not in {name for one in standard.all("div") for name in one.attributes}
+    lacks = report(target=GC200.with_numbers(tile_bytes=needed - 1))
+    (alert,) = (
+        one
+        for one in page(lacks).section("summary").all("div")
+        if one.attributes.get("role") == "alert"
+    )
+    assert lacks.memory_error in alert.text
+    # 256 bytes each of `x`, `w` and `b` or `a`.
+    assert "variables 256" in alert.text
+
+
+def test_numbers_of_the_hardware_have_sources(standard):
+    rows = {row[0]: row[1:] for row in standard.section("hardware").table()}
+    assert rows["tile bytes"][:2] == ["638,976", "derived"]
+    assert "arXiv:1912.03413" in rows["num workers"][2]
+    assert rows["amp flops"][0].startswith("float16/float16: 128, ")
+    assert rows["link latency seconds"][0] == "1.6e-07"
+
+
+def test_error_bands(standard):
+    rows = {row[0]: row[1:] for row in standard.section("error-bands").table()}
+    assert rows["AMP 1x1"] == ["128", "0.1%", "3.7%"]
+
+
+def test_long_tables_are_cut(standard):
+    found = report(sorts(MAX_TABLE_ROWS + 5))
+    section = page(found).section("compute-sets")
+    assert len(section.table()) == 1 + MAX_TABLE_ROWS
+    rows = sorted(found.rows, key=lambda row: (-row.cycles, row.name))
+    share = sum(row.cycles for row in rows[-5:]) / found.compute_cycles
+    assert f"5 further rows with {share:.1%} of the cycles are left out here." in section.text
+    assert "left out" not in standard.section("compute-sets").text
+
+
+def test_a_program_that_computes_nothing():
+    nothing = report(graph(variable("w", 8, result=0), results=("w",)))
+    assert not nothing.rows
+    found = page(nothing)
+    assert "The program computes nothing." in found.section("liveness").text
+    assert len(found.section("compute-sets").table()) == 1
+
+
+def test_names_are_text():
+    found = page(report(program(HOSTILE), name=HOSTILE))
+    assert len(found.all("script")) == 1
+    assert found.all("h1")[0].text == f"{HOSTILE} on gc200"
+    assert HOSTILE in [row[0] for row in found.section("layers").table()]
+    cell = read_html(report(program(HOSTILE), name=HOSTILE)._repr_html_())
+    assert cell.all("script") == []
+
+
+def test_nothing_is_loaded(standard):
+    for element in standard.walk():
+        assert "src" not in element.attributes
+        links = [element.attributes.get(name) for name in ("href", "xlink:href")]
+        assert all(link is None or link.startswith("#") for link in links)
+    styles = [one.text for one in standard.all("style")]
+    styles += [str(value) for one in standard.walk() for value in one.attributes.values()]
+    assert not re.search(r"url\((?!#)|@import", " ".join(styles))
+    (policy,) = (
+        one.attributes["content"] for one in standard.all("meta") if "http-equiv" in one.attributes
+    )
+    assert policy.startswith("default-src 'none';")
+
+
+def test_ids_are_unique(standard):
+    ids = [one.attributes["id"] for one in standard.walk() if "id" in one.attributes]
+    assert len(ids) == len(set(ids))
+
+
+RENDER = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from test_html import report
+from ipu_keras.report import html
+sys.stdout.reconfigure(encoding="utf-8")
+print(html.page(report()), end="")
+"""
+
+
+def test_equal_reports_have_equal_pages_in_any_process(tmp_path):
+    report().to_html(tmp_path / "report.html")
+    paths = [path for path in sys.path if path]
+    other = subprocess.run(
+        [sys.executable, "-c", RENDER, *paths], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert (tmp_path / "report.html").read_text("utf-8") == other.stdout
+
+
+def test_a_page_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("an older report")
+    # A character that UTF-8 has no form for, after much that it has.
+    broken = dataclasses.replace(report().model, name="step \ud800")
+    with pytest.raises(UnicodeEncodeError):
+        Report.of(broken).to_html(path)
+    assert path.read_text() == "an older report"
+    report().to_html(str(path))
+    assert "<h1>step on gc200</h1>" in path.read_text("utf-8")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_missing(tmp_path):
+    path = tmp_path / "missing" / "report.html"
+    with pytest.raises(FileNotFoundError) as caught:
+        report().to_html(path)
+    assert str(caught.value) == (
+        f"A report is written into a folder that exists. Received: path={str(path)!r}, and there "
+        f"is no folder {str(path.parent)!r}"
+    )
+
+
+@pytest.mark.parametrize("library", ["jinja2", "matplotlib"])
+def test_a_library_that_is_missing(monkeypatch, tmp_path, library):
+    monkeypatch.delattr(ipu_keras.report, "html")
+    for module in list(sys.modules):
+        if module.startswith("ipu_keras.report.html") or module.startswith(f"{library}."):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=r'pip install "ipu-keras\[report\]"') as caught:
+        report().to_html(tmp_path / "report.html")
+    assert str(caught.value).startswith(f"An HTML report needs {library}")
+    assert report()._repr_html_() is None
+
+
+def test_the_cell_of_a_notebook():
+    found = report()
+    cell = read_html(found._repr_html_())
+    assert cell.all("h3")[0].text == "step on gc200"
+    layers, families = cell.all("table")
+    assert [row.text.split()[0] for row in layers.all("tr")] == ["name", "second", "first", "sgd"]
+    assert families.all("caption")[0].text == "Families of operations"
+    assert len(found._repr_html_()) < 10_000

@@ -1,0 +1,80 @@
+"""Pictures of memory: what is drawn has the proportions of the numbers."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from test_html_trace import row
+
+from ipu_keras.compiler.memory import MemoryPlan
+from ipu_keras.report.html_pictures import liveness_picture, memory_picture, thinned
+
+KIB = 1024
+MEMORY = MemoryPlan(
+    always_live_by_tile=np.array([20, 40]) * KIB,
+    peak_by_tile=np.array([100, 50]) * KIB,
+    peak_position=1,
+    live_by_position=np.array([10, 90, 30]) * KIB,
+    tile_bytes=200 * KIB,
+)
+
+
+def texts(picture):
+    found = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    return [element.text for element in found]
+
+
+def points_of(picture, colour):
+    """Corners of the first shape of a colour in the axes, from left to right."""
+    (path, *_) = re.findall(rf'<path d="([^"]*)"[^>]*(?:fill|stroke): {colour}', picture)
+    numbers = np.array([float(number) for number in re.findall(r"[\d.]+", path)])
+    return numbers.reshape(-1, 2)
+
+
+def heights(picture, colour, bottom):
+    return sorted({round(bottom - y, 3) for _, y in points_of(picture, colour)} - {0})
+
+
+def test_memory_of_each_tile():
+    picture = memory_picture(MEMORY)
+    assert {"tile", "KiB", "when fullest", "always live", "what a tile has"} <= set(texts(picture))
+    bottom = points_of(picture, "#ee9944")[:, 1].max()
+    (limit,) = heights(picture, "#cc3344", bottom)
+    assert heights(picture, "#ee9944", bottom) == pytest.approx([limit / 4, limit / 2], rel=1e-4)
+    assert heights(picture, "#4477aa", bottom) == pytest.approx([limit / 10, limit / 5], rel=1e-4)
+
+
+def test_bytes_in_use_over_time():
+    rows = [row("a", 100), row("b", 300), row("c", 500)]
+    picture = liveness_picture(rows, MEMORY, 100, clock_hz=1e6)
+    assert {"time in a step, µs", "in use", "worst tile is fullest"} <= set(texts(picture))
+    bottom = points_of(picture, "#ee9944")[:, 1].max()
+    (limit,) = heights(picture, "#cc3344", bottom)
+    # 60 KiB are always live; two tiles have 400 KiB.
+    unit = limit / 400
+    assert heights(picture, "#4477aa", bottom) == pytest.approx([60 * unit], rel=1e-4)
+    expected = [70 * unit, 90 * unit, 150 * unit]
+    assert heights(picture, "#ee9944", bottom) == pytest.approx(expected, rel=1e-4)
+    # Copies take 100 of 1,000 cycles, and the rows what they take.
+    left = points_of(picture, "#4477aa")[:, 0].min()
+    right = points_of(picture, "#4477aa")[:, 0].max()
+    edges = sorted(set(points_of(picture, "#ee9944")[:, 0].tolist()))
+    shares = [(edge - left) / (right - left) for edge in edges]
+    assert shares == pytest.approx([0.1, 0.2, 0.5, 1.0], abs=1e-4)
+
+
+def test_pictures_are_deterministic_and_bear_no_date():
+    assert memory_picture(MEMORY) == memory_picture(MEMORY)
+    assert "metadata" not in memory_picture(MEMORY)
+
+
+def test_thinned_values_keep_their_peaks():
+    values, edges = thinned(np.array([1, 9, 2, 3, 8]), np.array([0, 1, 2, 4, 5, 7]), max_points=3)
+    assert values.tolist() == [9, 3, 8]
+    assert edges.tolist() == [0, 2, 5, 7]
+
+
+def test_few_values_are_kept():
+    values, edges = thinned(np.array([4, 5]), np.array([0, 1, 2]))
+    assert (values.tolist(), edges.tolist()) == ([4, 5], [0, 1, 2])

@@ -1,0 +1,63 @@
+"""Bars of the timeline in the HTML report."""
+
+from itertools import pairwise
+
+from ipu_keras.compiler.costs import Cost
+from ipu_keras.report.html_trace import LANES, FamilyColours, spans
+from ipu_keras.report.rows import Row
+
+
+def row(name, cycles, family="sort"):
+    return Row(
+        name=name,
+        family=family,
+        layer="",
+        backward=False,
+        repeat=1,
+        compute_cycles=cycles,
+        exchange_cycles=0,
+        sync_cycles=0,
+        flops=0,
+        exchange_bytes=0,
+        temporary_bytes=0,
+        confidence="derived",
+    )
+
+
+ROWS = [row("a", 10), row("b", 1), row("c", 1), row("d", 2), row("e", 9), row("f", 1)]
+COSTS = [Cost(tiles=tiles) for tiles in (4, 1, 8, 2, 3, 5)]
+
+
+def test_each_row_is_a_span():
+    found = spans(ROWS, COSTS)
+    assert [span.row for span in found] == ROWS
+    assert [span.start for span in found] == [0, 10, 11, 12, 14, 23]
+    assert [span.num_tiles for span in found] == [4, 1, 8, 2, 3, 5]
+
+
+def test_short_rows_are_drawn_with_their_neighbours():
+    """24 cycles by four: spans end where they have 6 cycles or more, or no row follows."""
+    found = spans(ROWS, COSTS, max_spans=4)
+    assert [span.row.name for span in found] == ["a", "b to e", "f"]
+    assert [span.num_compute_sets for span in found] == [1, 4, 1]
+    assert [span.start for span in found] == [0, 10, 23]
+    assert [span.num_tiles for span in found] == [4, 8, 5]
+    assert found[1].row.cycles == 13
+
+
+def test_no_rows():
+    assert spans([], []) == ()
+
+
+def test_lanes_do_not_overlap():
+    lanes = list(LANES.values())
+    for above, below in pairwise(lanes):
+        assert above.top + above.height < below.top
+    assert lanes[-1].top + lanes[-1].height == 100
+
+
+def test_colours():
+    colours = FamilyColours(tuple(f"family {number}" for number in range(12)))
+    assert colours.of("family 0") == "family-0"
+    assert colours.of("family 9") == "family-9"
+    assert colours.of("family 10") == colours.of("mixed") == "other"
