@@ -4,13 +4,17 @@
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
-.PHONY: test demo bench clean
+.PHONY: test test-browser demo bench clean
 
 test: $(VENV)/test.stamp
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -m "not browser"
+
+# The HTML report in Chromium, which has to be installed (Debian: apt-get install chromium).
+test-browser: $(VENV)/test.stamp
+	$(VENV)/bin/pytest -m browser tests/report/test_html_browser.py
 
 demo: $(VENV)/demo.stamp
 	$(VENV)/bin/python examples/digits.py
