@@ -1,5 +1,6 @@
 """What the engine options ask for when a program is compiled: its report, and a verdict."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import tensorflow as tf
@@ -8,6 +9,9 @@ from ipu_keras.engine_options import EngineOptions
 from ipu_keras.profiling import report_of_program
 from ipu_keras.program import Program
 from ipu_keras.report import Report
+
+# A page is written where it can be: compiling a program must not fail for want of an extra.
+_LIBRARIES_OF_PAGES = ("jinja2", "matplotlib")
 
 
 def report_compilation(program: Program, options: EngineOptions) -> None:
@@ -32,6 +36,8 @@ def report_compilation(program: Program, options: EngineOptions) -> None:
 def write_report(report: Report, directory: Path) -> Path:
     """Writes a report as text, JSON and timeline.
 
+    It is written as an HTML page as well if the extra `ipu-keras[report]` is installed.
+
     Args:
         report: Of a program.
         directory: Gets a folder with the program's name, with a number if there is
@@ -52,6 +58,8 @@ def write_report(report: Report, directory: Path) -> Path:
     (folder / "report.txt").write_text(str(report), encoding="utf-8")
     (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
     (folder / "trace.json").write_text(report.to_chrome_trace(), encoding="utf-8")
+    if all(map(find_spec, _LIBRARIES_OF_PAGES)):
+        report.to_html(folder / "report.html")
     return folder
 
 

@@ -1,12 +1,15 @@
 """Reports and verdicts when a program is compiled, as the engine options ask for them."""
 
 import json
+import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras import profile
+from ipu_keras.auto_report import write_report
 from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.system import SYSTEM
@@ -52,15 +55,28 @@ def test_each_program_is_reported_once(strategy, monkeypatch, tmp_path):
     assert folders == ["predict", "train", "train_1"]
     folder = tmp_path / "reports" / "train"
     assert sorted(path.name for path in folder.iterdir()) == [
+        "report.html",
         "report.json",
         "report.txt",
         "trace.json",
     ]
+    assert "<h1>train on gc200</h1>" in (folder / "report.html").read_text("utf-8")
     report = json.loads((folder / "report.json").read_text())
     assert (report["name"], report["options"]["steps_per_execution"]) == ("train", 2)
     assert report["memory"]["fits"]
     assert "train on gc200" in (folder / "report.txt").read_text()
     assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+
+
+def test_pages_are_left_out_without_their_libraries(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    report = profile(lambda x: x + 1.0, tf.TensorSpec((8,)), name="sum")
+    folder = write_report(report, tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "report.json",
+        "report.txt",
+        "trace.json",
+    ]
 
 
 def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path):
