@@ -168,6 +168,7 @@ def test_error_bands(standard):
 def test_long_tables_are_cut(standard):
     found = report(sorts(MAX_TABLE_ROWS + 5))
     section = page(found).section("compute-sets")
+    assert section.all("caption")[0].text == f"Compute sets: {MAX_TABLE_ROWS + 5}"
     assert len(section.table()) == 1 + MAX_TABLE_ROWS
     rows = sorted(found.rows, key=lambda row: (-row.cycles, row.name))
     share = sum(row.cycles for row in rows[-5:]) / found.compute_cycles
