@@ -66,11 +66,21 @@ INTERNAL = (
 # The first room that has a module is the module's room.
 ROOMS = (
     Room("config", CONFIG, allowed=(*CONFIG, "numpy")),
-    # `rich` draws the tables of reports, the others their pages.
+    # `rich` draws the tables of reports; the others make further forms of them.
     Room(
         "model",
         MODEL,
-        allowed=(*CONFIG, *MODEL, *KERNELS, "jinja2", "matplotlib", "numpy", "rich"),
+        allowed=(
+            *CONFIG,
+            *MODEL,
+            *KERNELS,
+            "jinja2",
+            "matplotlib",
+            "numpy",
+            "pandas",
+            "perfetto",
+            "rich",
+        ),
     ),
     Room(
         "runtime",
@@ -119,6 +129,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.report.report",
         "ipu_keras.report.html",
     ): "needs libraries of an extra, whose import takes a second",
+    (
+        "ipu_keras.report.perfetto_trace",
+        "perfetto.trace_builder.proto_builder.TraceProtoBuilder",
+    ): "is of the extra `report`, which not every user installs",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",

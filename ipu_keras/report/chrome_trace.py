@@ -1,65 +1,45 @@
-"""A step on a timeline, in Chrome's trace event format."""
+"""A timeline in Chrome's trace event format."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from ipu_keras.report.rows import Row
-from ipu_keras.target import Target
-
-# Threads of the timeline, one above the other.
-_HOST, _LAYERS, _PHASES = 0, 1, 2
+from ipu_keras.report.timeline import MEMORY, TRACKS, IpuTimeline, Timeline
 
 
-def chrome_trace(rows: Sequence[Row], target: Target, host_cycles: int) -> dict[str, Any]:
-    """The trace of one step.
+def chrome_trace(timeline: Timeline) -> dict[str, Any]:
+    """What is written as JSON: a process for each IPU, times in microseconds.
 
-    Source: Trace Event Format, complete events ("X") and metadata ("M").
+    Source: Trace Event Format, complete events ("X"), counters ("C") and metadata ("M").
 
     Args:
-        rows: In the order of execution.
-        target: Whose clock gives the time.
-        host_cycles: Of the copies between host and IPU, before the first row.
-
-    Returns:
-        What is written as JSON.
+        timeline: Of one step.
     """
-    microseconds = 1e6 / target.clock_hz
+    microseconds = 1e6 / timeline.clock_hz
     events = [
-        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"IPU 0 ({target.name})"}},
-        *(
-            {"ph": "M", "pid": 0, "tid": thread, "name": "thread_name", "args": {"name": name}}
-            for thread, name in ((_HOST, "host copies"), (_LAYERS, "layers"), (_PHASES, "phases"))
-        ),
+        {"pid": process, **event}
+        for process, ipu in enumerate(timeline.ipus)
+        for event in _events(ipu, microseconds)
     ]
-    if host_cycles:
-        events.append(_event("host copies", _HOST, 0, host_cycles, microseconds))
-    start = host_cycles
-    for row in rows:
-        events.append(
-            _event(row.layer or row.family, _LAYERS, start, row.cycles, microseconds, row)
-        )
-        for name, cycles in _phases(row):
-            events.append(_event(name, _PHASES, start, cycles, microseconds))
-            start += cycles
     return {"displayTimeUnit": "ns", "traceEvents": events}
 
 
-def _phases(row: Row) -> Iterator[tuple[str, int]]:
-    phases = ("sync", row.sync_cycles), ("exchange", row.exchange_cycles)
-    yield from (phase for phase in (*phases, ("compute", row.compute_cycles)) if phase[1])
-
-
-def _event(
-    name: str, thread: int, start: int, cycles: int, microseconds: float, row: Row | None = None
-) -> dict[str, Any]:
-    event = {
-        "ph": "X",
-        "pid": 0,
-        "tid": thread,
-        "name": name,
-        "ts": start * microseconds,
-        "dur": cycles * microseconds,
-    }
-    if row is not None:
-        event["args"] = {"compute set": row.name, "cycles": cycles, "confidence": row.confidence}
-    return event
+def _events(ipu: IpuTimeline, microseconds: float) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "args": {"name": ipu.name}}
+    for thread, track in enumerate(TRACKS):
+        yield {"ph": "M", "tid": thread, "name": "thread_name", "args": {"name": track}}
+    for one in ipu.slices:
+        yield {
+            "ph": "X",
+            "tid": TRACKS.index(one.track),
+            "name": one.name,
+            "ts": one.start * microseconds,
+            "dur": one.cycles * microseconds,
+            "args": dict(one.details),
+        }
+    for sample in ipu.memory:
+        yield {
+            "ph": "C",
+            "name": MEMORY,
+            "ts": sample.start * microseconds,
+            "args": {"bytes": sample.num_bytes},
+        }

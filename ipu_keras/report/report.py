@@ -15,8 +15,10 @@ from ipu_keras.compiler.modelling import Model
 from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.error_bands import error_bands
+from ipu_keras.report.perfetto_trace import perfetto_trace
 from ipu_keras.report.rows import Row, group, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
+from ipu_keras.report.timeline import Timeline, ipu_timeline
 from ipu_keras.target import SOURCES
 
 # Of the JSON form; raised when a reader of the last one could go wrong.
@@ -192,9 +194,36 @@ class Report:
         """One step on a timeline, in the JSON form that chrome://tracing and Perfetto read.
 
         Compute sets follow each other; each is split into synchronization, exchange
-        and compute. Times are microseconds.
+        and compute. Times are microseconds, memory is bytes over all tiles.
         """
-        return json.dumps(chrome_trace(self.rows, self.model.target, self.host_cycles), indent=1)
+        return json.dumps(chrome_trace(self._timeline()), indent=1)
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Writes one step on a timeline as Perfetto's own format, for https://ui.perfetto.dev.
+
+        It shows what `to_chrome_trace` does: a process for each IPU with tracks for
+        host copies, layers and phases, and a counter of the memory in use, in
+        bytes over all tiles. Times are nanoseconds. Equal reports make equal files.
+
+        Args:
+            path: Of the file, by custom ending in `.pftrace`; one that exists is
+                replaced.
+
+        Raises:
+            ImportError: The package `perfetto` is not installed.
+            OSError: The file cannot be written.
+        """
+        Path(path).write_bytes(perfetto_trace(self._timeline()))
+
+    def _timeline(self) -> Timeline:
+        model, memory = self.model, self.model.memory
+        ipu = ipu_timeline(
+            f"IPU 0 ({model.target.name})",
+            self.rows,
+            host_cycles=self.host_cycles,
+            live_bytes=memory.live_by_position + memory.always_live_by_tile.sum(),
+        )
+        return Timeline(clock_hz=model.target.clock_hz, ipus=(ipu,))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from hlo_graphs import argument, graph, op, variable
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.report import SCHEMA_VERSION, Report
@@ -127,6 +128,30 @@ def test_the_timeline_of_a_step():
         assert event["ts"] == pytest.approx(end)
         end = event["ts"] + event["dur"]
     assert end == pytest.approx(1e6 * found.seconds_per_step)
+
+
+def test_the_file_for_perfetto(tmp_path):
+    found = report()
+    for name in ("first", "second"):
+        found.to_perfetto(tmp_path / name)
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    trace = perfetto_trace_pb2.Trace.FromString((tmp_path / "first").read_bytes())
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet}
+    times = dict.fromkeys(("host copies", "layers", "phases"), 0)
+    for packet in trace.packet:
+        event = packet.track_event
+        sign = {event.TYPE_SLICE_BEGIN: -1, event.TYPE_SLICE_END: 1}.get(event.type)
+        if sign:
+            times[tracks[event.track_uuid].name] += sign * packet.timestamp
+    # Nanoseconds add up to the step's, and are rounded at either end only.
+    assert times["phases"] == times["layers"]
+    assert times["host copies"] + times["phases"] == round(1e9 * found.seconds_per_step)
+    counters = [p.track_event for p in trace.packet if p.track_event.HasField("counter_value")]
+    memory = found.model.memory
+    always = memory.always_live_by_tile.sum()
+    assert [one.counter_value for one in counters] == [
+        always + live for live in memory.live_by_position
+    ]
 
 
 def test_text():
