@@ -134,6 +134,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "perfetto.trace_builder.proto_builder.TraceProtoBuilder",
     ): "is of the extra `report`, which not every user installs",
     (
+        "ipu_keras.report.data_frame",
+        "pandas",
+    ): "is of the extra `report`, which not every user installs",
+    (
         "ipu_keras._aliases",
         "tensorflow.keras",
     ): "must not be loaded in a process without TensorFlow",

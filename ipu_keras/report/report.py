@@ -3,10 +3,10 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,16 @@ from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.report.chrome_trace import chrome_trace
+from ipu_keras.report.data_frame import data_frame
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.perfetto_trace import perfetto_trace
-from ipu_keras.report.rows import Row, group, row_of
+from ipu_keras.report.rows import Row, arranged, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
 from ipu_keras.report.timeline import Timeline, ipu_timeline
 from ipu_keras.target import SOURCES
+
+if TYPE_CHECKING:
+    import pandas
 
 # Of the JSON form; raised when a reader of the last one could go wrong.
 SCHEMA_VERSION = 1
@@ -117,28 +121,48 @@ class Report:
         """Whether the program fits into every tile's memory."""
         return self.model.memory.fits
 
-    def by(self, key: str) -> tuple[Row, ...]:
+    def by(self, key: str, sort: str | None = "cycles") -> tuple[Row, ...]:
         """The rows in groups, those with the most cycles first.
 
         Args:
-            key: `"layer"`, `"family"`, `"backward"` or `"confidence"`.
+            key: `"layer"`, `"family"`, `"backward"` or `"confidence"`; `"op"` for
+                the rows themselves.
+            sort: What else comes first if there is most of it: `"compute_cycles"`,
+                `"exchange_cycles"`, `"sync_cycles"`, `"flops"`, `"exchange_bytes"`,
+                `"temporary_bytes"` or `"repeat"`. `"name"` sorts by letters,
+                `None` leaves the order of execution.
 
         Raises:
-            ValueError: Another key.
+            ValueError: Another key or column.
         """
-        keys: dict[str, Callable[[Row], Any]] = {
-            "layer": lambda row: row.layer or "(no layer)",
-            "family": lambda row: row.family,
-            "backward": lambda row: "backward" if row.backward else "forward",
-            "confidence": lambda row: row.confidence,
-        }
-        if key not in keys:
-            raise ValueError(f"Rows are grouped by one of {', '.join(keys)}. Received: {key!r}")
-        groups: dict[str, list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault(keys[key](row), []).append(row)
-        grouped = [group(name, members) for name, members in groups.items()]
-        return tuple(sorted(grouped, key=lambda row: (-row.cycles, row.name)))
+        return arranged(self.rows, key, sort)
+
+    def to_dataframe(self, by: str = "layer", sort: str | None = "cycles") -> "pandas.DataFrame":
+        """The rows in groups, as a data frame of pandas.
+
+        Its columns:
+
+        - `name`, `family`, `layer`, `backward`, `confidence`, `detail`: as of `Row`.
+        - `repeat`: how often it runs in a step; 1 for groups.
+        - `cycles`: tile cycles in a step, the sum of `compute_cycles`,
+          `exchange_cycles` and `sync_cycles`.
+        - `seconds`: the time of these cycles.
+        - `share`: of the step's cycles without copies between host and IPU, 0 to 1.
+        - `flops`: floating point operations in a step.
+        - `exchange_bytes`: bytes in a step for the tile that receives the most.
+        - `temporary_bytes`: bytes that a tile needs only while it runs; of a
+          group, the most.
+
+        Args:
+            by: As `key` of `by`.
+            sort: As for `by`.
+
+        Raises:
+            ImportError: pandas is not installed.
+            ValueError: As for `by`.
+        """
+        clock_hz = self.model.target.clock_hz
+        return data_frame(self.by(by, sort), clock_hz, self.compute_cycles)
 
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
         """Layers and bytes of their values on the fullest tile at its fullest, largest first."""

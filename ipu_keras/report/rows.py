@@ -1,6 +1,6 @@
 """A program's compute sets with their costs, and groups of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipu_keras.compiler.compute_sets import ComputeSet
@@ -86,3 +86,59 @@ def group(name: str, members: Sequence[Row]) -> Row:
         temporary_bytes=max(row.temporary_bytes for row in members),
         confidence=max((row.confidence for row in members), key=order.index),
     )
+
+
+# What rows are put together by; "op" leaves each on its own.
+_KEYS: Mapping[str, Callable[[Row], str]] = {
+    "layer": lambda row: row.layer or "(no layer)",
+    "family": lambda row: row.family,
+    "backward": lambda row: "backward" if row.backward else "forward",
+    "confidence": lambda row: row.confidence,
+    "op": lambda row: row.name,
+}
+
+# Columns that rows are sorted by, the largest first; and by name, in the order of letters.
+_NUMBERS = (
+    "cycles",
+    "compute_cycles",
+    "exchange_cycles",
+    "sync_cycles",
+    "flops",
+    "exchange_bytes",
+    "temporary_bytes",
+    "repeat",
+)
+
+
+def arranged(rows: Sequence[Row], key: str, sort: str | None) -> tuple[Row, ...]:
+    """Rows in groups, in an order.
+
+    Args:
+        rows: In the order of execution.
+        key: What the rows of a group have in common; `"op"` for rows as they are.
+        sort: A column, or `None` for the order of execution, which is that of
+            the first row in a group.
+
+    Raises:
+        ValueError: No such key or column.
+    """
+    if key not in _KEYS:
+        raise ValueError(f"Rows are grouped by one of {', '.join(_KEYS)}. Received: {key!r}")
+    if sort not in (*_NUMBERS, "name", None):
+        raise ValueError(
+            f"Rows are sorted by one of {', '.join(_NUMBERS)}, name or None. Received: {sort!r}"
+        )
+    found = list(rows) if key == "op" else _groups(rows, _KEYS[key])
+    if sort is not None:
+        found.sort(key=lambda row: row.name)
+    if sort in _NUMBERS:
+        # Equal ones stay in the order of their names.
+        found.sort(key=lambda row: -getattr(row, sort))
+    return tuple(found)
+
+
+def _groups(rows: Sequence[Row], name_of: Callable[[Row], str]) -> list[Row]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(name_of(row), []).append(row)
+    return [group(name, members) for name, members in groups.items()]

@@ -76,8 +76,16 @@ def test_groups():
     assert cycles == sorted(cycles, reverse=True)
     (whole,) = found.by("backward")
     assert (whole.family, whole.confidence) == ("mixed", "guessed")
-    with pytest.raises(ValueError, match=r"backward, confidence\. Received: 'tile'"):
-        found.by("tile")
+
+
+def test_data_frames():
+    found = report()
+    frame = found.to_dataframe()
+    assert frame["name"].tolist() == [row.name for row in found.by("layer")]
+    assert frame["cycles"].sum() == found.compute_cycles
+    assert frame["share"].sum() == pytest.approx(1)
+    assert frame["seconds"].sum() == pytest.approx(found.compute_cycles / 1.33e9)
+    assert found.to_dataframe(by="op", sort=None)["name"].tolist() == ["a", "b", "c", "new"]
 
 
 def test_a_program_that_does_not_fit():

@@ -1,0 +1,58 @@
+"""Rows as a data frame of pandas."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ipu_keras.report.libraries import needs_report_extra
+from ipu_keras.report.rows import Row
+
+if TYPE_CHECKING:
+    import pandas
+
+# Fields of a row, and what follows from its cycles.
+_COLUMNS = (
+    "name",
+    "family",
+    "layer",
+    "backward",
+    "repeat",
+    "cycles",
+    "compute_cycles",
+    "exchange_cycles",
+    "sync_cycles",
+    "seconds",
+    "share",
+    "flops",
+    "exchange_bytes",
+    "temporary_bytes",
+    "confidence",
+    "detail",
+)
+
+
+def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pandas.DataFrame":
+    """A line for each row.
+
+    Args:
+        rows: In their order.
+        clock_hz: Tile cycles per second.
+        total_cycles: Of which the share of each row is.
+
+    Returns:
+        Columns are documented at `Report.to_dataframe`.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    with needs_report_extra("A data frame"):
+        import pandas
+    lines = (
+        {
+            **vars(row),
+            "cycles": row.cycles,
+            "seconds": row.cycles / clock_hz,
+            "share": row.cycles / max(total_cycles, 1),
+        }
+        for row in rows
+    )
+    return pandas.DataFrame(lines, columns=list(_COLUMNS))
