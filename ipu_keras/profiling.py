@@ -1,6 +1,6 @@
 """What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,8 +30,22 @@ def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
     return hlo_graph(traced)
 
 
+def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
+    """The batch size of tensors: of the first that has an axis; `None` if none has.
+
+    Args:
+        shapes: Of the tensors, in elements.
+    """
+    return next((shape[0] for shape in shapes if len(shape)), None)
+
+
 def report_of(
-    name: str, graph: Graph, *, target: str | Target = DEFAULT_TARGET, **options: Any
+    name: str,
+    graph: Graph,
+    *,
+    target: str | Target = DEFAULT_TARGET,
+    batch_size: int | None = None,
+    **options: Any,
 ) -> Report:
     """Models a traced step.
 
@@ -39,6 +53,7 @@ def report_of(
         name: What the report calls it.
         graph: The step.
         target: Name of the hardware, or a `Target`.
+        batch_size: Samples of the step, if it has any.
         **options: Of `ModelOptions`.
 
     Raises:
@@ -46,7 +61,8 @@ def report_of(
         TypeError: No such option.
     """
     hardware = target_named(target) if isinstance(target, str) else target
-    return Report.of(model_graph(name, graph, hardware, ModelOptions(**options)))
+    model = model_graph(name, graph, hardware, ModelOptions(**options))
+    return Report.of(model, batch_size=batch_size)
 
 
 def last_report(device: str | int = 0, **options: Any) -> Report:
@@ -57,8 +73,9 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 
     Args:
         device: Name or ordinal of a configured device.
-        **options: `target`, and those of `ModelOptions` but `steps_per_execution`,
-            which is the program's.
+        **options: `target`; `batch_size`, if that is not the first axis of what
+            the program is fed; and those of `ModelOptions` but
+            `steps_per_execution`, which is the program's.
 
     Returns:
         The report, named as the program: `"train"`, `"test"` or `"predict"` for
@@ -96,4 +113,5 @@ def report_of_program(program: Program, **options: Any) -> Report:
 
     specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
     graph = traced_graph(step, *specs)
-    return report_of(program.name, graph, steps_per_execution=program.repeat_count, **options)
+    given = {"batch_size": first_axis(spec.shape for spec in program.infeed), **options}
+    return report_of(program.name, graph, steps_per_execution=program.repeat_count, **given)

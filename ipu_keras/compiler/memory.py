@@ -15,6 +15,9 @@ from ipu_keras.target import Target
 # thinner, so that small tensors do not touch every tile.
 MIN_BYTES_PER_TILE = 128
 
+# Categories of memory that is in use only some of the time.
+_NOT_ALWAYS_LIVE = ("activations",)
+
 
 @dataclass(frozen=True)
 class Region:
@@ -92,6 +95,18 @@ class MemoryPlan:
     def total_bytes(self) -> int:
         """Bytes over all tiles, each when it is fullest."""
         return int(self.peak_by_tile.sum())
+
+    @property
+    def always_live_by_category(self) -> dict[str, int]:
+        """Bytes over all tiles that are in use all the time."""
+        sizes = self.bytes_by_category.items()
+        return {name: size for name, size in sizes if name not in _NOT_ALWAYS_LIVE}
+
+    @property
+    def not_always_live_by_category(self) -> dict[str, int]:
+        """Bytes over all tiles that are in use some of the time, each tile at its fullest."""
+        sizes = self.bytes_by_category.items()
+        return {name: size for name, size in sizes if name in _NOT_ALWAYS_LIVE}
 
     @property
     def fits(self) -> bool:

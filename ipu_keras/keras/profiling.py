@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.ir import Graph
-from ipu_keras.profiling import report_of, traced_graph
+from ipu_keras.profiling import first_axis, report_of, traced_graph
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import traced_for_xla
 
@@ -35,8 +35,10 @@ def profile(
         mode: Of a model: `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
         **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
-            `"gc200"`), `name`, and those of `ModelOptions`:
-            `available_memory_proportion` and `steps_per_execution`.
+            `"gc200"`), `name`, those of `ModelOptions`
+            (`available_memory_proportion` and `steps_per_execution`), and
+            `batch_size`, the samples of a step: by default the first axis of
+            the specs of a model, and unknown of a function.
 
     Returns:
         The report.
@@ -54,7 +56,8 @@ def profile(
     ('small.predict', True)
     """
     name, graph = _traced(model_or_function, specs, mode)
-    return report_of(**{"name": name, **options}, graph=graph)
+    size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
+    return report_of(**{"name": name, "batch_size": size, **options}, graph=graph)
 
 
 def what_if(
@@ -92,7 +95,7 @@ def what_if(
     >>> table.best.choices
     {'batch_size': 64, 'target': 'bow'}
     """
-    given = {_first_axis(specs): specs}
+    given = {_batch_size(specs) or 1: specs}
     if batch_size is not None:
         sizes = _listed("batch_size", batch_size)
         given = {size: _with_batch_size(specs, size) for size in sizes}
@@ -102,7 +105,7 @@ def what_if(
         name, graph = _traced(model_or_function, sized, mode)
         for values in itertools.product(*lists.values()):
             options = dict(zip(lists, values, strict=True))
-            report = report_of(name, graph, **options)
+            report = report_of(name, graph, batch_size=size, **options)
             rows.append(Choice({"batch_size": size, **options}, report))
     return WhatIf(tuple(rows))
 
@@ -114,9 +117,8 @@ def _listed(name: str, values: Any) -> list[Any]:
     return found
 
 
-def _first_axis(specs: Any) -> int:
-    """The batch size of specs: of the first that has an axis; 1 if none has."""
-    return next((spec.shape[0] for spec in tf.nest.flatten(specs) if spec.shape.rank), 1)
+def _batch_size(specs: Any) -> int | None:
+    return first_axis(spec.shape for spec in tf.nest.flatten(specs) if spec.shape.rank)
 
 
 def _with_batch_size(specs: Any, batch_size: int) -> Any:

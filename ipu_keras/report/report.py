@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
 # Of the JSON form; raised when a reader of the last one could go wrong.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Layers that the text shows.
 _NUM_LAYERS = 15
@@ -41,6 +41,10 @@ class Report:
         rows: Its compute sets in the order of execution.
         error_bands: Median and largest error of the model on hardware
             measurements, by class of measurement.
+        batch_size: Samples of one step; `None` if it has none, or nobody knows.
+
+    Raises:
+        ValueError: `batch_size` is not a positive integer.
 
     Example:
 
@@ -54,13 +58,27 @@ class Report:
     model: Model = field(repr=False)
     rows: tuple[Row, ...]
     error_bands: Mapping[str, Mapping[str, Any]]
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        size = self.batch_size
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(
+                "`batch_size` must be a positive integer, or None for steps without samples. "
+                f"Received: batch_size={size!r}"
+            )
 
     @classmethod
-    def of(cls, model: Model) -> "Report":
-        """The report of a finished model."""
+    def of(cls, model: Model, batch_size: int | None = None) -> "Report":
+        """The report of a finished model.
+
+        Args:
+            model: After all passes.
+            batch_size: Samples of one step, if it has any.
+        """
         pairs = zip(model.program.compute_sets, model.costs, strict=True)
         rows = tuple(row_of(one, cost) for one, cost in pairs)
-        return cls(model=model, rows=rows, error_bands=error_bands())
+        return cls(model=model, rows=rows, error_bands=error_bands(), batch_size=batch_size)
 
     @property
     def name(self) -> str:
@@ -88,16 +106,39 @@ class Report:
         return self.cycles_per_step / self.model.target.clock_hz
 
     @property
+    def cycles_per_execution(self) -> int:
+        """Tile cycles of `steps_per_execution` steps."""
+        return self.cycles_per_step * self.model.options.steps_per_execution
+
+    @property
+    def seconds_per_execution(self) -> float:
+        """Time of `steps_per_execution` steps."""
+        return self.cycles_per_execution / self.model.target.clock_hz
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Samples by time; `None` without a batch size, or if a step takes no time."""
+        if self.batch_size is None or self.cycles_per_step == 0:
+            return None
+        return self.batch_size / self.seconds_per_step
+
+    @property
     def flops_per_step(self) -> int:
         """Floating point operations of one step."""
         return sum(row.flops for row in self.rows)
 
     @property
-    def utilisation(self) -> float:
-        """Share of the target's peak, for float16, that the step's operations reach."""
+    def peak_flops(self) -> float:
+        """Floating point operations of float16 that the target does in a second, at most."""
         target = self.model.target
-        peak = max(target.amp_flops.values()) * target.num_tiles
-        return self.flops_per_step / max(self.cycles_per_step * peak, 1)
+        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz
+
+    @property
+    def utilisation(self) -> float:
+        """Share of `peak_flops` that the step's operations reach; 0 if a step takes no time."""
+        if self.cycles_per_step == 0:
+            return 0.0
+        return self.flops_per_step / (self.seconds_per_step * self.peak_flops)
 
     @property
     def bound(self) -> str:
@@ -120,6 +161,25 @@ class Report:
     def fits(self) -> bool:
         """Whether the program fits into every tile's memory."""
         return self.model.memory.fits
+
+    @property
+    def memory_by_tile(self) -> np.ndarray:
+        """`(num_tiles,)` int64: bytes on each tile when it is fullest. Read-only."""
+        return _read_only(self.model.memory.peak_by_tile)
+
+    @property
+    def liveness(self) -> np.ndarray:
+        """`(compute sets,)` int64: bytes over all tiles while each of `rows` runs. Read-only.
+
+        What is always live is not among them: see `always_live_bytes`. A program
+        that computes nothing has one position.
+        """
+        return _read_only(self.model.memory.live_by_position)
+
+    @property
+    def always_live_bytes(self) -> int:
+        """Bytes over all tiles that are in use all the time."""
+        return int(self.model.memory.always_live_by_tile.sum())
 
     def by(self, key: str, sort: str | None = "cycles") -> tuple[Row, ...]:
         """The rows in groups, those with the most cycles first.
@@ -186,11 +246,16 @@ class Report:
             "options": asdict(model.options),
             "cycles": {
                 "per_step": self.cycles_per_step,
+                "per_execution": self.cycles_per_execution,
                 "ipu": self.compute_cycles,
                 "host": self.host_cycles,
             },
             "seconds_per_step": self.seconds_per_step,
+            "seconds_per_execution": self.seconds_per_execution,
+            "batch_size": self.batch_size,
+            "samples_per_second": self.samples_per_second,
             "flops_per_step": self.flops_per_step,
+            "peak_flops": self.peak_flops,
             "utilisation": self.utilisation,
             "bound": self.bound,
             "guessed_share": self.guessed_share,
@@ -202,7 +267,8 @@ class Report:
                 "max_tile_bytes": memory.max_tile_bytes,
                 "worst_tile": memory.worst_tile,
                 "total_bytes": memory.total_bytes,
-                "by_category": dict(memory.bytes_by_category),
+                "always_live_by_category": memory.always_live_by_category,
+                "not_always_live_by_category": memory.not_always_live_by_category,
                 "peak_by_tile": _plain(memory.peak_by_tile),
                 "live_by_position": _plain(memory.live_by_position),
             },
@@ -240,14 +306,14 @@ class Report:
         Path(path).write_bytes(perfetto_trace(self._timeline()))
 
     def _timeline(self) -> Timeline:
-        model, memory = self.model, self.model.memory
+        target = self.model.target
         ipu = ipu_timeline(
-            f"IPU 0 ({model.target.name})",
+            f"IPU 0 ({target.name})",
             self.rows,
             host_cycles=self.host_cycles,
-            live_bytes=memory.live_by_position + memory.always_live_by_tile.sum(),
+            live_bytes=self.liveness + self.always_live_bytes,
         )
-        return Timeline(clock_hz=model.target.clock_hz, ipus=(ipu,))
+        return Timeline(clock_hz=target.clock_hz, ipus=(ipu,))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.
@@ -288,12 +354,12 @@ class Report:
         )
 
     def __str__(self) -> str:
-        layers, families = self.by("layer"), self.by("family")
+        layers, families, memory = self.by("layer"), self.by("family"), self.model.memory
         return rendered(
             self._summary(),
             cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], self.compute_cycles),
             cost_table("Families", families, self.compute_cycles),
-            memory_table(self.model.memory.bytes_by_category),
+            memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
         )
 
     def _summary(self) -> str:
@@ -301,6 +367,7 @@ class Report:
         lines = [
             f"{self.name} on {model.target.name}: {self.cycles_per_step:,} cycles per step, "
             f"{self.seconds_per_step * 1e3:.3f} ms, bound by the {self.bound}",
+            *self._pace(),
             f"{self.flops_per_step / 1e9:.3f} GFLOP per step, {self.utilisation:.1%} of the peak; "
             f"{self.guessed_share:.0%} of the cycles are guessed",
             self.memory_error
@@ -318,6 +385,17 @@ class Report:
         lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
         return "\n".join(lines)
 
+    def _pace(self) -> Iterator[str]:
+        """Lines on samples and executions, if there is something to say."""
+        if self.samples_per_second is not None:
+            yield f"{self.samples_per_second:,.0f} samples/s, {self.batch_size:,} in a step"
+        steps = self.model.options.steps_per_execution
+        if steps > 1:
+            yield (
+                f"An execution of {steps:,} steps takes {self.cycles_per_execution:,} cycles, "
+                f"{self.seconds_per_execution * 1e3:.3f} ms"
+            )
+
 
 def _target_dict(target) -> dict[str, Any]:
     numbers = {name: _number(getattr(target, name)) for name in target.provenance}
@@ -331,6 +409,12 @@ def _number(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {"/".join(key): number for key, number in value.items()}
     return value
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _plain(array: np.ndarray) -> list[int]:

@@ -51,15 +51,19 @@ def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> Table:
     return table
 
 
-def memory_table(bytes_by_category: Mapping[str, int]) -> Table:
-    """A line for each category.
+def memory_table(always_live: Mapping[str, int], not_always_live: Mapping[str, int]) -> Table:
+    """A line for each category, and their sums.
 
     Args:
-        bytes_by_category: Over all tiles.
+        always_live: Bytes over all tiles, by category.
+        not_always_live: The same of what is in use some of the time.
     """
-    table = Table(title="Memory of all tiles", title_justify="left")
-    table.add_column("category")
-    table.add_column("bytes", justify="right")
-    for category, size in bytes_by_category.items():
-        table.add_row(category.replace("_", " "), f"{size:,}")
+    table = Table(title="Memory of all tiles", title_justify="left", show_footer=True)
+    table.add_column("category", footer="all")
+    sides = always_live, not_always_live
+    for title, sizes in zip(("always live", "not always live"), sides, strict=True):
+        table.add_column(f"{title} [bytes]", f"{sum(sizes.values()):,}", justify="right")
+    for category in {**always_live, **not_always_live}:
+        cells = (f"{sizes[category]:,}" if category in sizes else "" for sizes in sides)
+        table.add_row(category.replace("_", " "), *cells)
     return table

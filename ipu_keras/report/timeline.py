@@ -1,6 +1,6 @@
 """What happens in one step, and when, as a value that the trace formats are written from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -74,7 +74,7 @@ class Timeline:
 
 
 def ipu_timeline(
-    name: str, rows: Sequence[Row], *, host_cycles: int, live_bytes: Sequence[int]
+    name: str, rows: Sequence[Row], *, host_cycles: int, live_bytes: Iterable[int]
 ) -> IpuTimeline:
     """The step of one IPU: copies between it and the host, then one compute set after the other.
 

@@ -1,5 +1,6 @@
 """Reports of the same step under different choices, side by side."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,9 @@ class Choice:
     report: Report
 
     @property
-    def samples_per_second(self) -> float:
-        """Samples of the batch by the time of a step."""
-        return self.choices["batch_size"] / self.report.seconds_per_step
+    def samples_per_second(self) -> float | None:
+        """As the report's; `None` if the step takes no time."""
+        return self.report.samples_per_second
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class WhatIf:
     def best(self) -> Choice | None:
         """The choice that fits and takes the least time per sample; `None` if none fits."""
         fitting = [row for row in self.rows if row.report.fits]
-        return max(fitting, key=lambda row: row.samples_per_second, default=None)
+        return max(fitting, key=lambda row: row.samples_per_second or math.inf, default=None)
 
     def __str__(self) -> str:
         table = Table(title=f"What if: {self.rows[0].report.name}", title_justify="left")
@@ -60,7 +61,7 @@ class WhatIf:
                 "*" if row is best else "",
                 *map(_text, row.choices.values()),
                 f"{report.cycles_per_step:,}",
-                f"{row.samples_per_second:,.0f}",
+                "" if row.samples_per_second is None else f"{row.samples_per_second:,.0f}",
                 f"{memory.max_tile_bytes / memory.tile_bytes:.1%}",
                 "yes" if report.fits else "no",
                 report.bound,

@@ -70,6 +70,10 @@ def test_a_variable_and_a_product():
         "stack": 12000,
     }
     assert plan.total_bytes == sum(plan.bytes_by_category.values())
+    assert plan.not_always_live_by_category == {
+        "activations": plan.bytes_by_category["activations"]
+    }
+    assert sum(plan.always_live_by_category.values()) == plan.always_live_by_tile.sum()
     assert plan.fits
 
 

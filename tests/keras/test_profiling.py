@@ -47,6 +47,7 @@ def test_a_training_step():
     before = [weight.copy() for weight in model.get_weights()]
     report = profile(model, IMAGES, LABELS)
     assert report.name == "classifier.train"
+    assert report.batch_size == 16
     # 6 x 6 x 8 results of 9 products for 16 images, and as many for the gradient of the kernel.
     convolutions = rows_of(report, "convolution", "convolution")
     assert [row.flops for row in convolutions] == [2 * 16 * 288 * 9] * 2
@@ -112,6 +113,9 @@ def test_a_function_and_its_target():
     assert slow.name == "square"
     assert slow.compute_cycles == fast.compute_cycles
     assert fast.seconds_per_step < slow.seconds_per_step
+    # What its first axis is, nobody said.
+    assert slow.samples_per_second is None
+    assert profile(square, spec, batch_size=512).samples_per_second == 512 / slow.seconds_per_step
     assert slow.flops_per_step == 2 * 512**3
 
 
@@ -169,6 +173,7 @@ def test_the_report_of_what_ran_last(strategy):
     report = last_report()
     assert report.name == "train"
     assert report.model.options.steps_per_execution == 2
+    assert report.samples_per_second == 16 / report.seconds_per_step
     # The order is XLA's, and depends on the order in which variables were captured.
     expected = profile(model, IMAGES, LABELS, steps_per_execution=2)
     assert {row.name: row.cycles for row in report.rows} == {

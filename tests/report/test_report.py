@@ -7,7 +7,7 @@ from hlo_graphs import argument, graph, op, variable
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
-from ipu_keras.report import SCHEMA_VERSION, Report
+from ipu_keras.report import SCHEMA_VERSION, Choice, Report, WhatIf
 from ipu_keras.target import TARGETS
 
 GC200 = TARGETS["gc200"]
@@ -25,8 +25,9 @@ def program():
     )
 
 
-def report(target=GC200, **options):
-    return Report.of(model_graph("step", program(), target, ModelOptions(**options)))
+def report(target=GC200, batch_size=None, **options):
+    model = model_graph("step", program(), target, ModelOptions(**options))
+    return Report.of(model, batch_size=batch_size)
 
 
 def test_rows_are_the_compute_sets():
@@ -46,9 +47,55 @@ def test_totals_are_the_sums_of_rows():
     assert found.cycles_per_step == found.compute_cycles + found.host_cycles
     assert found.seconds_per_step == found.cycles_per_step / 1.33e9
     assert found.flops_per_step == sum(row.flops for row in found.rows)
+    assert found.cycles_per_execution == 8 * found.cycles_per_step
+    assert found.seconds_per_execution == pytest.approx(8 * found.seconds_per_step)
     # 128 operations in a cycle of each tile, at half precision.
+    assert found.peak_flops == 128 * 1472 * 1.33e9
     peak = 128 * 1472 * found.cycles_per_step
-    assert found.utilisation == found.flops_per_step / peak
+    assert found.utilisation == pytest.approx(found.flops_per_step / peak)
+
+
+def test_samples():
+    found = report(batch_size=1472)
+    assert found.samples_per_second == 1472 * 1.33e9 / found.cycles_per_step
+    assert f"{found.samples_per_second:,.0f} samples/s, 1,472 in a step" in str(found)
+    assert json.loads(found.to_json())["samples_per_second"] == found.samples_per_second
+    assert report().samples_per_second is None
+    assert "samples/s" not in str(report())
+    with pytest.raises(ValueError, match=r"a positive integer.*Received: batch_size=0"):
+        report(batch_size=0)
+
+
+def test_a_program_that_takes_no_time():
+    nothing = Report.of(model_graph("nothing", graph(variable("w", 3)), GC200), batch_size=4)
+    assert (nothing.cycles_per_step, nothing.samples_per_second, nothing.utilisation) == (
+        0,
+        None,
+        0,
+    )
+    assert nothing.liveness.tolist() == [0]
+    choice = Choice({"batch_size": 4}, nothing)
+    other = Choice({"batch_size": 1472}, report(batch_size=1472))
+    assert WhatIf((other, choice)).best is choice
+    assert "nothing" in str(WhatIf((choice, other)))
+    assert nothing.to_dataframe(by="op").empty
+
+
+def test_memory():
+    found = report()
+    memory = found.model.memory
+    assert found.memory_by_tile.tolist() == memory.peak_by_tile.tolist()
+    assert (found.memory_by_tile.shape, found.memory_by_tile.dtype) == ((1472,), "int64")
+    # `x` is read and `a` written, 256 bytes of each on a tile; `w` is always live.
+    tensor = 256 * 1472
+    assert found.liveness.shape == (4,)
+    assert found.liveness[0] == 2 * tensor + 1472 * found.rows[0].temporary_bytes
+    assert found.always_live_bytes + memory.not_always_live_by_category["activations"] == (
+        memory.total_bytes
+    )
+    for array in (found.memory_by_tile, found.liveness):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 def test_guesses_are_counted():
@@ -107,6 +154,7 @@ def test_json():
     found = json.loads(report().to_json())
     assert found["schema"] == SCHEMA_VERSION
     assert found["cycles"]["per_step"] == report().cycles_per_step
+    assert (found["batch_size"], found["samples_per_second"]) == (None, None)
     assert found["target"]["numbers"]["num_tiles"] == 1472
     assert found["target"]["numbers"]["amp_flops"]["float16/float32"] == 64
     assert "arXiv:1912.03413" in found["target"]["sources"]["num_workers"][0]
@@ -165,5 +213,20 @@ def test_the_file_for_perfetto(tmp_path):
 def test_text():
     text = str(report())
     assert "step on gc200" in text
-    for part in ("second", "elementwise", "variables", "376,832", "bound by the host"):
+    for part in ("second", "elementwise", "variables", "bound by the host"):
         assert part in text
+    assert "An execution" not in text
+    found = report(steps_per_execution=8)
+    assert f"8 steps takes {8 * found.cycles_per_step:,} cycles" in str(found)
+
+
+def test_text_of_memory():
+    memory = report().model.memory
+    _, _, table = str(report()).partition("Memory of all tiles")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines()]
+    lines = {name: sizes for name, *sizes in filter(None, cells)}
+    assert lines["variables"] == ["376,832", ""]
+    assert lines["activations"] == ["", f"{memory.bytes_by_category['activations']:,}"]
+    always, others = (int(size.replace(",", "")) for size in lines["all"])
+    assert always == report().always_live_bytes
+    assert always + others == memory.total_bytes
