@@ -15,6 +15,7 @@ from ipu_keras.compiler.modelling import Model
 from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.data_frame import data_frame
+from ipu_keras.report.difference import Difference, Figures, difference
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.perfetto_trace import perfetto_trace
 from ipu_keras.report.rows import Row, arranged, row_of
@@ -223,6 +224,68 @@ class Report:
         """
         clock_hz = self.model.target.clock_hz
         return data_frame(self.by(by, sort), clock_hz, self.compute_cycles)
+
+    def diff(self, other: "Report") -> Difference:
+        """What changes from this report to another one.
+
+        Layers are compared by name. Keras numbers the names that it makes up, so
+        layers of two models need names of their own to be compared.
+
+        Args:
+            other: The report after a change; this one is from before.
+
+        Raises:
+            TypeError: `other` is not a `Report`.
+
+        Example:
+
+        >>> import tensorflow as tf
+        >>> from ipu_keras import profile
+        >>> single, half = (
+        ...     profile(lambda x: x @ x, tf.TensorSpec((512, 512), dtype))
+        ...     for dtype in ("float32", "float16")
+        ... )
+        >>> single.diff(half).families["dot"].change < 0
+        True
+        """
+        if not isinstance(other, Report):
+            raise TypeError(
+                "A report is compared with another `Report`, such as `profile` returns. "
+                f"Received: other={other!r}, of type {type(other).__name__}"
+            )
+        return difference(self._figures(), other._figures())
+
+    def _figures(self) -> Figures:
+        target, memory = self.model.target, self.model.memory
+        numbers = {f"target.{name}": getattr(target, name) for name in target.provenance}
+        totals = {
+            "cycles_per_step": self.cycles_per_step,
+            "compute_cycles": self.compute_cycles,
+            "host_cycles": self.host_cycles,
+            "cycles_per_execution": self.cycles_per_execution,
+            "seconds_per_step": self.seconds_per_step,
+            "seconds_per_execution": self.seconds_per_execution,
+            "flops_per_step": self.flops_per_step,
+            "utilisation": self.utilisation,
+            "guessed_share": self.guessed_share,
+            "max_tile_bytes": memory.max_tile_bytes,
+            "total_bytes": memory.total_bytes,
+        }
+        if self.samples_per_second is not None:
+            totals["samples_per_second"] = self.samples_per_second
+        return Figures(
+            settings={
+                "program": self.name,
+                "batch_size": self.batch_size,
+                **asdict(self.model.options),
+                "target": target.name,
+                **numbers,
+            },
+            totals=totals,
+            layers={row.name: row.cycles for row in self.by("layer")},
+            families={row.name: row.cycles for row in self.by("family")},
+            memory=memory.bytes_by_category,
+        )
 
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
         """Layers and bytes of their values on the fullest tile at its fullest, largest first."""

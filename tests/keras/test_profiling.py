@@ -11,6 +11,7 @@ import ipu_keras
 from ipu_keras import last_report, profile, what_if
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
+from ipu_keras.report import report as report_module
 from ipu_keras.target import target_named
 from ipu_keras.tracing.lowering import LoweringError
 
@@ -38,8 +39,9 @@ def rows_of(report, layer, family):
     return [row for row in report.rows if layer in row.layer and row.family == family]
 
 
-def test_example_in_the_docstring():
-    assert doctest.testmod(profiling).failed == 0
+@pytest.mark.parametrize("module", [profiling, report_module])
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(module).failed == 0
 
 
 def test_a_training_step():

@@ -135,6 +135,27 @@ def test_data_frames():
     assert found.to_dataframe(by="op", sort=None)["name"].tolist() == ["a", "b", "c", "new"]
 
 
+def test_differences():
+    before = report(batch_size=4, steps_per_execution=2)
+    after = report(target=GC200.with_numbers(memcpy_bytes=4), batch_size=8)
+    found = before.diff(after)
+    assert found.settings == {
+        "batch_size": (4, 8),
+        "steps_per_execution": (2, 1),
+        "target.memcpy_bytes": (8, 4),
+    }
+    for name in ("cycles_per_step", "seconds_per_execution", "samples_per_second", "utilisation"):
+        change = found.totals[name]
+        assert (change.before, change.after) == (getattr(before, name), getattr(after, name))
+    assert set(found.layers) == {"first", "second", "sgd"}
+    assert found.memory["variables"].before == 376_832
+    # Layers add up to the IPU's part of the step, and so do families.
+    for changes in (found.layers, found.families):
+        assert sum(one.change for one in changes.values()) == found.totals["compute_cycles"].change
+    with pytest.raises(TypeError, match=r"another `Report`.*Received: other=5, of type int"):
+        before.diff(5)
+
+
 def test_a_program_that_does_not_fit():
     needed = report().model.memory.max_tile_bytes
     enough = report(target=GC200.with_numbers(tile_bytes=needed))
