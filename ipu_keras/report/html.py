@@ -7,17 +7,13 @@ from typing import Any, Protocol
 
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
+from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.rows import Row
 
-try:
+with needs_report_extra("An HTML report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from ipu_keras.report.html_pictures import liveness_picture, memory_picture
-except ModuleNotFoundError as missing:
-    raise ImportError(
-        f"An HTML report needs {missing.name}, which is not installed. "
-        'Install it with `pip install "ipu-keras[report]"`'
-    ) from missing
 
 # Longer tables are cut: nobody reads them in a page, and the JSON form has every row.
 MAX_TABLE_ROWS = 300

@@ -16,9 +16,9 @@ def needs_report_extra(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImportError as error:
+    except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
         raise ImportError(
-            f"{what} needs a library that is not installed ({error}). "
-            'Install it with: pip install "ipu-keras[report]"',
-            name=error.name,
-        ) from error
+            f"{what} needs {package}, which is not installed. "
+            'Install it with `pip install "ipu-keras[report]"`'
+        ) from missing

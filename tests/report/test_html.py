@@ -51,9 +51,9 @@ def sorts(number):
     )
 
 
-def report(of=None, target=GC200, name="step", **options):
+def report(of=None, target=GC200, name="step", batch_size=None, **options):
     model = model_graph(name, of or program(), target, ModelOptions(**options))
-    return Report.of(model)
+    return Report.of(model, batch_size=batch_size)
 
 
 def page(found):
@@ -97,7 +97,7 @@ def test_a_table_of_compute_sets(standard):
 
 
 def test_totals():
-    found = report(steps_per_execution=2)
+    found = report(steps_per_execution=2, batch_size=1472)
     summary = page(found).section("summary")
     figures = dict(
         zip(
@@ -107,6 +107,7 @@ def test_totals():
         )
     )
     assert figures["cycles per step"] == f"{found.cycles_per_step:,}"
+    assert figures["samples per second"] == f"{found.samples_per_second:,.0f}, 1,472 in a step"
     assert figures["bound by the"] == "host"
     memory = found.model.memory
     assert figures["fullest tile"] == (
@@ -265,6 +266,10 @@ def test_a_library_that_is_missing(monkeypatch, tmp_path, library):
         report().to_html(tmp_path / "report.html")
     assert str(caught.value).startswith(f"An HTML report needs {library}")
     assert report()._repr_html_() is None
+
+
+def test_samples_that_nobody_counted():
+    assert "samples per second" not in html.page(report())
 
 
 def test_the_cell_of_a_notebook():

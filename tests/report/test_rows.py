@@ -89,5 +89,5 @@ def test_data_frame():
 
 def test_a_data_frame_needs_pandas(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r'A data frame needs .*"ipu-keras\[report\]"'):
+    with pytest.raises(ImportError, match=r'A data frame needs pandas, .*"ipu-keras\[report\]"'):
         data_frame(ROWS, 1000.0, 270)

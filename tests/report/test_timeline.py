@@ -121,5 +121,5 @@ def test_each_ipu_is_a_process_in_perfetto():
 
 def test_perfetto_needs_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "perfetto.trace_builder.proto_builder", None)
-    with pytest.raises(ImportError, match=r'A Perfetto trace needs .*"ipu-keras\[report\]"'):
+    with pytest.raises(ImportError, match=r'trace needs perfetto, .*"ipu-keras\[report\]"'):
         perfetto_trace(timeline())
