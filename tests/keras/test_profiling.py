@@ -160,8 +160,13 @@ def test_a_mode_is_for_models():
 
 
 def test_what_xla_lacks_is_named():
-    with pytest.raises(LoweringError, match="AsString"):
-        profile(lambda x: tf.strings.length(tf.strings.as_string(x)), tf.TensorSpec((4,)))
+    report = profile(lambda x: tf.strings.length(tf.strings.as_string(x)), tf.TensorSpec((4,)))
+    assert report.not_lowered == ("AsString", "StringLength")
+
+
+def test_what_neither_xla_nor_its_shape_can_tell():
+    with pytest.raises(LoweringError, match="PyFunc"):
+        profile(lambda x: tf.numpy_function(abs, [x], tf.float32) + 1.0, tf.TensorSpec((4,)))
 
 
 def test_the_report_of_what_ran_last(strategy):
