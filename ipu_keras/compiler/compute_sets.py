@@ -82,6 +82,7 @@ class FlatProgram:
         results: Names of the values that the step returns.
         updates: Names of variables by names of the results that are their new
             values, which are written in place.
+        in_place: Names of values by names of those that take over their memory.
         num_unknown_loops: Loops whose trips depend on data: they were counted with
             their bound, or as one trip.
     """
@@ -90,6 +91,7 @@ class FlatProgram:
     values: Mapping[str, Value] = field(default_factory=dict)
     results: tuple[str, ...] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
+    in_place: Mapping[str, str] = field(default_factory=dict)
     num_unknown_loops: int = 0
 
 
@@ -99,6 +101,7 @@ class _Flattener:
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.compute_sets: list[ComputeSet] = []
+        self.in_place: dict[str, str] = {}
         self.num_unknown_loops = 0
 
     def run(
@@ -187,10 +190,58 @@ class _Flattener:
             self.num_unknown_loops += 1
             trips = op.attributes.get("max_trip_count") or UNKNOWN_TRIPS
         condition, body = (functions[name] for name in op.body)
-        self.run(condition, functions, reads, f"{prefix}{op.name}/condition/", repeat * trips)
-        self.run(body, functions, reads, f"{prefix}{op.name}/body/", repeat * trips)
-        # What a loop carries stays in place.
-        return reads
+        start, scope = len(self.compute_sets), f"{prefix}{op.name}/"
+        carried = [
+            self._carry(f"{prefix}{op.name}:{k}", name, repeat, op) for k, name in enumerate(reads)
+        ]
+        self.run(condition, functions, carried, f"{scope}condition/", repeat * trips)
+        results = self.run(body, functions, carried, f"{scope}body/", repeat * trips)
+        kept = {
+            mine: name
+            for mine, name, result in zip(carried, reads, results, strict=True)
+            if mine == result
+        }
+        self._forget(kept, start)
+        after = list(reads)
+        for k, (mine, result) in enumerate(zip(carried, results, strict=True)):
+            if mine not in kept:
+                result = kept.get(result, result)
+                after[k] = self._carry(f"{scope}body/carried:{k}", result, repeat * trips, op)
+                self.in_place[after[k]] = mine
+        return after
+
+    def _carry(self, name: str, source: str, repeat: int, op: Op) -> str:
+        """Copies a value to where a loop keeps it from one trip to the next."""
+        value = Value(name, self.values[source].spec)
+        self.values[name] = value
+        # The name as an attribute keeps copies of the same value apart.
+        copy = Op(name, "copy", (value.spec,), attributes={"carried": name})
+        self.compute_sets.append(
+            ComputeSet(
+                name=name,
+                family="copy",
+                ops=(copy,),
+                operands=(value.spec,),
+                reads=(source,),
+                writes=(value,),
+                repeat=repeat,
+                layer=op.layer,
+                backward=op.backward,
+                bytes_read=value.spec.nbytes,
+                bytes_written=value.spec.nbytes,
+            )
+        )
+        return name
+
+    def _forget(self, kept: Mapping[str, str], start: int) -> None:
+        """What a loop carries and never changes is read where it was."""
+        self.compute_sets[start:] = [
+            replace(one, reads=tuple(kept.get(name, name) for name in one.reads))
+            for one in self.compute_sets[start:]
+            if one.name not in kept
+        ]
+        for name in kept:
+            del self.values[name]
 
     def _conditional(self, op, reads, functions, prefix, repeat) -> Sequence[str]:
         """Counts the branch with the most work, which is what an IPU waits for at worst."""
@@ -209,6 +260,7 @@ class _Flattener:
         _, _, branch, results = max(branches, key=lambda found: found[:2])
         self.values = branch.values
         self.compute_sets += branch.compute_sets
+        self.in_place.update(branch.in_place)
         self.num_unknown_loops += branch.num_unknown_loops
         return results
 
@@ -229,6 +281,7 @@ def flatten(graph: Graph) -> FlatProgram:
         values=flattener.values,
         results=results,
         updates=_updates(graph, results),
+        in_place=flattener.in_place,
         num_unknown_loops=flattener.num_unknown_loops,
     )
 
@@ -317,14 +370,24 @@ def fuse(program: FlatProgram) -> FlatProgram:
 
 
 def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
+    broadcasts = producer.ops[-1].kind == "broadcast"
     return (
         producer.family in _FUSES
-        and consumer.family in _FUSES
+        and (consumer.family in _FUSES or (broadcasts and is_carry(consumer)))
         and len(producer.writes) == 1
-        and (uses == 1 or producer.ops[-1].kind == "broadcast")
+        and (uses == 1 or broadcasts)
         and producer.repeat == consumer.repeat
         and _size(producer) == _size(consumer)
     )
+
+
+def is_carry(one: ComputeSet) -> bool:
+    """Whether all that it does is to copy a value to where a loop keeps it.
+
+    Args:
+        one: Of a program that was written out.
+    """
+    return one.family == "copy" and one.ops[-1].kind == "copy"
 
 
 def _size(one: ComputeSet) -> int:
@@ -337,13 +400,14 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
         return last
     inside = {value.name for one in chain[:-1] for value in one.writes}
     reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
-    elementwise = any(one.family == "elementwise" for one in chain)
+    families = {one.family for one in chain}
+    family = next((name for name in ("elementwise", "cast") if name in families), chain[0].family)
     read = sum(one.bytes_read for one in chain) - sum(
         v.spec.nbytes for one in chain[:-1] for v in one.writes
     )
     return replace(
         last,
-        family="elementwise" if elementwise else last.family,
+        family=family,
         ops=tuple(op for one in chain for op in one.ops),
         reads=reads,
         layer=last.layer or next((one.layer for one in chain if one.layer), ""),

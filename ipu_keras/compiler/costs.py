@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_keras.compiler import vertices
-from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_carry
 from ipu_keras.compiler.convolution_planner import Convolution, ConvolutionPlan, plan
 from ipu_keras.compiler.exchange import ExchangePhase, exchange_cycles, sync_cycles
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
@@ -14,6 +14,10 @@ from ipu_keras.compiler.vertices import VertexCycles
 from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import Confidence, Target
+
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+# In a chain of elementwise operations, they happen on the way.
+_WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,7 @@ class CostTable:
     def __init__(self, target: Target, program: FlatProgram, *, memory_proportion: float):
         self._target = target
         self._values = program.values
+        self._in_place = {**program.in_place, **program.updates}
         self._memory_proportion = memory_proportion
         self._plans: dict[Convolution, ConvolutionPlan] = {}
         # The value whose spread over the tiles a value shares.
@@ -103,9 +108,12 @@ class CostTable:
 
     def _elementwise(self, one: ComputeSet) -> Cost:
         output = one.writes[0].spec
-        operations = [(op.kind, max(len(op.inputs), 1)) for op in one.ops if op.kind != "broadcast"]
+        operations = [
+            (op.kind, max(len(op.inputs), 1)) for op in one.ops if op.kind not in _WITHOUT_VERTEX
+        ]
         full = [name for name in one.reads if self._elements(name) == num_elements(output)]
-        layout = self._layout(full[0]) if full else one.writes[0].name
+        place = self._in_place.get(one.writes[0].name) or (full[0] if full else None)
+        layout = one.writes[0].name if place is None else self._layout(place)
         self._layouts[one.writes[0].name] = layout
         elsewhere = [name for name in full if self._layout(name) != layout]
         small = [
@@ -135,7 +143,7 @@ class CostTable:
         if kind == "convert":
             return vertices.cast(
                 self._target,
-                from_dtype=one.operands[0].dtype,
+                from_dtype=self._spec(one.reads[0]).dtype,
                 to_dtype=one.writes[0].spec.dtype,
                 num_elements=count,
             )
@@ -245,7 +253,21 @@ class CostTable:
         return self._cost(one, cycles, self._inputs_per_tile(one), vertex=op.kind)
 
     def _copied(self, one: ComputeSet) -> Cost:
-        return self._moved(one, vertices.copy)
+        if not is_carry(one):
+            return self._moved(one, vertices.copy)
+        # What a loop carries lies as its first value did.
+        output = one.writes[0]
+        source = self._in_place.get(output.name, one.reads[0])
+        self._layouts[output.name] = self._layout(source)
+        elsewhere = self._layout(one.reads[0]) != self._layout(source)
+        cycles = self._copy(output.spec)
+        received = self._bytes_per_tile(output.spec) if elsewhere else 0
+        return self._cost(one, cycles, received, vertex="copy")
+
+    def _copy(self, spec: TensorSpec) -> VertexCycles:
+        """A copy of a tensor on the tiles that have it."""
+        size = self._bytes_per_tile(spec)
+        return vertices.copy(self._target, num_bytes=size, atom_bytes=_item(spec))
 
     def _rearranged(self, one: ComputeSet) -> Cost:
         # Neighbours come from different places: one element at a time.
@@ -265,14 +287,29 @@ class CostTable:
         cycles = vertices.dynamic_slice(
             self._target, dtype=part.dtype, num_slices=1, slice_elements=self._share(part)
         )
-        return self._cost(one, cycles, 0, vertex="dynamic slice")
+        return self._with_copy(one, self._cost(one, cycles, 0, vertex="dynamic slice"))
 
     def _gather(self, one: ComputeSet) -> Cost:
         return self._lookup(one, one.writes[0].spec, vertices.multi_slice)
 
     def _scatter(self, one: ComputeSet) -> Cost:
         self._layouts[one.writes[0].name] = self._layout(one.reads[0])
-        return self._lookup(one, self._spec(one.reads[-1]), vertices.multi_update_add)
+        updated = self._lookup(one, self._spec(one.reads[-1]), vertices.multi_update_add)
+        return self._with_copy(one, updated)
+
+    def _with_copy(self, one: ComputeSet, cost: Cost) -> Cost:
+        """An update works in place: on a copy, if somebody still needs what it would change."""
+        if one.ops[-1].kind not in _UPDATES or one.writes[0].name in self._in_place:
+            return cost
+        cycles = self._copy(one.writes[0].spec).cycles + self._target.launch_cycles
+        sync = sync_cycles(self._target, num_ipus=1)
+        return replace(
+            cost,
+            compute_cycles=cost.compute_cycles + cycles,
+            sync_cycles=cost.sync_cycles + sync,
+            num_vertices=2,
+            detail="on a copy",
+        )
 
     def _lookup(self, one: ComputeSet, rows: TensorSpec, vertex) -> Cost:
         # The tiles share the columns: each sees all indices, and its part of all rows.

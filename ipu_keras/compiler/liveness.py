@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
@@ -67,10 +67,11 @@ class _Order:
         self._readers = defaultdict(list)
         self._done = [False] * len(self._sets)
         self.waits_for = [0] * len(self._sets)
+        ends = _loop_ends(self._sets)
         for position, one in enumerate(self._sets):
             for name in set(one.reads):
                 self._readers[name].append(position)
-            for maker in {self._made[name] for name in one.reads if name in self._made}:
+            for maker in {self._complete(name, one, ends) for name in one.reads} - {None}:
                 self._followers[maker].append(position)
                 self.waits_for[position] += 1
         self._keep_loops_together()
@@ -82,6 +83,14 @@ class _Order:
             if one.repeat > 1 and before.repeat == one.repeat:
                 self._followers[position - 1].append(position)
                 self.waits_for[position] += 1
+
+    def _complete(self, name: str, reader: ComputeSet, ends: Mapping[str, int]) -> int | None:
+        """After which compute set a value can be read: of a loop that ended, its last."""
+        made = self._made.get(name)
+        if made is None:
+            return None
+        left = [loop for loop in _loops(self._sets[made].name) if not reader.name.startswith(loop)]
+        return max(made, ends[left[0]]) if left else made
 
     def is_done(self, position: int) -> bool:
         return self._done[position]
@@ -123,26 +132,76 @@ def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
         program: In the order of execution.
 
     Returns:
-        Lifetimes by name; variables, constants and what is written in place
-        into a variable have none. What a loop reads from outside lives until
-        the loop ends; arguments live from the start, results to the end.
+        Lifetimes by name; variables, constants and what is written in place have
+        none: a value lives as long as those that take over its memory. What a
+        loop reads from outside lives until the loop ends; arguments live from
+        the start, results to the end.
     """
     end = max(len(program.compute_sets) - 1, 0)
-    loop_ends = _loop_ends(program.compute_sets)
+    last = last_reads(program.compute_sets)
     first: dict[str, int] = {}
-    last: dict[str, int] = {}
     for position, one in enumerate(program.compute_sets):
         for value in one.writes:
-            first[value.name] = last[value.name] = position
-        for name in one.reads:
-            stays = [loop_ends[loop] for loop in _loops(one.name) if not name.startswith(loop)]
-            last[name] = max([position, last.get(name, 0), *stays])
+            first[value.name] = position
+            last.setdefault(value.name, position)
     last.update((name, end) for name in program.results)
+    owners = storage(program)
+    for name, owner in owners.items():
+        if name in last:
+            last[owner] = max(last.get(owner, 0), last[name])
     return {
         name: Lifetime(first.get(name, 0), last[name])
         for name, value in program.values.items()
-        if name in last and value.role in ("activation", "argument") and name not in program.updates
+        if name in last
+        and value.role in ("activation", "argument")
+        and name not in program.updates
+        and owners[name] == name
     }
+
+
+def storage(program: FlatProgram) -> dict[str, str]:
+    """In whose memory each value lies.
+
+    Args:
+        program: As `share_memory` leaves it.
+
+    Returns:
+        For each value the name of the one that had its memory first, itself if no other had.
+    """
+    owners: dict[str, str] = {}
+    for name in program.values:
+        way = [name]
+        while way[-1] not in owners and way[-1] in program.in_place:
+            way.append(program.in_place[way[-1]])
+        owners.update(dict.fromkeys(way, owners.get(way[-1], way[-1])))
+    return owners
+
+
+def last_reads(compute_sets: Sequence[ComputeSet]) -> dict[str, int]:
+    """The position of the last compute set that needs each value.
+
+    Args:
+        compute_sets: In the order of execution.
+
+    Returns:
+        Positions by name. A loop needs what it reads from outside until it ends.
+    """
+    ends = _loop_ends(compute_sets)
+    last: dict[str, int] = {}
+    for position, one in enumerate(compute_sets):
+        for name in one.reads:
+            stays = [ends[loop] for loop in _loops(one.name) if not name.startswith(loop)]
+            last[name] = max([position, last.get(name, 0), *stays])
+    return last
+
+
+def innermost_loop(name: str) -> str:
+    """The prefix of the innermost loop that a compute set is in; empty if in none.
+
+    Args:
+        name: The compute set's.
+    """
+    return name[: name.rfind(_LOOP_BODY) + len(_LOOP_BODY)] if _LOOP_BODY in name else ""
 
 
 def _loops(name: str) -> Iterable[str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ipu_keras.compiler.compute_sets import FlatProgram, Value
-from ipu_keras.compiler.liveness import Lifetime, lifetimes
+from ipu_keras.compiler.compute_sets import FlatProgram
+from ipu_keras.compiler.liveness import Lifetime, lifetimes, storage
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import Target
 
@@ -124,23 +124,26 @@ def num_tiles_of(spec: TensorSpec, target: Target) -> int:
     return max(1, min(target.num_tiles, math.ceil(spec.nbytes / MIN_BYTES_PER_TILE)))
 
 
-def map_linearly(values: Iterable[Value], target: Target) -> dict[str, Region]:
+def map_linearly(program: FlatProgram, target: Target) -> dict[str, Region]:
     """Spreads every value over the tiles, each starting where the one before ended.
 
     Args:
-        values: In the order in which they are mapped.
+        program: Whose values are mapped in their order.
         target: Whose tiles.
 
     Returns:
-        Regions by names of values.
+        Regions by names of values; what is in place of another has the other's.
     """
-    regions = {}
+    regions: dict[str, Region] = {}
     next_tile = 0
-    for value in values:
+    owners = storage(program)
+    for name, value in program.values.items():
+        if owners[name] != name:
+            continue
         tiles = num_tiles_of(value.spec, target)
         regions[value.name] = Region(next_tile, tiles, math.ceil(value.spec.nbytes / tiles))
         next_tile = (next_tile + tiles) % target.num_tiles
-    return regions
+    return {name: regions[owners[name]] for name in program.values}
 
 
 def plan_memory(

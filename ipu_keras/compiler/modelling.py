@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
+from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.liveness import schedule
 from ipu_keras.compiler.memory import MemoryPlan, Overhead, Region, map_linearly, plan_memory
 from ipu_keras.ir import Graph
@@ -89,6 +90,11 @@ def order(model: Model) -> Model:
     return replace(model, program=schedule(model.program))
 
 
+def reuse_memory(model: Model) -> Model:
+    """Writes results over operands that nobody needs any more."""
+    return replace(model, program=share_memory(model.program))
+
+
 def estimate_cycles(model: Model) -> Model:
     """Costs every compute set."""
     table = CostTable(
@@ -118,7 +124,7 @@ def estimate_host_copies(model: Model) -> Model:
 
 def fill_tiles(model: Model) -> Model:
     """Places values on tiles and adds up what each tile holds."""
-    regions = map_linearly(model.program.values.values(), model.target)
+    regions = map_linearly(model.program, model.target)
     memory = plan_memory(
         model.program,
         regions,
@@ -144,7 +150,7 @@ def _overhead(model: Model) -> Overhead:
     )
 
 
-MODEL_PASSES = (write_out, order, estimate_cycles, estimate_host_copies, fill_tiles)
+MODEL_PASSES = (write_out, order, reuse_memory, estimate_cycles, estimate_host_copies, fill_tiles)
 
 
 def model_graph(

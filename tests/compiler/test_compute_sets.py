@@ -48,20 +48,52 @@ def test_a_call_is_written_out():
     assert program.results == ("call/c",)
 
 
-def test_a_loop_repeats_its_body_in_place():
+def test_a_loop_repeats_its_body():
+    """`x` is carried: copied to where the loop has it, and there after each trip."""
     program = flatten(loop(5))
-    repeats = {one.name: one.repeat for one in program.compute_sets}
-    assert repeats == {"while/condition/more": 5, "while/body/next": 5, "y": 1}
-    assert program.compute_sets[1].reads == ("x", "w")
-    assert program.compute_sets[2].reads == ("x",)
+    assert {one.name: (one.reads, one.repeat) for one in program.compute_sets} == {
+        "while:0": (("x",), 1),
+        "while/condition/more": (("while:0",), 5),
+        "while/body/next": (("while:0", "w"), 5),  # the loop leaves `w` as it is
+        "while/body/carried:0": (("while/body/next",), 5),
+        "y": (("while/body/carried:0",), 1),
+    }
+    assert program.in_place == {"while/body/carried:0": "while:0"}
+    assert "while:1" not in program.values
     assert program.num_unknown_loops == 0
 
 
 @pytest.mark.parametrize(("bound", "trips"), [(None, 1), (9, 9)])
 def test_a_loop_of_unknown_length_counts_with_its_bound(bound, trips):
     program = flatten(loop(None, max_trip_count=bound))
-    assert {one.repeat for one in program.compute_sets[:2]} == {trips}
+    assert [one.repeat for one in program.compute_sets] == [1, trips, trips, trips, 1]
     assert program.num_unknown_loops == 1
+
+
+def test_loops_that_start_from_the_same_value_keep_their_own():
+    """Two loops fill an array from the same zeros; each fills its own memory."""
+    body = graph(
+        inner_parameter("array", 3), op("next", "negate", (3,), "array"), results=("next",)
+    )
+    condition = graph(inner_parameter("array", 3), op("more", "compare", (), "array"))
+    whiles = [
+        op(name, "while", (3,), "zeros", body=("condition", "body"), trip_count=2)
+        for name in ("first", "second")
+    ]
+    whole = graph(
+        op("zero", "constant", (), value=0.0),
+        op("zeros", "broadcast", (3,), "zero"),
+        *whiles,
+        op("sum", "add", (3,), "first", "second"),
+        functions={"condition": condition, "body": body},
+    )
+    program = fuse(deduplicate(flatten(whole)))
+    filled = {one.name: one for one in program.compute_sets if one.family == "broadcast"}
+    assert {name: one.reads for name, one in filled.items()} == {
+        "first:0": ("float32(0.0)",),
+        "second:0": ("float32(0.0)",),
+    }
+    assert program.compute_sets[-1].reads == ("first/body/carried:0", "second/body/carried:0")
 
 
 def test_of_branches_the_one_with_the_most_work_counts():
@@ -140,7 +172,7 @@ def test_results_sizes_and_loops_end_a_chain():
         results=("a", "wide"),
     )
     assert names(fuse(flatten(mixed))) == ["a", "b", "wide"]
-    assert names(fuse(flatten(loop(5)))) == ["while/condition/more", "while/body/next", "y"]
+    assert names(fuse(flatten(loop(5)))) == names(flatten(loop(5)))
 
 
 def test_a_broadcast_joins_everyone_who_uses_it():

@@ -3,12 +3,13 @@
 import math
 
 import pytest
-from hlo_graphs import argument, graph, op, spec, variable
+from hlo_graphs import argument, graph, inner_parameter, op, spec, variable
 
 from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
 from ipu_keras.compiler.convolution_planner import matmul, plan
 from ipu_keras.compiler.costs import CostTable
+from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.ir import Op
 from ipu_keras.target import TARGETS, Confidence
 
@@ -17,7 +18,7 @@ TILES, LAUNCH, SYNC, WAY = GC200.num_tiles, 81, 126, 157
 
 
 def costs(*ops, results=()):
-    program = fuse(deduplicate(flatten(graph(*ops, results=results))))
+    program = share_memory(fuse(deduplicate(flatten(graph(*ops, results=results)))))
     table = CostTable(GC200, program, memory_proportion=0.6)
     return {one.name: table.cost(one) for one in program.compute_sets}
 
@@ -175,3 +176,36 @@ def test_an_update_of_a_part_stays_in_place():
 
 def test_collectives_of_one_ipu_cost_nothing():
     assert costs(argument("x", 64), op("y", "all-reduce", (64,), "x"))["y"].cycles == 0
+
+
+def test_an_update_of_what_somebody_needs_works_on_a_copy():
+    # 32 of 64 floats on each tile are 3 vectors for a worker; the copy moves all 256 bytes, a
+    # word at a time.
+    ops = [
+        argument("x", TILES * 64),
+        argument("part", TILES * 32),
+        op("at", "constant", (), dtype="int32", value=0),
+        op("y", "dynamic-update-slice", (TILES * 64,), "x", "part", "at"),
+    ]
+    alone = costs(*ops)["y"]
+    beside = costs(*ops, results=("x", "y"))["y"]
+    assert alone.compute_cycles == 6 * (27 + 29 + 3 + 13) + LAUNCH
+    assert beside.compute_cycles == alone.compute_cycles + 288 + 256 // 4 + LAUNCH
+    assert beside.sync_cycles == 2 * alone.sync_cycles == 2 * SYNC
+    assert (alone.detail, beside.detail) == ("", "on a copy")
+
+
+def test_a_loop_copies_what_it_carries_without_exchange():
+    inner = inner_parameter("i", TILES * 64)
+    body = graph(inner, op("next", "reverse", (TILES * 64,), "i", dimensions=(0,)))
+    condition = graph(inner, op("more", "compare", (), "i"))
+    whole = op("while", "while", (TILES * 64,), "w", body=("condition", "body"), trip_count=3)
+    functions = {"condition": condition, "body": body}
+    program = flatten(graph(variable("w", TILES * 64), whole, functions=functions))
+    table = CostTable(GC200, share_memory(program), memory_proportion=0.6)
+    found = {one.name: table.cost(one) for one in program.compute_sets}
+    # The variable stays as it is, so the loop works on a copy where it lies.
+    first, again = found["while:0"], found["while/body/carried:0"]
+    assert first.compute_cycles == again.compute_cycles == 288 + 256 // 4 + LAUNCH
+    # A reversed array lies elsewhere.
+    assert (first.exchange_bytes, again.exchange_bytes) == (0, 256)

@@ -1,10 +1,13 @@
 """The order of execution, and when values are in memory, on programs built by hand."""
 
+from dataclasses import replace
+
 import pytest
-from hlo_graphs import argument, graph, loop, op, variable
+from hlo_graphs import argument, graph, inner_parameter, loop, op, spec, variable
 
 from ipu_keras.compiler.compute_sets import flatten
-from ipu_keras.compiler.liveness import Lifetime, lifetimes, schedule
+from ipu_keras.compiler.liveness import Lifetime, lifetimes, schedule, storage
+from ipu_keras.ir import Op
 
 
 def training(layers):
@@ -77,12 +80,64 @@ def test_lifetimes():
 
 @pytest.mark.parametrize("trips", [1, 7])
 def test_what_a_loop_reads_lives_until_it_ends(trips):
-    program = flatten(loop(trips))
+    program = schedule(flatten(loop(trips)))
     assert [one.name for one in program.compute_sets] == [
+        "while:0",
         "while/condition/more",
         "while/body/next",
+        "while/body/carried:0",
         "y",
     ]
-    # `x` is carried, and read after the loop.
-    assert lifetimes(program)["x"] == Lifetime(0, 2)
-    assert lifetimes(program)["while/condition/more"] == Lifetime(0, 0)
+    # What is carried is read after the loop, in the memory that the loop has for it.
+    assert lifetimes(program) == {
+        "x": Lifetime(0, 0),
+        "while:0": Lifetime(0, 4),
+        "while/condition/more": Lifetime(1, 1),
+        "while/body/next": Lifetime(2, 3),
+        "y": Lifetime(4, 4),
+    }
+
+
+def test_what_follows_a_loop_waits_for_its_end():
+    """`late` could free memory after the first set of the loop, whose result it reads."""
+    inner = (inner_parameter("a", 3), inner_parameter("b", 3, first_leaf=1))
+    body = graph(
+        *inner,
+        op("c", "negate", (3,), "a"),
+        op("d", "tanh", (3,), "b"),
+        results=("c", "d"),
+    )
+    condition = graph(*inner, op("more", "compare", (), "a"))
+    whole = Op(
+        "while",
+        "while",
+        (spec(3), spec(3)),
+        inputs=("x", "x"),
+        body=("condition", "body"),
+        attributes={"trip_count": 4},
+    )
+    program = flatten(
+        graph(
+            argument("x", 3),
+            whole,
+            op("late", "reduce", (), "while:0"),
+            functions={"condition": condition, "body": body},
+        )
+    )
+    order = [one.name for one in schedule(program).compute_sets]
+    assert order[-1] == "late"
+    assert order.index("while/body/carried:1") == len(order) - 2
+
+
+def test_values_in_place_are_one():
+    program = flatten(
+        graph(
+            argument("x", 4),
+            op("a", "negate", (4,), "x"),
+            op("b", "tanh", (4,), "a"),
+            op("c", "tanh", (4,), "b"),
+        )
+    )
+    program = replace(program, in_place={"b": "a", "c": "b"})
+    assert storage(program) == {"x": "x", "a": "a", "b": "a", "c": "a"}
+    assert lifetimes(program) == {"x": Lifetime(0, 0), "a": Lifetime(0, 2)}

@@ -8,7 +8,7 @@ from hlo_graphs import argument, graph, op, spec, variable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.compiler.compute_sets import Value, flatten
+from ipu_keras.compiler.compute_sets import FlatProgram, Value, flatten
 from ipu_keras.compiler.liveness import lifetimes
 from ipu_keras.compiler.memory import Overhead, Region, map_linearly, plan_memory
 from ipu_keras.target import TARGETS
@@ -20,13 +20,16 @@ def test_values_are_spread_over_tiles_that_follow_each_other():
     values = [
         Value("a", spec(1)),  # 4 bytes on one tile
         Value("b", spec(100)),  # 400 bytes: at least 128 on each of 4 tiles
+        Value("over_b", spec(100)),
         Value("c", spec(64)),  # 256 bytes on two
         Value("d", spec(1000)),  # 4000 bytes on all four
         Value("empty", spec(0)),
     ]
-    assert map_linearly(values, SMALL) == {
+    program = FlatProgram(values={v.name: v for v in values}, in_place={"over_b": "b"})
+    assert map_linearly(program, SMALL) == {
         "a": Region(0, 1, 4),
         "b": Region(1, 4, 100),
+        "over_b": Region(1, 4, 100),
         "c": Region(1, 2, 128),
         "d": Region(3, 4, 1000),
         "empty": Region(3, 1, 0),
@@ -34,7 +37,7 @@ def test_values_are_spread_over_tiles_that_follow_each_other():
 
 
 def planned(program, overhead=None, temporary=None, target=SMALL):
-    regions = map_linearly(program.values.values(), target)
+    regions = map_linearly(program, target)
     return plan_memory(
         program,
         regions,
@@ -104,7 +107,7 @@ def test_live_bytes_are_those_of_a_naive_count(sizes, reads, tiles):
     for k, (size, read) in enumerate(zip(sizes, reads, strict=False)):
         ops.append(op(f"v{k + 1}", "slice", (size,), f"v{read % (k + 1)}"))
     program = flatten(graph(*ops))
-    regions = map_linearly(program.values.values(), target)
+    regions = map_linearly(program, target)
     expected = np.zeros((len(program.compute_sets), tiles), np.int64)
     for name, lifetime in lifetimes(program).items():
         region = regions[name]
