@@ -15,6 +15,17 @@ from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import Confidence, Target
 
+# XLA's own operations, as popnn computes them: two vectors are applied; the gradient
+# centres and scales the tensor again, and subtracts both of its means from the gradient.
+_SCALED = [("multiply", 2), ("add", 2)]
+_BATCH_NORMS: Mapping[str, tuple[list[tuple[str, int]], int]] = {
+    "batch-norm-inference": (_SCALED, 0),
+    "batch-norm-training": (_SCALED, 2),
+    "batch-norm-grad": (
+        [("subtract", 2), ("multiply", 2), ("multiply", 2), *_SCALED, ("add", 2)],
+        2,
+    ),
+}
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 # In a chain of elementwise operations, they happen on the way.
 _WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
@@ -82,11 +93,12 @@ class CostTable:
             "dynamic slice": self._dynamic_slice,
             "elementwise": self._elementwise,
             "gather": self._gather,
-            "norm": self._unknown,
+            "norm": self._normalized,
             "pooling": self._pooling,
             "random": self._random,
             "reduce": self._reduce,
             "scatter": self._scatter,
+            "softmax": self._normalized,
             "sort": self._sort,
             "stream copy": self._free,
             "transpose": self._rearranged,
@@ -183,14 +195,16 @@ class CostTable:
         )
 
     def _reduce(self, one: ComputeSet) -> Cost:
+        source = one.operands[0]
+        outputs = sum(num_elements(value.spec) for value in one.writes)
+        return self._reduced(one.ops[-1].attributes["operation"], source, outputs)
+
+    def _reduced(self, operation: str, source: TensorSpec, outputs: int) -> Cost:
         """Each tile reduces what it has; what the tiles found meets in one or more stages."""
-        op, source = one.ops[-1], one.operands[0]
-        operation = op.attributes["operation"]
-        elements = num_elements(source)
-        outputs = max(sum(num_elements(value.spec) for value in one.writes), 1)
+        outputs = max(outputs, 1)
         on_tile = self._share(source)
         first = self._reduction(operation, source.dtype, min(outputs, on_tile), on_tile)
-        parts = min(self._tiles(source), max(elements // outputs, 1))
+        parts = min(self._tiles(source), max(num_elements(source) // outputs, 1))
         found = [self._stages(operation, source, outputs, parts, count) for count in (1, 2, 3)]
         cycles, received, exchange, stages = min(found, key=lambda stage: stage[0] + stage[2])
         target = self._target
@@ -206,6 +220,65 @@ class CostTable:
             confidence=first.confidence,
             detail=f"{1 + stages} stages",
         )
+
+    def _normalized(self, one: ComputeSet) -> Cost:
+        """A pass over a tensor: its broadcast vertices one after the other, then its sums.
+
+        Source: popnn, Norms and NonLinearity: vectors are added and multiplied in place, a
+        vertex for each; several sums of a tensor are reduced by the same compute sets.
+        """
+        tensor = self._spec(one.reads[0])
+        passes, sums = _vertices_of(one)
+        made = [value for value in one.writes if num_elements(value.spec) == num_elements(tensor)]
+        self._layouts.update((value.name, self._layout(one.reads[0])) for value in made)
+        count = self._share(tensor)
+        parts = [self._pass(tensor, kind, operands, count) for kind, operands in passes]
+        reduced = [self._reduced(operation, tensor, outputs) for operation, outputs in sums]
+        launches, sync = self._target.launch_cycles, sync_cycles(self._target, num_ipus=1)
+        received = self._arriving(one, tensor)
+        exchange = self._arrival_cycles(received)
+        # Sums start and meet together: only what is computed and exchanged adds up.
+        starts = [launches * cost.num_vertices for cost in reduced]
+        return Cost(
+            compute_cycles=sum(part.cycles + launches for part in parts)
+            + sum(cost.compute_cycles for cost in reduced)
+            - (sum(starts) - max(starts, default=0)),
+            exchange_cycles=exchange + sum(cost.exchange_cycles for cost in reduced),
+            sync_cycles=sync * (len(parts) + (received > 0))
+            + max((cost.sync_cycles for cost in reduced), default=0),
+            exchange_bytes=max([received, sum(cost.exchange_bytes for cost in reduced)]),
+            num_vertices=len(parts) + sum(cost.num_vertices for cost in reduced),
+            tiles=self._tiles(tensor),
+            vertex=f"{one.family} {'+'.join(sorted({kind for kind, _ in passes}))} {tensor.dtype}",
+            confidence=vertices.least(
+                [*(part.confidence for part in parts), *(cost.confidence for cost in reduced)]
+            ),
+            detail=f"{len(passes)} vertices, {len(sums)} sums",
+        )
+
+    def _pass(self, tensor: TensorSpec, kind: str, num_operands: int, count: int) -> VertexCycles:
+        return vertices.elementwise(
+            self._target,
+            operation=kind,
+            dtype=tensor.dtype,
+            num_elements=count,
+            num_operands=num_operands,
+        )
+
+    def _arriving(self, one: ComputeSet, tensor: TensorSpec) -> int:
+        """Bytes that a tile receives: of tensors that lie elsewhere, and of vectors."""
+        size, per_tile = num_elements(tensor), self._bytes_per_tile(tensor)
+        layout, received = self._layout(one.reads[0]), 0
+        for name in one.reads:
+            if self._elements(name) < size and self._values[name].role != "constant":
+                received += min(self._spec(name).nbytes, per_tile)
+            elif self._elements(name) == size and self._layout(name) != layout:
+                received += self._bytes_per_tile(self._spec(name))
+        return received
+
+    def _arrival_cycles(self, received: int) -> int:
+        phase = ExchangePhase(bytes_in=received, bytes_out=received)
+        return exchange_cycles(self._target, phase) if received else 0
 
     def _stages(
         self, operation: str, source: TensorSpec, outputs: int, parts: int, count: int
@@ -347,11 +420,10 @@ class CostTable:
     def _cost(self, one: ComputeSet, cycles: VertexCycles, received: int, *, vertex: str) -> Cost:
         """Vertices that start together, after an exchange if a tile receives anything."""
         target = self._target
-        phase = ExchangePhase(bytes_in=received, bytes_out=received)
         sync = sync_cycles(target, num_ipus=1)
         return Cost(
             compute_cycles=cycles.cycles + target.launch_cycles,
-            exchange_cycles=exchange_cycles(target, phase) if received else 0,
+            exchange_cycles=self._arrival_cycles(received),
             sync_cycles=sync * (2 if received else 1),
             exchange_bytes=received,
             num_vertices=1,
@@ -381,6 +453,18 @@ class CostTable:
 
     def _inputs_per_tile(self, one: ComputeSet) -> int:
         return sum(self._bytes_per_tile(self._spec(name)) for name in one.reads)
+
+
+def _vertices_of(one: ComputeSet) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Of a pass over a tensor, the operations on each element with the number of their
+    operands, and the reductions with the number of their results."""
+    op = one.ops[-1]
+    if op.kind in _BATCH_NORMS:
+        passes, num_sums = _BATCH_NORMS[op.kind]
+        return passes, [("add", num_elements(op.outputs[-1]))] * num_sums
+    passes = [(op.kind, len(op.inputs)) for op in one.ops if op.kind != "reduce"]
+    sums = [op for op in one.ops if op.kind == "reduce"]
+    return passes, [(op.attributes["operation"], num_elements(op.outputs[0])) for op in sums]
 
 
 def _item(spec: TensorSpec) -> int:

@@ -8,7 +8,7 @@ from ipu_keras.ir import num_elements
 
 # They write into their first operand, elementwise operations into any of the result's size.
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
-_ELEMENTWISE = frozenset({"elementwise", "cast"})
+_ELEMENTWISE = frozenset({"elementwise", "cast", "norm", "softmax"})
 
 
 def share_memory(program: FlatProgram) -> FlatProgram:

@@ -13,6 +13,7 @@ from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.liveness import schedule
 from ipu_keras.compiler.memory import MemoryPlan, Overhead, Region, map_linearly, plan_memory
+from ipu_keras.compiler.normalizations import fuse_normalizations
 from ipu_keras.ir import Graph
 from ipu_keras.target import Target
 
@@ -82,7 +83,8 @@ class Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    return replace(model, program=fuse(deduplicate(flatten(model.graph))))
+    program = deduplicate(flatten(model.graph))
+    return replace(model, program=fuse(fuse_normalizations(program)))
 
 
 def order(model: Model) -> Model:

@@ -320,7 +320,7 @@ def reduce(
         first = _reduction_pass(target, rates, element, 1, _split(num_partials, workers_each))
         second = _reduction_pass(target, rates, element, 1, workers_each)
         cycles = min(cycles, first + target.launch_cycles + second)
-    return _cycles(cycles, _least(rate.confidence for rate in rates), element)
+    return _cycles(cycles, least(rate.confidence for rate in rates), element)
 
 
 def dynamic_slice(
@@ -518,7 +518,12 @@ def _reduction_loop(
     return (loads + computed) * element.num_words
 
 
-def _least(confidences: Iterable[Confidence]) -> Confidence:
+def least(confidences: Iterable[Confidence]) -> Confidence:
+    """The least sure of several.
+
+    Args:
+        confidences: At least one.
+    """
     return min(confidences, key=_CERTAINTY.__getitem__)
 
 

@@ -1,0 +1,279 @@
+"""Normalizations and softmax that are written as small operations, on graphs built by hand."""
+
+from dataclasses import replace
+
+from hlo_graphs import argument, graph, op, spec, variable
+
+from ipu_keras.compiler import vertices
+from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
+from ipu_keras.compiler.costs import CostTable
+from ipu_keras.compiler.normalizations import fuse_normalizations
+from ipu_keras.ir import Graph, Op
+from ipu_keras.target import TARGETS
+
+GC200 = TARGETS["gc200"]
+N, C = 1472 * 30, 16
+ZERO = op("zero", "constant", (), value=0.0)
+
+
+def half(name, kind, shape, *inputs, **attributes):
+    return op(name, kind, shape, *inputs, dtype="float16", layer="bn", **attributes)
+
+
+def full(name, kind, shape, *inputs, **attributes):
+    return op(name, kind, shape, *inputs, layer="bn", **attributes)
+
+
+def wide(name, vector, axis=1):
+    return full(name, "broadcast", (N, C), vector, dimensions=(axis,))
+
+
+def total(name, tensor, axis=0):
+    shape = (C,) if axis == 0 else (N,)
+    return full(name, "reduce", shape, tensor, "zero", dimensions=(axis,), operation="add")
+
+
+def batch_norm():
+    """As Keras does it: in float32, whatever the input is.
+
+    mean = sum(x) / n, var = sum((x - mean)^2) / n, y = x * (gamma / sqrt(var)) + shift
+    """
+    return [
+        ZERO,
+        op("x", "parameter", (N, C), dtype="float16", role="argument"),
+        variable("gamma", C),
+        variable("n", C),
+        full("x32", "convert", (N, C), "x"),
+        total("sum", "x32"),
+        full("mean", "divide", (C,), "sum", "n"),
+        wide("mean_wide", "mean"),
+        full("centred", "subtract", (N, C), "x32", "mean_wide"),
+        full("squares", "multiply", (N, C), "centred", "centred"),
+        total("power", "squares"),
+        full("var", "divide", (C,), "power", "n"),
+        full("root", "rsqrt", (C,), "var"),
+        full("scale", "multiply", (C,), "root", "gamma"),
+        wide("scale_wide", "scale"),
+        full("scaled", "multiply", (N, C), "x32", "scale_wide"),
+        full("offset", "multiply", (C,), "mean", "scale"),
+        full("shift", "negate", (C,), "offset"),
+        wide("shift_wide", "shift"),
+        full("shifted", "add", (N, C), "scaled", "shift_wide"),
+        half("y", "convert", (N, C), "shifted"),
+    ]
+
+
+def gradient():
+    """Two sums of `dy`; then dx = dy * scale + a / n * (x - mean) with a vector a."""
+    ops = [
+        half("dy", "tanh", (N, C), "y"),
+        full("dy32", "convert", (N, C), "dy"),
+        total("dbeta", "dy32"),
+        full("product", "multiply", (N, C), "x32", "dy32"),
+        total("dgamma", "product"),
+        full("a", "multiply", (C,), "dgamma", "dbeta"),
+        wide("a_wide", "a"),
+        wide("n_wide", "n"),
+        full("a_mean", "divide", (N, C), "a_wide", "n_wide"),
+        full("from_var", "multiply", (N, C), "a_mean", "centred"),
+        full("from_y", "multiply", (N, C), "dy32", "scale_wide"),
+        full("dx32", "add", (N, C), "from_y", "from_var"),
+        half("dx", "convert", (N, C), "dx32"),
+    ]
+    return [replace(ops[0], layer="next"), *(replace(one, backward=True) for one in ops[1:])]
+
+
+def fused(*ops, results=()):
+    program = deduplicate(flatten(graph(*ops, results=results or (ops[-1].name,))))
+    return fuse_normalizations(program)
+
+
+def passes(program):
+    """Operations, reads and writes of what was recognised."""
+    return [
+        (
+            " ".join(member.name for member in one.ops),
+            one.reads,
+            [(value.name, value.spec.dtype) for value in one.writes],
+        )
+        for one in program.compute_sets
+        if one.family in ("norm", "softmax")
+    ]
+
+
+def test_a_batch_normalization_is_two_passes_over_its_input():
+    program = fused(*batch_norm())
+    assert passes(program) == [
+        # Both sums at once, of `x` itself: the mean is taken from the sum of squares afterwards.
+        ("sum power", ("x",), [("sum", "float32"), ("power", "float32")]),
+        ("scaled shifted", ("x", "scale", "shift"), [("y", "float16")]),
+    ]
+    assert [one.name for one in program.compute_sets] == [
+        "sum",
+        "mean",
+        "var",
+        "root",
+        "scale",
+        "offset",
+        "shift",
+        "y",
+    ]
+    assert {one.layer for one in program.compute_sets} == {"bn"}
+
+
+def test_its_gradient_reads_the_input_again():
+    program = fused(*batch_norm(), *gradient())
+    assert passes(program)[2:] == [
+        ("dbeta product dgamma", ("dy", "x"), [("dbeta", "float32"), ("dgamma", "float32")]),
+        # What is computed of vectors alone, `a_mean`, has no vertex for the tensor.
+        (
+            "centred from_var from_y dx32",
+            ("dy", "x", "scale", "a", "n", "mean"),
+            [("dx", "float16")],
+        ),
+    ]
+    # Nothing of the tensor's size is kept in float32.
+    values = fuse(program).values.values()
+    assert not [v for v in values if v.spec == spec(N, C)]
+
+
+def test_at_inference_the_statistics_are_variables():
+    names = ("sum", "mean", "mean_wide", "centred", "squares", "power", "var")
+    ops = [one for one in batch_norm() if one.name not in names]
+    found = fused(variable("mean", C), variable("var", C), *ops)
+    assert passes(found) == [("scaled shifted", ("x", "scale", "shift"), [("y", "float16")])]
+
+
+def test_vectors_along_different_axes_are_applied_one_by_one():
+    """A layer normalization: one mean for each row, one factor for each column."""
+    ops = [
+        ZERO,
+        argument("x", N, C),
+        variable("gamma", C),
+        total("power", "x", axis=1),
+        full("root", "rsqrt", (N,), "power"),
+        wide("root_wide", "root", axis=0),
+        wide("gamma_wide", "gamma"),
+        full("scale", "multiply", (N, C), "root_wide", "gamma_wide"),
+        full("y", "multiply", (N, C), "x", "scale"),
+    ]
+    assert passes(fused(*ops)) == [
+        ("power", ("x",), [("power", "float32")]),
+        ("scale y", ("x", "root", "gamma"), [("y", "float32")]),
+    ]
+
+
+def softmax(divided_by="sum"):
+    return [
+        ZERO,
+        argument("x", N, C),
+        full("max", "reduce", (N,), "x", "zero", dimensions=(1,), operation="maximum"),
+        wide("max_wide", "max", axis=0),
+        full("below", "subtract", (N, C), "x", "max_wide"),
+        full("exp", "exponential", (N, C), "below"),
+        total("sum", "exp", axis=1),
+        wide("sum_wide", divided_by, axis=0),
+        full("y", "divide", (N, C), "exp", "sum_wide"),
+    ]
+
+
+def test_softmax_keeps_its_exponents():
+    program = fused(*softmax())
+    assert passes(program) == [
+        ("max", ("x",), [("max", "float32")]),
+        ("below exp sum", ("x", "max"), [("sum", "float32"), ("exp", "float32")]),
+        ("y", ("exp", "sum"), [("y", "float32")]),
+    ]
+    # Each row is multiplied by the reciprocal of its sum.
+    assert program.compute_sets[-1].ops[0].kind == "multiply"
+
+
+def test_layers_that_do_more_stay_as_they_are():
+    # Somebody else reads the exponents; two results of the tensor's size.
+    both = deduplicate(flatten(graph(*softmax(), results=("y", "exp"))))
+    assert fuse_normalizations(both) == both
+    # Another tensor takes part.
+    ops = batch_norm()[:-1]
+    other = fused(
+        variable("w", N, C), *ops, full("y", "multiply", (N, C), "shifted", "w"), results=("y",)
+    )
+    assert passes(other)[1] == (
+        "scaled shifted",
+        ("x", "scale", "shift"),
+        [("shifted", "float16")],
+    )
+    assert other.compute_sets[-1].name == "y"
+
+
+def test_layers_share_what_is_equal():
+    """Both divide by `n_wide`, which the first has in its gradient."""
+    shared = {"n_wide", "gamma", "n", "zero"}
+    layer = [*batch_norm(), *gradient()]
+    other = [
+        replace(
+            one,
+            name=f"{one.name}_2",
+            layer="other" if one.layer == "bn" else one.layer,
+            inputs=tuple(name if name in shared else f"{name}_2" for name in one.inputs),
+        )
+        for one in layer
+        if one.name not in shared
+    ]
+    program = fused(*layer, *other, results=("dx", "dx_2"))
+    assert len(passes(program)) == 2 * 4
+    made = {"x", "x_2", "gamma", "n", "float32(0.0)"}
+    for one in program.compute_sets:
+        assert made.issuperset(one.reads)
+        made.update(value.name for value in one.writes)
+
+
+def cost_of(program):
+    table = CostTable(GC200, program, memory_proportion=0.6)
+    return [table.cost(one) for one in program.compute_sets if one.family == "norm"]
+
+
+def test_what_the_passes_cost():
+    statistics, normalise = cost_of(fused(*batch_norm()))
+    # 30 * 16 halves on each tile, 80 for a worker: 20 vectors at 1 cycle and 2 for memory, once
+    # multiplied and once added.
+    one_pass = 11 + 6 * (26 + 20 * (1 + 2))
+    assert normalise.compute_cycles == 2 * (one_pass + GC200.launch_cycles)
+    # Two vectors of 16 floats arrive.
+    assert normalise.exchange_bytes == 2 * 4 * C
+    assert normalise.sync_cycles == 3 * GC200.sync_cycles
+    # Two sums are twice one, but for the starts and the synchronization.
+    program = fuse_normalizations(deduplicate(flatten(graph(*batch_norm()))))
+    single = replace(
+        program.compute_sets[0],
+        ops=program.compute_sets[0].ops[:1],
+        writes=program.compute_sets[0].writes[:1],
+    )
+    (alone,) = cost_of(replace(program, compute_sets=(single,)))
+    starts = alone.num_vertices * GC200.launch_cycles
+    assert statistics.compute_cycles == 2 * alone.compute_cycles - starts
+    assert statistics.sync_cycles == alone.sync_cycles
+    assert statistics.exchange_cycles == 2 * alone.exchange_cycles
+    # On the tile, the 30 halves of each channel are reduced first.
+    first = vertices.reduce(GC200, operation="add", dtype="float16", num_outputs=C, num_partials=30)
+    assert alone.compute_cycles > first.cycles + starts
+
+
+def test_xlas_own_normalization_costs_the_same():
+    written_out = cost_of(fused(*batch_norm()))
+    outputs = (spec(N, C, dtype="float16"), spec(C), spec(C))
+    xla = Op("norm", "batch-norm-training", outputs, inputs=("x", "gamma", "beta"))
+    program = flatten(
+        Graph(
+            "step",
+            (
+                op("x", "parameter", (N, C), dtype="float16", role="argument"),
+                variable("gamma", C),
+                variable("beta", C),
+                xla,
+            ),
+            results=("norm:0",),
+            form="hlo",
+        )
+    )
+    (cost,) = cost_of(program)
+    assert cost.compute_cycles == sum(one.compute_cycles for one in written_out)
