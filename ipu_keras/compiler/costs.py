@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_carry
 from ipu_keras.compiler.convolution_planner import Convolution, ConvolutionPlan, plan
-from ipu_keras.compiler.exchange import ExchangePhase, exchange_cycles, sync_cycles
+from ipu_keras.compiler.exchange import (
+    ExchangePhase,
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    exchange_cycles,
+    reduce_scatter_seconds,
+    sync_cycles,
+)
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.memory import num_tiles_of
 from ipu_keras.compiler.vertices import VertexCycles
@@ -25,6 +33,13 @@ _BATCH_NORMS: Mapping[str, tuple[list[tuple[str, int]], int]] = {
         [("subtract", 2), ("multiply", 2), ("multiply", 2), *_SCALED, ("add", 2)],
         2,
     ),
+}
+# Their synchronization is in the seconds.
+_COLLECTIVES: Mapping[str, Callable[..., float]] = {
+    "all-gather": all_gather_seconds,
+    "all-reduce": all_reduce_seconds,
+    "all-to-all": all_to_all_seconds,
+    "reduce-scatter": reduce_scatter_seconds,
 }
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 # In a chain of elementwise operations, they happen on the way.
@@ -86,7 +101,7 @@ class CostTable:
         self._by_family: Mapping[str, Callable[[ComputeSet], Cost]] = {
             "broadcast": self._broadcast,
             "cast": self._elementwise,
-            "collective": self._free,
+            "collective": self._collective,
             "convolution": self._product,
             "copy": self._copied,
             "dot": self._product,
@@ -115,8 +130,26 @@ class CostTable:
     # -- families --------------------------------------------------------------
 
     def _free(self, one: ComputeSet) -> Cost:
-        # On one IPU there is nobody to exchange with.
         return Cost(vertex=one.family)
+
+    def _collective(self, one: ComputeSet) -> Cost:
+        """What replicas exchange over the links, where a group of them does."""
+        op, target = one.ops[-1], self._target
+        num_replicas = op.attributes.get("num_replicas", 1)
+        if op.kind not in _COLLECTIVES or num_replicas == 1:
+            return self._free(one)
+        # An all-gather starts from parts; all others from whole tensors.
+        whole = op.outputs if op.kind == "all-gather" else one.operands
+        num_bytes = sum(spec.nbytes for spec in whole)
+        seconds = _COLLECTIVES[op.kind](target, num_bytes, num_ipus=num_replicas)
+        return Cost(
+            exchange_cycles=math.ceil(seconds * target.clock_hz),
+            exchange_bytes=sum(self._bytes_per_tile(spec) for spec in whole),
+            num_vertices=1,
+            tiles=max(self._tiles(spec) for spec in whole),
+            vertex=op.kind,
+            detail=f"{num_replicas} replicas",
+        )
 
     def _elementwise(self, one: ComputeSet) -> Cost:
         output = one.writes[0].spec

@@ -200,6 +200,21 @@ def _combined(instruction, computations: Computations) -> dict[str, Any]:
     return {"operation": (_operations(instruction, computations) or ["custom"])[0]}
 
 
+def _num_replicas(instruction) -> int:
+    """How many replicas take part in a collective; 1 if its module says nothing of groups."""
+    # Newer versions of XLA keep the groups in a list of devices.
+    devices = getattr(instruction, "collective_device_list", instruction)
+    groups = [*instruction.replica_groups, *devices.replica_groups]
+    return max((len(group.replica_ids) for group in groups), default=1)
+
+
+def _collective(instruction, computations: Computations) -> dict[str, Any]:
+    found = {"num_replicas": _num_replicas(instruction), **_dimensions(instruction, computations)}
+    if instruction.called_computation_ids:
+        found.update(_combined(instruction, computations))
+    return found
+
+
 def _slice(instruction, _) -> dict[str, Any]:
     slices = instruction.slice_dimensions
     return {
@@ -306,8 +321,9 @@ def _constant(instruction, _) -> dict[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[Any, Computations], dict[str, Any]]] = {
-    "all-gather": _dimensions,
-    "all-reduce": _combined,
+    "all-gather": _collective,
+    "all-reduce": _collective,
+    "all-to-all": _collective,
     "batch-norm-grad": _batch_norm,
     "batch-norm-inference": _batch_norm,
     "batch-norm-training": _batch_norm,
@@ -325,7 +341,7 @@ _READERS: Mapping[str, Callable[[Any, Computations], dict[str, Any]]] = {
     "map": _combined,
     "pad": _pad,
     "reduce": _reduce,
-    "reduce-scatter": _combined,
+    "reduce-scatter": _collective,
     "reduce-window": _reduce_window,
     "reverse": _dimensions,
     "rng": _rng,

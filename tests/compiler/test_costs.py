@@ -9,6 +9,12 @@ from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
 from ipu_keras.compiler.convolution_planner import matmul, plan
 from ipu_keras.compiler.costs import CostTable
+from ipu_keras.compiler.exchange import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    reduce_scatter_seconds,
+)
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.ir import Op
 from ipu_keras.target import TARGETS, Confidence
@@ -174,8 +180,24 @@ def test_an_update_of_a_part_stays_in_place():
     assert found["z"].exchange_bytes == 0
 
 
-def test_collectives_of_one_ipu_cost_nothing():
+def test_collectives_of_one_replica_cost_nothing():
     assert costs(argument("x", 64), op("y", "all-reduce", (64,), "x"))["y"].cycles == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "seconds"),
+    [
+        ("all-reduce", (1000,), all_reduce_seconds),
+        ("reduce-scatter", (250,), reduce_scatter_seconds),
+        ("all-gather", (4000,), all_gather_seconds),
+        ("all-to-all", (1000,), all_to_all_seconds),
+    ],
+)
+def test_collectives_of_replicas_use_the_links(kind, shape, seconds):
+    found = costs(argument("x", 1000), op("y", kind, shape, "x", num_replicas=4))["y"]
+    num_bytes = 4 * max(1000, *shape)
+    assert found.cycles == math.ceil(seconds(GC200, num_bytes, num_ipus=4) * 1.33e9)
+    assert found.detail == "4 replicas"
 
 
 def test_an_update_of_what_somebody_needs_works_on_a_copy():

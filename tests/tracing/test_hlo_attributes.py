@@ -5,9 +5,12 @@ What XLA writes into them for real functions is tested in `test_hlo`.
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.hlo_attributes import attributes_of, operation_of, specs_of
 
 FLOAT32, TUPLE, TOKEN, S2 = 11, 13, 17, 26
@@ -107,7 +110,28 @@ def test_values_of_scalars(element_type, field, stored, value):
             {"fft_type": "rfft", "fft_length": (8,)},
         ),
         ({"opcode": "batch-norm-training", "feature_index": 3}, {"feature_index": 3}),
+        ({"opcode": "all-to-all", "dimensions": [1]}, {"dimensions": (1,), "num_replicas": 1}),
+        (
+            {"opcode": "all-gather", "replica_groups": [{"replica_ids": [0, 2]}] * 2},
+            {"dimensions": (), "num_replicas": 2},
+        ),
     ],
 )
 def test_attributes(fields, attributes):
     assert attributes_of(hlo_pb2.HloInstructionProto(**fields), {}) == attributes
+
+
+def test_replicas_of_a_collective():
+    """TensorFlow's own lowering: where the groups are differs from version to version."""
+
+    def both(x):
+        groups = [[0, 1, 2, 3]]
+        total = gen_xla_ops.xla_all_reduce(x, groups, "Add", "CrossReplica")
+        return gen_xla_ops.xla_reduce_scatter(total, [[0, 1], [2, 3]], 0, "Max")
+
+    traced = tf.function(both).get_concrete_function(tf.TensorSpec((8, 4)))
+    found = {op.kind: op.attributes for op in hlo_graph(traced).ops}
+    assert found["all-reduce"]["num_replicas"] == 4
+    assert found["all-reduce"]["operation"] == "add"
+    assert found["reduce-scatter"]["num_replicas"] == 2
+    assert found["reduce-scatter"]["operation"] == "maximum"
