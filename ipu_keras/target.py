@@ -18,6 +18,7 @@ SOURCES: Mapping[str, str] = {
     "poplibs": "Graphcore poplibs, commit 7eac0f266",
     "memory guide": "Graphcore, Memory and Performance Optimisation on the IPU",
     "tutorials": "Graphcore examples repository, Poplar and PopVision tutorials",
+    "graph analyser": "Graphcore, PopVision Graph Analyser User Guide, glossary",
     "auto pipeline": "Graphcore ipu_tensorflow_addons, auto-pipelining cluster information",
     "ipu-stack": "osmarks, ipu-stack, measured on a C600 (third party)",
     "tessellate": "Graphcore Research, tessellate-ipu notebooks, measured on Bow",
@@ -60,6 +61,9 @@ class Target:
         clock_hz: Tile cycles per second.
         num_tiles: Tiles of one IPU.
         tile_bytes: SRAM of one tile, in bytes.
+        memory_element_bytes: Of the banks that it is made of, in bytes. Each can be read by
+            one side only in a cycle.
+        code_region_bytes: The part of it that instructions can be read from, in bytes.
         num_workers: Worker threads of a tile; each gets one cycle in as many.
         vector_bytes: Width of a load and of an arithmetic instruction, in bytes.
         amp_flops: Floating point operations of one tile in one cycle by
@@ -94,6 +98,8 @@ class Target:
     clock_hz: float
     num_tiles: int
     tile_bytes: int
+    memory_element_bytes: int
+    code_region_bytes: int
     num_workers: int = 6
     vector_bytes: int = 8
     amp_flops: Mapping[tuple[str, str], int]
@@ -153,6 +159,8 @@ _MK1: dict[str, Provenance] = {
     "clock_hz": Provenance("microbenchmarks"),
     "num_tiles": Provenance("microbenchmarks"),
     "tile_bytes": Provenance("microbenchmarks"),
+    "memory_element_bytes": Provenance("graph analyser"),
+    "code_region_bytes": Provenance("microbenchmarks", _G),
     "num_workers": Provenance("microbenchmarks"),
     "vector_bytes": Provenance("microbenchmarks"),
     "amp_flops": Provenance("microbenchmarks"),
@@ -177,6 +185,7 @@ _MK2: dict[str, Provenance] = {
     "clock_hz": Provenance("tutorials", _C),
     "num_tiles": Provenance("documents"),
     "tile_bytes": Provenance("memory guide"),
+    "code_region_bytes": Provenance("ipu-stack"),
     "amp_flops": Provenance("documents"),
     "exchange_bytes": Provenance("documents"),
     "shared_exchange_bytes": Provenance("poplibs"),
@@ -197,6 +206,9 @@ _GC2 = Target(
     clock_hz=1.6e9,
     num_tiles=1216,
     tile_bytes=256 * 1024,
+    memory_element_bytes=32 * 1024,
+    # No limit is published: all of it.
+    code_region_bytes=256 * 1024,
     amp_flops={_HALF_IN_HALF: 64, _HALF_IN_FLOAT: 64, _FLOAT: 16},
     conv_units={_HALF_IN_HALF: 8, _HALF_IN_FLOAT: 8, _FLOAT: 4},
     weight_load_bytes=8,
@@ -214,6 +226,9 @@ _GC200 = Target(
     clock_hz=1.33e9,
     num_tiles=1472,
     tile_bytes=638_976,
+    memory_element_bytes=16 * 1024,
+    # What is not interleaved.
+    code_region_bytes=212_992,
     amp_flops={_HALF_IN_HALF: 128, _HALF_IN_FLOAT: 64, _FLOAT: 32},
     conv_units={_HALF_IN_HALF: 16, _HALF_IN_FLOAT: 8, _FLOAT: 8},
     # poplibs allows 16; the measured multiplications of Bow follow 8.

@@ -24,6 +24,13 @@ def test_peaks_of_an_ipu(name, memory, half, single):
     assert per_second * target.amp_flops["float32", "float32"] == pytest.approx(single, rel=1e-2)
 
 
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+def test_a_tile_is_made_of_elements_and_code_has_some_of_them(target):
+    for size in (target.tile_bytes, target.code_region_bytes):
+        assert size % target.memory_element_bytes == 0
+    assert target.code_region_bytes <= target.tile_bytes
+
+
 def test_another_name():
     with pytest.raises(ValueError, match=r"one of gc2, gc200, bow\. Received: 'gc3'"):
         target_named("gc3")

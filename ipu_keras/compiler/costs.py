@@ -79,6 +79,11 @@ class Cost:
         """Of one run."""
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
+    @property
+    def message_bytes(self) -> int:
+        """What arrives beside the temporaries, which hold what products receive."""
+        return 0 if self.temporary_bytes else self.exchange_bytes
+
 
 class CostTable:
     """Costs compute sets of one program; equal products and convolutions are planned once.

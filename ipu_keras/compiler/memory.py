@@ -43,7 +43,7 @@ class Overhead:
         vertex_state: Fields and edges of every vertex.
         control_code: The tile's part of the program.
         exchange_code: Instructions of all exchanges.
-        message_buffers: Rearranged data of the largest exchange.
+        gaps: Between the code and what follows, as `gap_after` has it.
         stack: Stacks of the threads.
     """
 
@@ -51,8 +51,26 @@ class Overhead:
     vertex_state: int = 0
     control_code: int = 0
     exchange_code: int = 0
-    message_buffers: int = 0
+    gaps: int = 0
     stack: int = 0
+
+    @property
+    def code(self) -> int:
+        """Bytes of instructions."""
+        return self.vertex_code + self.control_code + self.exchange_code
+
+
+def gap_after(code_bytes: int, target: Target) -> int:
+    """Bytes that stay free between the code of a tile and its values.
+
+    Instructions are read ahead, so the memory element that the code ends in has no values:
+    an access to them would wait.
+
+    Args:
+        code_bytes: Of the tile's instructions.
+        target: Whose tiles.
+    """
+    return -code_bytes % target.memory_element_bytes
 
 
 def _nothing() -> np.ndarray:
@@ -72,6 +90,8 @@ class MemoryPlan:
         live_by_position: `(compute sets,)` bytes over all tiles that are in use
             besides those always live.
         tile_bytes: What a tile has.
+        code_bytes: Of the instructions of one tile; all have the same.
+        code_region_bytes: What a tile has for instructions.
     """
 
     bytes_by_category: Mapping[str, int] = field(default_factory=dict)
@@ -80,6 +100,8 @@ class MemoryPlan:
     peak_position: int = 0
     live_by_position: np.ndarray = field(default_factory=_nothing)
     tile_bytes: int = 0
+    code_bytes: int = 0
+    code_region_bytes: int = 0
 
     @property
     def worst_tile(self) -> int:
@@ -110,8 +132,13 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether no tile needs more than it has."""
-        return self.max_tile_bytes <= self.tile_bytes
+        """Whether no tile needs more than it has, for its code or in all."""
+        return self.max_tile_bytes <= self.tile_bytes and self.code_fits
+
+    @property
+    def code_fits(self) -> bool:
+        """Whether the instructions lie where tiles can read them."""
+        return self.code_bytes <= self.code_region_bytes
 
 
 def num_tiles_of(spec: TensorSpec, target: Target) -> int:
@@ -152,6 +179,7 @@ def plan_memory(
     target: Target,
     *,
     temporary_bytes: Sequence[int],
+    message_bytes: Sequence[int],
     overhead: Overhead,
 ) -> MemoryPlan:
     """Adds up what is on each tile at each position of the program.
@@ -161,6 +189,7 @@ def plan_memory(
         regions: Where its values lie.
         target: Whose tiles.
         temporary_bytes: For each compute set, what every tile needs while it runs.
+        message_bytes: For each compute set, what arrives at every tile before it runs.
         overhead: What every tile needs besides.
 
     Returns:
@@ -172,14 +201,17 @@ def plan_memory(
         if value.role in always:
             _fill(always[value.role], regions[name])
     live = _live_bytes(program, regions, target, lifetimes(program))
-    live += np.asarray([*temporary_bytes, 0], np.int64)[: len(live), None]
+    messages = np.asarray([*message_bytes, 0], np.int64)[: len(live)]
+    live += (np.asarray([*temporary_bytes, 0], np.int64)[: len(live)] + messages)[:, None]
     fixed = sum(vars(overhead).values())
     always_live = always["variable"] + always["constant"] + fixed
     peak = live.max(axis=0)
+    arrived = int(messages[live.argmax(axis=0)].sum())
     categories = {
         "variables": int(always["variable"].sum()),
         "constants": int(always["constant"].sum()),
-        "activations": int(peak.sum()),
+        "activations": int(peak.sum()) - arrived,
+        "message_buffers": arrived,
     }
     categories.update((name, size * target.num_tiles) for name, size in vars(overhead).items())
     return MemoryPlan(
@@ -189,6 +221,8 @@ def plan_memory(
         peak_position=int(live[:, (always_live + peak).argmax()].argmax()),
         live_by_position=live.sum(axis=1),
         tile_bytes=target.tile_bytes,
+        code_bytes=overhead.code,
+        code_region_bytes=target.code_region_bytes,
     )
 
 

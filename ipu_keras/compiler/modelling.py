@@ -12,7 +12,14 @@ from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.liveness import schedule
-from ipu_keras.compiler.memory import MemoryPlan, Overhead, Region, map_linearly, plan_memory
+from ipu_keras.compiler.memory import (
+    MemoryPlan,
+    Overhead,
+    Region,
+    gap_after,
+    map_linearly,
+    plan_memory,
+)
 from ipu_keras.compiler.normalizations import fuse_normalizations
 from ipu_keras.ir import Graph
 from ipu_keras.target import Target
@@ -132,6 +139,7 @@ def fill_tiles(model: Model) -> Model:
         regions,
         model.target,
         temporary_bytes=[cost.temporary_bytes for cost in model.costs],
+        message_bytes=[cost.message_bytes for cost in model.costs],
         overhead=_overhead(model),
     )
     return replace(model, regions=regions, memory=memory)
@@ -142,14 +150,14 @@ def _overhead(model: Model) -> Overhead:
     num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
     vertex_types = {cost.vertex for cost in costs}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
-    return Overhead(
+    overhead = Overhead(
         vertex_code=_VERTEX_CODE_BYTES * len(vertex_types),
         vertex_state=math.ceil(_VERTEX_STATE_BYTES * num_vertices / target.num_tiles),
         control_code=_CONTROL_CODE_BYTES * len(costs),
         exchange_code=_EXCHANGE_CODE_BYTES * exchanges,
-        message_buffers=max((cost.exchange_bytes for cost in costs), default=0),
         stack=target.stack_bytes,
     )
+    return replace(overhead, gaps=gap_after(overhead.code, target))
 
 
 MODEL_PASSES = (write_out, order, reuse_memory, estimate_cycles, estimate_host_copies, fill_tiles)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipu_keras.compiler.compute_sets import FlatProgram, Value, flatten
 from ipu_keras.compiler.liveness import lifetimes
-from ipu_keras.compiler.memory import Overhead, Region, map_linearly, plan_memory
+from ipu_keras.compiler.memory import Overhead, Region, gap_after, map_linearly, plan_memory
 from ipu_keras.target import TARGETS
 
 SMALL = dataclasses.replace(TARGETS["gc200"], num_tiles=4)
@@ -36,13 +36,14 @@ def test_values_are_spread_over_tiles_that_follow_each_other():
     }
 
 
-def planned(program, overhead=None, temporary=None, target=SMALL):
+def planned(program, overhead=None, temporary=None, messages=None, target=SMALL):
     regions = map_linearly(program, target)
     return plan_memory(
         program,
         regions,
         target,
         temporary_bytes=temporary or [0] * len(program.compute_sets),
+        message_bytes=messages or [0] * len(program.compute_sets),
         overhead=overhead or Overhead(),
     )
 
@@ -70,6 +71,7 @@ def test_a_variable_and_a_product():
         "control_code": 0,
         "exchange_code": 0,
         "message_buffers": 0,
+        "gaps": 0,
         "stack": 12000,
     }
     assert plan.total_bytes == sum(plan.bytes_by_category.values())
@@ -78,6 +80,38 @@ def test_a_variable_and_a_product():
     }
     assert sum(plan.always_live_by_category.values()) == plan.always_live_by_tile.sum()
     assert plan.fits
+
+
+def test_messages_take_memory_while_they_are_needed():
+    # a: x (100 bytes on each tile), its own 100, and 30 that arrive; b: 200 and 20.
+    program = flatten(
+        graph(
+            argument("x", 100),
+            op("a", "reverse", (100,), "x", dimensions=(0,)),
+            op("b", "reverse", (100,), "a", dimensions=(0,)),
+        )
+    )
+    plan = planned(program, messages=[30, 20])
+    assert plan.live_by_position.tolist() == [4 * 230, 4 * 220]
+    assert plan.peak_by_tile.tolist() == [230] * 4
+    assert plan.bytes_by_category["message_buffers"] == 4 * 30
+    assert plan.bytes_by_category["activations"] == 4 * 200
+
+
+@pytest.mark.parametrize(("code", "gap"), [(0, 0), (1, 16383), (16384, 0), (20000, 12768)])
+def test_values_begin_in_the_element_after_the_code(code, gap):
+    assert gap_after(code, SMALL) == gap
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_code_has_a_region_of_its_own(spare, fits):
+    program = flatten(graph(variable("w", 4), results=("w",)))
+    overhead = Overhead(vertex_code=300, control_code=20, exchange_code=1, stack=3000, gaps=5)
+    target = dataclasses.replace(SMALL, code_region_bytes=321 + spare)
+    plan = planned(program, overhead, target=target)
+    assert plan.code_bytes == 321
+    assert (plan.code_fits, plan.fits) == (fits, fits)
+    assert plan.max_tile_bytes < plan.tile_bytes
 
 
 def test_a_program_that_computes_nothing():

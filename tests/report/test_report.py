@@ -171,6 +171,17 @@ def test_a_program_that_does_not_fit():
     assert lacks.memory_error[:70] in str(lacks)
 
 
+def test_code_that_does_not_fit():
+    code = report().model.memory.code_bytes
+    found = report(target=GC200.with_numbers(code_region_bytes=code - 1))
+    assert not found.fits
+    assert found.memory_error == (
+        "tile 0 _poplar_start must be 0 not 638976 bytes from the start of memory. Typically this "
+        f"error occurs when there is too much code to fit incode memory. : {code} bytes of code, "
+        f"but tiles can read instructions from {code - 1} bytes only"
+    )
+
+
 def test_json():
     found = json.loads(report().to_json())
     assert found["schema"] == SCHEMA_VERSION
