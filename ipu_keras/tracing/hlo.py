@@ -106,37 +106,6 @@ def _read(concrete, name: str, layers: LayerNames) -> Graph:
     return _ModuleReader(module, layers).read(name, lowering.inputs)
 
 
-def missing_references(graph: Graph) -> tuple[str, ...]:
-    """What in a graph or its functions is used before, or without, being computed.
-
-    Args:
-        graph: Of any form whose ops have inputs.
-
-    Returns:
-        A line for each such use, and for each name of two ops; empty for a
-        graph that is consistent.
-    """
-    found = []
-    for current in (graph, *graph.functions.values()):
-        known: dict[str, int] = {}
-        for op in current.ops:
-            if op.name in known:
-                found.append(f"{current.name}: two operations {op.name}")
-            found += [f"{current.name}: {op.name} takes {v}" for v in op.inputs if _lacks(known, v)]
-            found += [
-                f"{current.name}: {op.name} calls {b}" for b in op.body if b not in graph.functions
-            ]
-            known[op.name] = len(op.outputs)
-        found += [f"{current.name} returns {v}" for v in current.results if _lacks(known, v)]
-    return tuple(found)
-
-
-def _lacks(known: Mapping[str, int], value: str) -> bool:
-    name, colon, index = value.partition(":")
-    num_outputs = known.get(name, 0)
-    return int(index) >= num_outputs if colon else num_outputs != 1
-
-
 def _operation_names(func_graph, seen: set[int] | None = None) -> Iterator[str]:
     """Names of the traced operations, those of called functions included."""
     seen = set() if seen is None else seen
