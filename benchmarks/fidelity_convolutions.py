@@ -14,8 +14,9 @@ from pathlib import Path
 
 from measured import Comparison
 
-from ipu_keras.compiler.convolution_planner import Convolution, matmul, plan
+from ipu_keras.compiler.convolution_planner import plan
 from ipu_keras.compiler.convolution_vertices import amp_1x1
+from ipu_keras.compiler.convolutions import Convolution, matmul
 from ipu_keras.target import TARGETS, Target
 
 HARDWARE = Path(__file__).parent / "hardware"

@@ -25,11 +25,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.compiler import convolution_vertices as vertices
-from ipu_keras.compiler.convolution_vertices import Convolution as Convolution
-from ipu_keras.compiler.convolution_vertices import ceil_divide
-from ipu_keras.compiler.convolution_vertices import data_gradient as data_gradient
-from ipu_keras.compiler.convolution_vertices import matmul as matmul
-from ipu_keras.compiler.convolution_vertices import weight_gradient as weight_gradient
+from ipu_keras.compiler.convolutions import Convolution, ceil_divide, element_bytes
 from ipu_keras.compiler.vertices import rearrange
 from ipu_keras.target import Confidence, Target
 
@@ -124,12 +120,12 @@ class _Form:
 
 def _input_bytes(convolution: Convolution) -> int:
     positions = convolution.batch * math.prod(convolution.input_field)
-    return positions * convolution.in_channels * vertices.element_bytes(convolution.dtype)
+    return positions * convolution.in_channels * element_bytes(convolution.dtype)
 
 
 def _weight_bytes(convolution: Convolution) -> int:
     channels = convolution.in_channels // convolution.groups * convolution.out_channels
-    return math.prod(convolution.kernel) * channels * vertices.element_bytes(convolution.dtype)
+    return math.prod(convolution.kernel) * channels * element_bytes(convolution.dtype)
 
 
 def _flattened(convolution: Convolution) -> Convolution:
@@ -160,7 +156,7 @@ def _expanded(form: _Form, dimensions: range) -> _Form:
         kernel_dilations=tuple(dilations),
         in_channels=convolution.in_channels * factor,
     )
-    together = form.in_channels * vertices.element_bytes(convolution.dtype)
+    together = form.in_channels * element_bytes(convolution.dtype)
     # Weights lose the same dimensions; those of a weight gradient are large.
     num_bytes = _input_bytes(expanded) + _weight_bytes(expanded)
     copies = (*form.copies, (num_bytes, together))
@@ -173,7 +169,7 @@ def _combined(form: _Form) -> _Form:
     wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
     factor = math.gcd(convolution.groups, wanted)
     combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
-    atom = vertices.element_bytes(convolution.dtype)
+    atom = element_bytes(convolution.dtype)
     copies = (*form.copies, (_weight_bytes(combined), atom))
     return _Form(form.method, combined, (*form.transforms, "combine groups"), copies)
 
@@ -183,7 +179,7 @@ def _padded(form: _Form, grain: int) -> _Form:
     if form.in_channels % grain == 0:
         return form
     factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels
-    together = form.in_channels * vertices.element_bytes(form.convolution.dtype)
+    together = form.in_channels * element_bytes(form.convolution.dtype)
     copies = (*form.copies, (_input_bytes(form.convolution) * factor, together))
     return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
 
@@ -331,7 +327,7 @@ class _Share:
     def of(cls, target: Target, form: _Form, grid: Array) -> "_Share":
         convolution = form.convolution
         in_grain, out_grain = form.grains(target)
-        size = vertices.element_bytes(convolution.dtype)
+        size = element_bytes(convolution.dtype)
         groups = ceil_divide(convolution.groups, grid[_GROUPS])
         batch = ceil_divide(convolution.batch, grid[_BATCH])
         field = [ceil_divide(n, grid[_FIELD + i]) for i, n in enumerate(convolution.field)]
@@ -460,7 +456,7 @@ def _reduce(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Ar
     dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
     parts = grid[_IN] * grid[_KERNEL]
     own = ceil_divide(share.outputs, parts)
-    num_bytes = own * (parts - 1) * vertices.element_bytes(partials)
+    num_bytes = own * (parts - 1) * element_bytes(partials)
     sums = vertices.reduce_partials(
         target, partials_dtype=partials, num_outputs=own, num_partials=parts
     )
@@ -489,7 +485,7 @@ def _cost(target: Target, form: _Form, grid: Array, num_tiles: int) -> _Cost:
     steps = grid[_SERIAL_IN] * grid[_SERIAL_OUT]
     inputs, weights = _received(target, form, grid, share)
     reduce, partial_bytes = _reduce(target, form, grid, share)
-    accumulated = share.outputs * vertices.element_bytes(form.convolution.partials_dtype)
+    accumulated = share.outputs * element_bytes(form.convolution.partials_dtype)
     # A step takes its slice of the weights and leaves its results with the others'.
     sliced = (weights + accumulated) / target.memcpy_bytes + 2 * target.launch_cycles
     compute = target.launch_cycles + _vertex_cycles(target, form, share)

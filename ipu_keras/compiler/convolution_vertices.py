@@ -1,4 +1,4 @@
-"""Convolutions as values, and the cycles of one tile in the vertices that compute them.
+"""The cycles of one tile in the vertices that compute convolutions.
 
 The closed forms are those of poplibs' cycle estimators. A worker gets every
 `num_workers`-th cycle, so a vertex costs its supervisor's cycles and
@@ -9,17 +9,10 @@ Counts are integers or NumPy arrays of integers that broadcast; results have the
 broadcast shape, which lets the planner cost all its candidates at once.
 """
 
-import dataclasses
-import math
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
+from ipu_keras.compiler.convolutions import Count, ceil_divide, element_bytes
 from ipu_keras.target import Target
-
-# A count, or an array of counts: the arithmetic is the same.
-Count = Any
 
 # Of one unit's weight registers: 16 of float16 or 8 of float32 (poplibs,
 # Target::getWeightsPerConvUnit).
@@ -29,25 +22,6 @@ WEIGHT_BYTES_PER_UNIT = 32
 SLIC_KERNEL_WIDTH = 4
 SLIC_CHANNELS = 4
 
-_ELEMENT_BYTES = {"float16": 2, "float32": 4}
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes of an element that the matrix unit can multiply.
-
-    Args:
-        dtype: `"float16"` or `"float32"`.
-
-    Raises:
-        ValueError: The matrix unit has no such type.
-    """
-    if dtype not in _ELEMENT_BYTES:
-        raise ValueError(
-            f"A vertex of a convolution computes in one of {', '.join(_ELEMENT_BYTES)}: cast "
-            f"other types first. Received: dtype={dtype!r}"
-        )
-    return _ELEMENT_BYTES[dtype]
-
 
 def channels_per_unit(dtype: str) -> int:
     """Input channels that the matrix unit takes at once: its weights per unit.
@@ -56,168 +30,6 @@ def channels_per_unit(dtype: str) -> int:
         dtype: `"float16"` or `"float32"`.
     """
     return WEIGHT_BYTES_PER_UNIT // element_bytes(dtype)
-
-
-def ceil_divide(count: Count, divisor: Count) -> Count:
-    """How many parts of at most `divisor` make up `count`."""
-    return -(-count // divisor)
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """The shape of a convolution, of its gradients or of a matrix product.
-
-    Args:
-        batch: Number of samples.
-        field: Output positions by dimension; one dimension at least.
-        kernel: Elements of the kernel by dimension.
-        in_channels: Input channels of all groups.
-        out_channels: Output channels of all groups.
-        groups: Convolutions that share neither channels nor weights.
-        strides: Input positions between output positions, by dimension; ones if
-            empty.
-        dtype: Of inputs, weights and result: `"float16"` or `"float32"`.
-        partials_dtype: Of the sums: `"float32"`, or `"float16"` if `dtype` is.
-        input_dilations: Positions between input elements, as in the data gradient
-            of a strided convolution; ones if empty.
-        kernel_dilations: Positions between the kernel's elements, as in the weight
-            gradient of a strided convolution; ones if empty.
-
-    Raises:
-        ValueError: Sizes or types do not go together.
-
-    Example: A product of matrices (2, 3) and (3, 4).
-
-    >>> Convolution(1, (2,), (1,), 3, 4).flops
-    48
-    """
-
-    batch: int
-    field: tuple[int, ...]
-    kernel: tuple[int, ...]
-    in_channels: int
-    out_channels: int
-    groups: int = 1
-    strides: tuple[int, ...] = ()
-    dtype: str = "float16"
-    partials_dtype: str = "float32"
-    input_dilations: tuple[int, ...] = ()
-    kernel_dilations: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("strides", "input_dilations", "kernel_dilations"):
-            # Written out, so that equal convolutions compare and hash equal.
-            object.__setattr__(self, name, tuple(getattr(self, name)) or (1,) * len(self.field))
-        self._check_sizes()
-        self._check_types()
-
-    def _check_sizes(self) -> None:
-        shapes = [self.field, self.kernel, self.strides, self.input_dilations]
-        shapes.append(self.kernel_dilations)
-        if not self.field or len({len(shape) for shape in shapes}) > 1:
-            raise ValueError(
-                "`field`, `kernel`, `strides` and dilations need one number for each of the same "
-                f"dimensions. Received: {', '.join(str(shape) for shape in shapes)}"
-            )
-        counts = (self.batch, self.in_channels, self.out_channels, self.groups, *sum(shapes, ()))
-        if min(counts) < 1:
-            raise ValueError(f"All sizes of a convolution are at least 1. Received: {self}")
-        if self.in_channels % self.groups or self.out_channels % self.groups:
-            raise ValueError(
-                "`groups` must divide `in_channels` and `out_channels`. Received: "
-                f"groups={self.groups}, in_channels={self.in_channels}, "
-                f"out_channels={self.out_channels}"
-            )
-
-    def _check_types(self) -> None:
-        wide = element_bytes(self.partials_dtype)
-        if element_bytes(self.dtype) > wide:
-            raise ValueError(
-                "`partials_dtype` must be at least as wide as `dtype`. Received: "
-                f"dtype={self.dtype!r}, partials_dtype={self.partials_dtype!r}"
-            )
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions, without those by the dilation's zeros."""
-        inner = math.prod(self.kernel) * self.in_channels // self.groups
-        positions = self.batch * math.prod(self.field)
-        return 2 * positions * inner * self.out_channels // math.prod(self.input_dilations)
-
-    @property
-    def input_field(self) -> tuple[int, ...]:
-        """Input positions that the result depends on, by dimension, padding included."""
-        return tuple(int(self.input_extent(i, size)) for i, size in enumerate(self.field))
-
-    def input_extent(self, dimension: int, size: Count) -> Count:
-        """Input positions that `size` neighbouring output positions depend on."""
-        reach = (self.kernel[dimension] - 1) * self.kernel_dilations[dimension] + 1
-        span = (size - 1) * self.strides[dimension] + reach
-        return ceil_divide(span, self.input_dilations[dimension])
-
-
-def matmul(
-    batch: int, rows: int, inner: int, columns: int, dtype: str, partials_dtype: str = "float32"
-) -> Convolution:
-    """A matrix product as a convolution of one-element kernels.
-
-    Args:
-        batch: Products that share nothing.
-        rows: Rows of the left matrix.
-        inner: Columns of the left and rows of the right matrix.
-        columns: Columns of the right matrix.
-        dtype: Of the matrices.
-        partials_dtype: Of the sums.
-
-    Example:
-
-    >>> matmul(8, 2, 3, 4, "float32").flops
-    384
-    """
-    channels = (batch * inner, batch * columns)
-    return Convolution(1, (rows,), (1,), *channels, batch, (), dtype, partials_dtype)
-
-
-def data_gradient(convolution: Convolution) -> Convolution:
-    """The convolution that computes the gradient of another one's input.
-
-    A stride becomes the dilation of the incoming gradient, so the operations that
-    count are as many as forward.
-
-    Args:
-        convolution: The one that is differentiated, "same"-padded.
-    """
-    sizes = zip(convolution.field, convolution.strides, convolution.input_dilations, strict=True)
-    return dataclasses.replace(
-        convolution,
-        field=tuple(ceil_divide(size * stride, dilation) for size, stride, dilation in sizes),
-        in_channels=convolution.out_channels,
-        out_channels=convolution.in_channels,
-        strides=convolution.input_dilations,
-        input_dilations=convolution.strides,
-    )
-
-
-def weight_gradient(convolution: Convolution) -> Convolution:
-    """The convolution that computes the gradient of another one's weights.
-
-    Its kernel is the field of the other, its input channels are the samples.
-
-    Args:
-        convolution: The one that is differentiated.
-    """
-    if math.prod(convolution.input_dilations) > 1:
-        # The same products, with the gradient of the output in the input's place.
-        return weight_gradient(data_gradient(convolution))
-    return dataclasses.replace(
-        convolution,
-        batch=convolution.in_channels // convolution.groups,
-        field=convolution.kernel,
-        kernel=convolution.field,
-        in_channels=convolution.batch * convolution.groups,
-        strides=convolution.kernel_dilations,
-        kernel_dilations=convolution.strides,
-    )
 
 
 def row_cycles(target: Target, *, dtype: str, partials_dtype: str) -> int:

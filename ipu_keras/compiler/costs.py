@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_carry
-from ipu_keras.compiler.convolution_planner import Convolution, ConvolutionPlan, plan
+from ipu_keras.compiler.convolution_planner import ConvolutionPlan, plan
+from ipu_keras.compiler.convolutions import Convolution
 from ipu_keras.compiler.exchange import (
     ExchangePhase,
     all_gather_seconds,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
-from ipu_keras.compiler.convolution_planner import Convolution, matmul
+from ipu_keras.compiler.convolutions import Convolution, matmul
 from ipu_keras.ir import Op
 from ipu_keras.program import TensorSpec
 

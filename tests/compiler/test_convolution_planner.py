@@ -8,13 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.fidelity_convolutions import comparisons
-from ipu_keras.compiler.convolution_planner import (
-    Convolution,
-    data_gradient,
-    matmul,
-    plan,
-    weight_gradient,
-)
+from ipu_keras.compiler.convolution_planner import plan
+from ipu_keras.compiler.convolutions import Convolution, data_gradient, matmul, weight_gradient
 from ipu_keras.target import TARGETS, Confidence
 
 GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]

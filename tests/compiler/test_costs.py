@@ -7,7 +7,8 @@ from hlo_graphs import argument, graph, inner_parameter, op, spec, variable
 
 from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
-from ipu_keras.compiler.convolution_planner import matmul, plan
+from ipu_keras.compiler.convolution_planner import plan
+from ipu_keras.compiler.convolutions import matmul
 from ipu_keras.compiler.costs import CostTable
 from ipu_keras.compiler.exchange import (
     all_gather_seconds,

@@ -3,7 +3,7 @@
 import pytest
 from hlo_graphs import op, spec
 
-from ipu_keras.compiler.convolution_planner import Convolution
+from ipu_keras.compiler.convolutions import Convolution
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.ir import work_of
 
