@@ -1,4 +1,4 @@
-"""Builds HLO graphs by hand."""
+"""Builds HLO graphs by hand, and checks those that were not."""
 
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
@@ -70,3 +70,24 @@ def loop(trips, max_trip_count=None):
         op("y", "negate", (3,), "while:0"),
         functions=functions,
     )
+
+
+def missing_references(graph):
+    """What in a graph or its functions is used before, or without, being computed."""
+    found = []
+    for current in (graph, *graph.functions.values()):
+        known, names = set(), set()
+        for one in current.ops:
+            if one.name in names:
+                found.append(f"{current.name}: two operations {one.name}")
+            found += [f"{current.name}: {one.name} takes {v}" for v in one.inputs if v not in known]
+            found += [
+                f"{current.name}: {one.name} calls {b}"
+                for b in one.body
+                if b not in graph.functions
+            ]
+            known |= {one.name} if len(one.outputs) == 1 else set()
+            known |= {f"{one.name}:{k}" for k in range(len(one.outputs))}
+            names.add(one.name)
+        found += [f"{current.name} returns {v}" for v in current.results if v not in known]
+    return found

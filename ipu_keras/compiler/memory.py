@@ -16,7 +16,7 @@ from ipu_keras.target import Target
 MIN_BYTES_PER_TILE = 128
 
 # Categories of memory that is in use only some of the time.
-_NOT_ALWAYS_LIVE = ("activations",)
+_NOT_ALWAYS_LIVE = ("activations", "message_buffers")
 
 
 @dataclass(frozen=True)

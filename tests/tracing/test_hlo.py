@@ -9,6 +9,7 @@ import math
 
 import pytest
 import tensorflow as tf
+from hlo_graphs import missing_references
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.ir import Graph, Op
@@ -33,27 +34,6 @@ def ipu():
 
 def trace(function, *specs):
     return tf.function(function, autograph=False).get_concrete_function(*specs)
-
-
-def missing_references(graph):
-    """What in a graph or its functions is used before, or without, being computed."""
-    found = []
-    for current in (graph, *graph.functions.values()):
-        known, names = set(), set()
-        for one in current.ops:
-            if one.name in names:
-                found.append(f"{current.name}: two operations {one.name}")
-            found += [f"{current.name}: {one.name} takes {v}" for v in one.inputs if v not in known]
-            found += [
-                f"{current.name}: {one.name} calls {b}"
-                for b in one.body
-                if b not in graph.functions
-            ]
-            known |= {one.name} if len(one.outputs) == 1 else set()
-            known |= {f"{one.name}:{k}" for k in range(len(one.outputs))}
-            names.add(one.name)
-        found += [f"{current.name} returns {v}" for v in current.results if v not in known]
-    return found
 
 
 def read(function, *specs, for_xla=False):
