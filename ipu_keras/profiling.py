@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.cached_models import cached_model
+from ipu_keras.compiler.modelling import ModelOptions
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
@@ -46,7 +47,7 @@ def report_of(
         TypeError: No such option.
     """
     hardware = target_named(target) if isinstance(target, str) else target
-    return Report.of(model_graph(name, graph, hardware, ModelOptions(**options)))
+    return Report.of(cached_model(name, graph, hardware, ModelOptions(**options)))
 
 
 def last_report(device: str | int = 0, **options: Any) -> Report:

@@ -44,7 +44,14 @@ CONFIG = (
     "ipu_keras.system",
     "ipu_keras.target",
 )
-MODEL = ("ipu_keras.compiler", "ipu_keras.executable", "ipu_keras.ir", "ipu_keras.report")
+MODEL = (
+    "ipu_keras.canonical_json",
+    "ipu_keras.compiler",
+    "ipu_keras.executable",
+    "ipu_keras.executable_cache",
+    "ipu_keras.ir",
+    "ipu_keras.report",
+)
 KERNELS = ("ipu_keras._costmodel", "ipu_keras._kernels")
 # What is behind the documented names, and may change without notice.
 INTERNAL = (
@@ -66,8 +73,8 @@ INTERNAL = (
 # The first room that has a module is the module's room.
 ROOMS = (
     Room("config", CONFIG, allowed=(*CONFIG, "numpy")),
-    # `rich` draws the tables of reports.
-    Room("model", MODEL, allowed=(*CONFIG, *MODEL, *KERNELS, "numpy", "rich")),
+    # `rich` draws the tables of reports, `filelock` guards the files of caches.
+    Room("model", MODEL, allowed=(*CONFIG, *MODEL, *KERNELS, "filelock", "numpy", "rich")),
     Room(
         "runtime",
         ("ipu_keras.runtime",),
@@ -111,6 +118,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.keras.extensions.step_function",
         "ipu_keras.auto_report.report_compilation",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
+    (
+        "ipu_keras.executable_cache",
+        "filelock.FileLock",
+    ): "is for those who have a directory of executables: importing it can take 0.1 s",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",
