@@ -35,6 +35,7 @@ class Room:
 
 
 CONFIG = (
+    "ipu_keras.compilation_outputs",
     "ipu_keras.config",
     "ipu_keras.config_tree",
     "ipu_keras.engine_options",

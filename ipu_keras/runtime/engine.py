@@ -1,5 +1,6 @@
 """The engine of one TensorFlow device: it runs executables and counts what it ran."""
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ipu_keras._engine import FeedMemory
-from ipu_keras.executable import Executable
+from ipu_keras.executable import CycleCount, Executable
+from ipu_keras.program import Program
+
+_LOGGER = logging.getLogger("ipu_keras")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ class Engine:
             outfeed = executable.host(tensors)
             self._num_executions[executable.program.name] += 1
             self._num_steps[executable.program.name] += executable.program.repeat_count
+        if executable.cycle_count is not None:
+            _log_cycles(executable.program, executable.cycle_count)
         return outfeed
 
     def counters(self) -> EngineCounters:
@@ -72,3 +78,14 @@ class Engine:
                 num_executions=MappingProxyType(dict(self._num_executions)),
                 num_steps=MappingProxyType(dict(self._num_steps)),
             )
+
+
+def _log_cycles(program: Program, count: CycleCount) -> None:
+    # A warning, as Python shows nothing below unless it is told to, and a flag asked for this.
+    _LOGGER.warning(
+        "Cycle count: %d (modelled, program %r of %d steps, tile %d)",
+        count.cycles,
+        program.name,
+        program.repeat_count,
+        count.tile,
+    )

@@ -1,11 +1,12 @@
 """The engine: what it runs, counts and refuses to do at once."""
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
-from ipu_keras.executable import Executable
+from ipu_keras.executable import CycleCount, Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution, Program
 from ipu_keras.runtime import Engine
@@ -51,6 +52,22 @@ def test_counters():
     counters = engine.counters()
     assert counters.num_executions == {"train": 3, "test": 1}
     assert counters.num_steps == {"train": 21, "test": 2}
+
+
+def test_cycles_are_logged(caplog):
+    engine = Engine()
+    counted = dataclasses.replace(
+        executable("train", repeat_count=7), cycle_count=CycleCount(tile=3, cycles=700)
+    )
+    engine.run(counted, [])
+    engine.run(executable("test"), [])
+    with pytest.raises(ZeroDivisionError):
+        engine.run(dataclasses.replace(counted, host=Host(lambda tensors: 1 / 0)), [])
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("ipu_keras", "WARNING")
+    assert record.getMessage() == (
+        "Cycle count: 700 (modelled, program 'train' of 7 steps, tile 3)"
+    )
 
 
 def test_counters_are_a_copy():

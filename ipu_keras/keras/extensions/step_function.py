@@ -1,5 +1,6 @@
 """What Keras calls as a model's train, test or predict function."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -7,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras import host
+from ipu_keras.compilation_outputs import current_compilation_outputs
 from ipu_keras.device import IpuDevice
-from ipu_keras.engine_options import current_engine_options
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -90,11 +91,12 @@ class StepFunction:
             # Variables that the step makes while it is traced belong on the device.
             with self._strategy.scope():
                 executable = host.build(program, self._device)
-                options = current_engine_options()
-                if options.needs_report:
+                outputs = current_compilation_outputs()
+                if outputs.needs_model:
                     from ipu_keras.auto_report import report_compilation
 
-                    report_compilation(program, options)
+                    cycle_count = report_compilation(program, outputs)
+                    executable = dataclasses.replace(executable, cycle_count=cycle_count)
             self._executables[key] = executable
         return self._executables[key]
 
