@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
@@ -13,15 +14,21 @@ from ipu_keras.executable import CycleCount
 from ipu_keras.flags import ENVIRONMENT_VARIABLE
 from ipu_keras.profiling import report_of_program
 from ipu_keras.program import Program
+from ipu_keras.recompilation import Recompilation
 from ipu_keras.report import Report, schedule_dot, tensor_map
 
 
-def report_compilation(program: Program, outputs: CompilationOutputs) -> CycleCount | None:
+def report_compilation(
+    program: Program,
+    outputs: CompilationOutputs,
+    recompilations: tuple[Recompilation, ...] = (),
+) -> CycleCount | None:
     """Models a program that was just compiled, writes its files, and judges whether it fits.
 
     Args:
         program: The program; it has not run yet.
         outputs: What is asked for; it needs a model.
+        recompilations: Why programs of its name were compiled again, this one included.
 
     Returns:
         What to log after each execution, if anything.
@@ -32,7 +39,7 @@ def report_compilation(program: Program, outputs: CompilationOutputs) -> CycleCo
             `debug.allowOutOfMemory` is `"false"`. Files are written before.
         LoweringError: XLA cannot compile an operation of the program.
     """
-    report = report_of_program(program)
+    report = replace(report_of_program(program), recompilations=recompilations)
     cycle_count = _cycle_count(report, program, outputs.flags.log_cycle_count)
     _write_files(report, outputs)
     if report.memory_error is not None and not outputs.engine.allows_out_of_memory:

@@ -1,6 +1,7 @@
 """What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -63,21 +64,24 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 
     Returns:
         The report, named as the program: `"train"`, `"test"` or `"predict"` for
-        Keras models.
+        Keras models. It says how often programs of that name were compiled again on
+        the device, and why.
 
     Raises:
         ValueError: No such device, or it has not run a program of a Keras model.
         LoweringError: XLA cannot compile an operation of the program.
     """
     ipu_device = device_for(device)
-    executable = ipu_device.engine.loaded
+    engine = ipu_device.engine
+    executable = engine.loaded
     if executable is None:
         raise ValueError(
             "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
             "that was made in an IPUStrategy's scope first. "
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
-    return report_of_program(executable.program, **options)
+    report = report_of_program(executable.program, **options)
+    return replace(report, recompilations=engine.recompilations(report.name))
 
 
 def report_of_program(program: Program, **options: Any) -> Report:

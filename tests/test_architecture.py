@@ -42,6 +42,7 @@ CONFIG = (
     "ipu_keras.errors",
     "ipu_keras.flags",
     "ipu_keras.program",
+    "ipu_keras.recompilation",
     "ipu_keras.system",
     "ipu_keras.target",
 )

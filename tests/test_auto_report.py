@@ -65,6 +65,33 @@ def test_each_program_is_reported_once(strategy, monkeypatch, tmp_path):
     assert json.loads((folder / "trace.json").read_text())["traceEvents"]
 
 
+def test_recompilations_are_reported(strategy, monkeypatch, caplog, tmp_path):
+    options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
+    told = len(DRIVER.device_for(0).engine.recompilations("train"))
+    model = model_of(strategy, 8)
+    fit(model, 8)
+    model.train_on_batch(*data(8))
+    model.compile("sgd", "mse", steps_per_execution=2)
+    fit(model, 8)
+    reasons = [
+        [
+            "data[0] has the shape (8, 8) instead of (4, 8)",
+            "data[1] has the shape (8, 8) instead of (4, 8)",
+            "`steps_per_execution` is 1 instead of 2",
+        ],
+        ["its step was made anew, as by `compile` of the model"],
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Program 'train' is compiled again: {'; '.join(each)}." for each in reasons
+    ]
+    report = last_report()
+    assert [list(one.reasons) for one in report.recompilations[told:]] == reasons
+    written = json.loads((tmp_path / "train_2" / "report.json").read_text())
+    assert written["recompilations"][told:] == reasons
+    assert f"Compiled again {told + 2} times, last because its step was" in str(report)
+
+
 def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path):
     options = {
         "debug.allowOutOfMemory": "false",

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
+from ipu_keras.recompilation import Recompilation
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.rows import Row, group, row_of
@@ -32,6 +33,8 @@ class Report:
         rows: Its compute sets in the order of execution.
         error_bands: Median and largest error of the model on hardware
             measurements, by class of measurement.
+        recompilations: Of programs that ran: why those of this name were compiled
+            again on the device, oldest first.
 
     Example:
 
@@ -45,6 +48,7 @@ class Report:
     model: Model = field(repr=False)
     rows: tuple[Row, ...]
     error_bands: Mapping[str, Mapping[str, Any]]
+    recompilations: tuple[Recompilation, ...] = ()
 
     @classmethod
     def of(cls, model: Model) -> "Report":
@@ -160,6 +164,7 @@ class Report:
             "bound": self.bound,
             "guessed_share": self.guessed_share,
             "unknown_loops": model.program.num_unknown_loops,
+            "recompilations": [list(one.reasons) for one in self.recompilations],
             "memory": {
                 "fits": memory.fits,
                 "tile_bytes": memory.tile_bytes,
@@ -223,6 +228,10 @@ class Report:
             lines.append(
                 f"{loops} loops whose trips depend on data count with their bound, or once"
             )
+        if self.recompilations:
+            number, last = len(self.recompilations), self.recompilations[-1]
+            times = "once" if number == 1 else f"{number} times"
+            lines.append(f"Compiled again {times}, last because {'; '.join(last.reasons)}")
         measured = [f"{name} {b['median_error']:.0%}" for name, b in self.error_bands.items()]
         lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
         return "\n".join(lines)
