@@ -1,7 +1,13 @@
-"""Models of programs, each made once: kept by the process, and in a directory if flags name one."""
+"""Graphs and models of steps, each made once for all who ask.
 
+The process keeps those used last. `--executable_cache_path` in `TF_POPLAR_FLAGS` names a
+directory that keeps all, for later processes too.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ipu_keras.compiler.modelling import Model, ModelOptions, model_graph
 from ipu_keras.device import DRIVER
@@ -9,13 +15,26 @@ from ipu_keras.executable_cache import content_key, export
 from ipu_keras.flags import current_flags
 from ipu_keras.ir import Graph
 from ipu_keras.target import Target
+from ipu_keras.tracing.fingerprint import fingerprint
+from ipu_keras.tracing.hlo import hlo_graph
+
+T = TypeVar("T")
+
+
+def cached_graph(concrete: Any) -> Graph:
+    """As `hlo_graph`; a function that is the same to XLA is lowered once.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+
+    Raises:
+        LoweringError: XLA cannot compile an operation of the function.
+    """
+    return _found(content_key(fingerprint(concrete)), Graph, lambda: hlo_graph(concrete))
 
 
 def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions) -> Model:
     """As `model_graph`; the same step, target and options are modelled once.
-
-    `--executable_cache_path` in `TF_POPLAR_FLAGS` names the directory that keeps
-    models for later processes.
 
     Args:
         name: What the program is called; the same step may have several names.
@@ -23,11 +42,10 @@ def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions)
         target: The hardware.
         options: What was chosen.
     """
-    found = DRIVER.executables.find_or_build(
+    found = _found(
         content_key(graph, target, options),
         Model,
         lambda: _without_inputs(model_graph(name, graph, target, options)),
-        _directory(current_flags().executable_cache_path),
     )
     return replace(found, name=name, graph=graph)
 
@@ -48,5 +66,6 @@ def _without_inputs(model: Model) -> Model:
     return replace(model, name="", graph=Graph(model.graph.name, ()))
 
 
-def _directory(path: str) -> Path | None:
-    return Path(path) if path else None
+def _found(key: str, kind: type[T], build: Callable[[], T]) -> T:
+    path = current_flags().executable_cache_path
+    return DRIVER.executables.find_or_build(key, kind, build, Path(path) if path else None)

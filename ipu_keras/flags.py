@@ -71,9 +71,9 @@ class PoplarFlags:
     executable_cache_path: str = _flag(
         "",
         "Directory in which compiled executables are kept for later runs.",
-        effect="Keeps what the cost model made of programs, one `<digest>.ipu_executable.json` "
-        "each, for whatever asks for it: reports, other flags, a verdict on memory. By itself it "
-        "has no program modelled. What XLA compiled for the host is not kept.",
+        effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
+        "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
+        "it has no program modelled. What XLA compiled for the host is not kept.",
     )
     log_cycle_count: int = _flag(
         -1,

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.cached_models import cached_model
+from ipu_keras.cached_models import cached_graph, cached_model
 from ipu_keras.compiler.modelling import ModelOptions
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
@@ -15,7 +15,6 @@ from ipu_keras.program import Program
 from ipu_keras.report import Report
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import traced_for_xla
-from ipu_keras.tracing.hlo import hlo_graph
 
 
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
@@ -29,7 +28,7 @@ def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
         LoweringError: XLA cannot compile an operation of the function.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    return hlo_graph(traced)
+    return cached_graph(traced)
 
 
 def report_of(

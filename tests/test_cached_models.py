@@ -7,11 +7,12 @@ import tensorflow as tf
 from hlo_graphs import graph, loop, op, variable
 
 from ipu_keras import profile
-from ipu_keras.cached_models import cached_model, export_model
+from ipu_keras.cached_models import cached_graph, cached_model, export_model
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.device import DRIVER
 from ipu_keras.report import Report
 from ipu_keras.target import TARGETS
+from ipu_keras.tracing.hlo import hlo_graph
 
 GC200 = TARGETS["gc200"]
 OPTIONS = ModelOptions()
@@ -61,6 +62,20 @@ def test_profile_models_once(built):
 
     reports = [profile(halve, tf.TensorSpec((11, 13))) for _ in range(2)]
     assert reports[0].to_json() == reports[1].to_json()
+    assert built() == 2  # the graph and its model
+    profile(halve, tf.TensorSpec((11, 13)), target="bow")
+    assert built() == 3
+
+
+def test_graphs_are_those_of_xla(built):
+    @tf.function
+    def draw(x):
+        for _ in tf.range(21):
+            x += tf.random.uniform(tf.shape(x))
+        return x
+
+    concrete = draw.get_concrete_function(tf.TensorSpec((5, 13)))
+    assert cached_graph(concrete) == cached_graph(concrete) == hlo_graph(concrete)
     assert built() == 1
 
 

@@ -87,7 +87,7 @@ def hlo_graph(concrete) -> Graph:
     lowering = lower(concrete)
     module = hlo_pb2.HloModuleProto.FromString(lowering.module)
     layers = LayerNames(frozenset(_operation_names(concrete.graph)))
-    return _ModuleReader(module, layers).read(_plain_name(lowering.name), lowering.inputs)
+    return _ModuleReader(module, layers).read(plain_name(lowering.name), lowering.inputs)
 
 
 def missing_references(graph: Graph) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ class _ModuleReader:
     def _function(self, computation_id: int) -> str:
         """The name of a called graph, which is read when it is first asked for."""
         if computation_id not in self._names:
-            plain = _plain_name(self._computations[computation_id].name)
+            plain = plain_name(self._computations[computation_id].name)
             name = _unique(plain, self._names.values())
             self._names[computation_id] = name
             self._functions[name] = self._graph(computation_id, name)
@@ -311,7 +311,7 @@ def _in_order(instructions) -> list[Any]:
     return ordered
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name of a function as the user, or TensorFlow's control flow, gave it."""
     return _COUNTER.sub("", _DECORATION.sub("", name)) or name
 
