@@ -30,7 +30,7 @@ _FORMAT = "ipu_keras executable"
 SUFFIX = ".ipu_executable.json"
 
 # Where the code is that entries follow from.
-_CODE = ("compiler", "ir", "program.py", "target.py", "tracing")
+_CODE = ("canonical_json.py", "compiler", "ir", "program.py", "target.py", "tracing")
 
 # The graph and the model of ResNet-50 take 12 MB each.
 _MOST_IN_MEMORY = 16
