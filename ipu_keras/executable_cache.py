@@ -204,4 +204,4 @@ def _header(key: str, content: str) -> dict[str, Any]:
 
 
 def _warn(what: str, error: Exception) -> None:
-    warnings.warn(f"{what}. Received: {error}", stacklevel=6)
+    warnings.warn(f"{what}. Received: {error}", stacklevel=2)

@@ -47,7 +47,7 @@ def _tensors(model: Model) -> Iterator[tuple]:
             value.role == "constant",
             name in program.updates,
             elements,
-            [list(pair) for pair in _shares(region, elements, num_tiles)],
+            _shares(region, elements, num_tiles),
         )
 
 
@@ -56,10 +56,11 @@ def _operation(name: str) -> tuple[str, int]:
     return (operation, int(index)) if operation and index.isdigit() else (name, 0)
 
 
-def _shares(region: Region, elements: int, num_tiles: int) -> Iterator[tuple[int, int]]:
+def _shares(region: Region, elements: int, num_tiles: int) -> list[list[int]]:
     """Tiles and their elements: as even as can be, the fuller tiles first."""
     share, more = divmod(elements, region.num_tiles)
-    for position in range(region.num_tiles):
-        count = share + (position < more)
-        if count:
-            yield (region.first_tile + position) % num_tiles, count
+    used = region.num_tiles if share else more
+    return [
+        [(region.first_tile + position) % num_tiles, share + (position < more)]
+        for position in range(used)
+    ]
