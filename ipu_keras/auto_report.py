@@ -1,36 +1,97 @@
-"""What the engine options ask for when a program is compiled: its report, and a verdict."""
+"""What is asked for when a program is compiled: files about it, and a verdict."""
 
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import tensorflow as tf
 
-from ipu_keras.engine_options import EngineOptions
+from ipu_keras.cached_models import export_model
+from ipu_keras.compilation_outputs import CompilationOutputs
+from ipu_keras.executable import CycleCount
+from ipu_keras.flags import ENVIRONMENT_VARIABLE
 from ipu_keras.profiling import report_of_program
 from ipu_keras.program import Program
-from ipu_keras.report import Report
+from ipu_keras.recompilation import Recompilation
+from ipu_keras.report import Report, schedule_dot, tensor_map
 
 # A page is written where it can be: compiling a program must not fail for want of an extra.
 _LIBRARIES_OF_PAGES = ("jinja2", "matplotlib")
 
 
-def report_compilation(program: Program, options: EngineOptions) -> None:
-    """Models a program that was just compiled, writes its report, and judges whether it fits.
+def report_compilation(
+    program: Program,
+    outputs: CompilationOutputs,
+    recompilations: tuple[Recompilation, ...] = (),
+) -> CycleCount | None:
+    """Models a program that was just compiled, writes its files, and judges whether it fits.
 
     Args:
         program: The program; it has not run yet.
-        options: Of the engine; they need a report.
+        outputs: What is asked for; it needs a model.
+        recompilations: Why programs of its name were compiled again, this one included.
+
+    Returns:
+        What to log after each execution, if anything.
 
     Raises:
+        ValueError: The tile of `--log_cycle_count` does not exist.
         tf.errors.ResourceExhaustedError: It does not fit on an IPU, and
-            `debug.allowOutOfMemory` is `"false"`. A report is written before.
+            `debug.allowOutOfMemory` is `"false"`. Files are written before.
         LoweringError: XLA cannot compile an operation of the program.
     """
-    report = report_of_program(program)
-    if options.writes_reports:
-        write_report(report, options.report_directory)
-    if report.memory_error is not None and not options.allows_out_of_memory:
+    report = replace(report_of_program(program), recompilations=recompilations)
+    cycle_count = _cycle_count(report, program, outputs.flags.log_cycle_count)
+    _write_files(report, outputs)
+    if report.memory_error is not None and not outputs.engine.allows_out_of_memory:
         raise tf.errors.ResourceExhaustedError(None, None, _out_of_memory(report))
+    return cycle_count
+
+
+def _cycle_count(report: Report, program: Program, tile: int) -> CycleCount | None:
+    target = report.model.target
+    if tile >= target.num_tiles:
+        raise ValueError(
+            f"The flag --log_cycle_count in {ENVIRONMENT_VARIABLE} must name a tile of "
+            f"{target.name}, 0 to {target.num_tiles - 1}. Received: {tile}"
+        )
+    if tile < 0:
+        return None
+    return CycleCount(tile=tile, cycles=report.cycles_per_step * program.repeat_count)
+
+
+def _write_files(report: Report, outputs: CompilationOutputs) -> None:
+    engine, flags, model = outputs.engine, outputs.flags, report.model
+    if engine.writes_reports:
+        write_report(report, engine.report_directory)
+    if flags.tensor_map_file_path:
+        text = json.dumps(tensor_map(model), separators=(",", ":"))
+        _write_new(Path(flags.tensor_map_file_path), report.name, ".tensor_map.json", text)
+    if flags.dump_schedule_as_dot:
+        _write_new(engine.report_directory, report.name, ".schedule.dot", schedule_dot(model))
+    if outputs.executable_folder is not None:
+        export_model(model, outputs.executable_folder)
+
+
+def _write_new(directory: Path, name: str, suffix: str, text: str) -> None:
+    """Writes a file with a name that none has yet."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for numbered in _numbered(name):
+        try:
+            with open(directory / f"{numbered}{suffix}", "x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            continue
+        return
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """The name, then the name with 1, 2 and so on."""
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(1))
 
 
 def write_report(report: Report, directory: Path) -> Path:
@@ -46,15 +107,13 @@ def write_report(report: Report, directory: Path) -> Path:
     Returns:
         The folder.
     """
-    folder = directory / report.name
-    number = 1
-    while True:
+    for name in _numbered(report.name):
+        folder = directory / name
         try:
             folder.mkdir(parents=True)
-            break
         except FileExistsError:
-            folder = directory / f"{report.name}_{number}"
-            number += 1
+            continue
+        break
     (folder / "report.txt").write_text(str(report), encoding="utf-8")
     (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
     (folder / "trace.json").write_text(report.to_chrome_trace(), encoding="utf-8")

@@ -239,6 +239,9 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         str,
         "",
         "Directory that receives the compiled executables; empty writes none.",
+        effect="Receives a file `<digest>.ipu_executable.json` of each compiled program with what "
+        "it would cost on an IPU: its compute sets in order, their cycles, and where values lie. "
+        "It holds no code. `--executable_cache_path` can name the directory later.",
         constraint=_FOLDER,
     ),
     _option(

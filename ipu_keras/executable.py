@@ -19,6 +19,22 @@ class HostProgram(Protocol):
         """Executes all steps once and returns the outfeed's structure."""
 
 
+@dataclass(frozen=True)
+class CycleCount:
+    """What a tile's cycle counter shows after an execution, by the cost model.
+
+    All tiles wait for each other before they exchange anything, so the counters of
+    all of them show the same.
+
+    Args:
+        tile: Whose counter is read.
+        cycles: Of one execution: all its steps, and the copies between host and IPU.
+    """
+
+    tile: int
+    cycles: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Executable:
     """A compiled program.
@@ -29,9 +45,11 @@ class Executable:
         host: Computes an execution from the tensors of a super-batch, each
             `(repeat_count, ...)`.
         reason: Why the host runs the steps as it does.
+        cycle_count: What the engine logs after each execution, if anything.
     """
 
     program: Program
     graph: Graph
     host: HostProgram
     reason: str
+    cycle_count: CycleCount | None = None

@@ -69,10 +69,18 @@ class PoplarFlags:
         "", "The kinds of data that are synthetic, separated by commas; empty means all."
     )
     executable_cache_path: str = _flag(
-        "", "Directory in which compiled executables are kept for later runs."
+        "",
+        "Directory in which compiled executables are kept for later runs.",
+        effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
+        "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
+        "it has no program modelled. What XLA compiled for the host is not kept.",
     )
     log_cycle_count: int = _flag(
-        -1, "Tile whose cycle count is logged after each execution; -1 logs none.", minimum=-1
+        -1,
+        "Tile whose cycle count is logged after each execution; -1 logs none.",
+        effect="Logged as a warning of the logger 'ipu_keras': the modelled cycles of the whole "
+        "execution. Tiles wait for each other, so it is the same for all of them.",
+        minimum=-1,
     )
     show_progress_bar: str = _flag(
         "auto",
@@ -89,10 +97,15 @@ class PoplarFlags:
         False, "Feed the same dummy batch over and over, to time everything but the input."
     )
     dump_schedule_as_dot: bool = _flag(
-        False, "Write the schedule of each compiled program as a Graphviz file."
+        False,
+        "Write the schedule of each compiled program as a Graphviz file.",
+        effect="Written as `<program>.schedule.dot` to `autoReport.directory` of "
+        "POPLAR_ENGINE_OPTIONS, by default the current directory.",
     )
     tensor_map_file_path: str = _flag(
-        "", "Directory for JSON files that say which tensors lie on which tiles."
+        "",
+        "Directory for JSON files that say which tensors lie on which tiles.",
+        effect="Receives `<program>.tensor_map.json` of each compiled program: as modelled.",
     )
     fallback_scheduler: bool = _flag(
         False, "Schedule with TensorFlow's own algorithm instead of the IPU's."

@@ -1,11 +1,13 @@
 """What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.cached_models import cached_graph, cached_model
+from ipu_keras.compiler.modelling import ModelOptions
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
@@ -13,7 +15,6 @@ from ipu_keras.program import Program
 from ipu_keras.report import Report
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import traced_for_xla
-from ipu_keras.tracing.hlo import hlo_graph
 
 
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
@@ -27,7 +28,7 @@ def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
         LoweringError: XLA cannot compile an operation of the function.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    return hlo_graph(traced)
+    return cached_graph(traced)
 
 
 def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
@@ -61,7 +62,7 @@ def report_of(
         TypeError: No such option.
     """
     hardware = target_named(target) if isinstance(target, str) else target
-    model = model_graph(name, graph, hardware, ModelOptions(**options))
+    model = cached_model(name, graph, hardware, ModelOptions(**options))
     return Report.of(model, batch_size=batch_size)
 
 
@@ -79,21 +80,24 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 
     Returns:
         The report, named as the program: `"train"`, `"test"` or `"predict"` for
-        Keras models.
+        Keras models. It says how often programs of that name were compiled again on
+        the device, and why.
 
     Raises:
         ValueError: No such device, or it has not run a program of a Keras model.
         LoweringError: XLA cannot compile an operation of the program.
     """
     ipu_device = device_for(device)
-    executable = ipu_device.engine.loaded
+    engine = ipu_device.engine
+    executable = engine.loaded
     if executable is None:
         raise ValueError(
             "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
             "that was made in an IPUStrategy's scope first. "
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
-    return report_of_program(executable.program, **options)
+    report = report_of_program(executable.program, **options)
+    return replace(report, recompilations=engine.recompilations(report.name))
 
 
 def report_of_program(program: Program, **options: Any) -> Report:

@@ -35,16 +35,25 @@ class Room:
 
 
 CONFIG = (
+    "ipu_keras.compilation_outputs",
     "ipu_keras.config",
     "ipu_keras.config_tree",
     "ipu_keras.engine_options",
     "ipu_keras.errors",
     "ipu_keras.flags",
     "ipu_keras.program",
+    "ipu_keras.recompilation",
     "ipu_keras.system",
     "ipu_keras.target",
 )
-MODEL = ("ipu_keras.compiler", "ipu_keras.executable", "ipu_keras.ir", "ipu_keras.report")
+MODEL = (
+    "ipu_keras.canonical_json",
+    "ipu_keras.compiler",
+    "ipu_keras.executable",
+    "ipu_keras.executable_cache",
+    "ipu_keras.ir",
+    "ipu_keras.report",
+)
 KERNELS = ("ipu_keras._costmodel", "ipu_keras._kernels")
 # What is behind the documented names, and may change without notice.
 INTERNAL = (
@@ -66,7 +75,8 @@ INTERNAL = (
 # The first room that has a module is the module's room.
 ROOMS = (
     Room("config", CONFIG, allowed=(*CONFIG, "numpy")),
-    # `rich` draws the tables of reports; the others make further forms of them.
+    # `rich` draws the tables of reports, `filelock` guards the files of caches; the others
+    # make further forms of reports.
     Room(
         "model",
         MODEL,
@@ -74,6 +84,7 @@ ROOMS = (
             *CONFIG,
             *MODEL,
             *KERNELS,
+            "filelock",
             "jinja2",
             "matplotlib",
             "numpy",
@@ -137,6 +148,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.report.data_frame",
         "pandas",
     ): "is of the extra `report`, which not every user installs",
+    (
+        "ipu_keras.executable_cache",
+        "filelock.FileLock",
+    ): "is for those who have a directory of executables: importing it can take 0.1 s",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",

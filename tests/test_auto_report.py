@@ -1,4 +1,4 @@
-"""Reports and verdicts when a program is compiled, as the engine options ask for them."""
+"""Files, logs and verdicts when a program is compiled, as options and flags ask for them."""
 
 import json
 import sys
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras import profile
+from ipu_keras import last_report, profile
 from ipu_keras.auto_report import write_report
 from ipu_keras.config import IPUConfig
+from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.system import SYSTEM
 
@@ -31,7 +32,8 @@ def model_of(strategy, units):
         model = keras.Sequential(
             [keras.Input((units,)), keras.layers.Dense(units, name="wide")], name="model"
         )
-    model.compile("adam", "mse", steps_per_execution=2)
+    # Keras would number a second optimizer, and reports have its name.
+    model.compile(keras.optimizers.Adam(name="adam"), "mse", steps_per_execution=2)
     return model
 
 
@@ -79,6 +81,33 @@ def test_pages_are_left_out_without_their_libraries(monkeypatch, tmp_path):
     ]
 
 
+def test_recompilations_are_reported(strategy, monkeypatch, caplog, tmp_path):
+    options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
+    told = len(DRIVER.device_for(0).engine.recompilations("train"))
+    model = model_of(strategy, 8)
+    fit(model, 8)
+    model.train_on_batch(*data(8))
+    model.compile("sgd", "mse", steps_per_execution=2)
+    fit(model, 8)
+    reasons = [
+        [
+            "data[0] has the shape (8, 8) instead of (4, 8)",
+            "data[1] has the shape (8, 8) instead of (4, 8)",
+            "`steps_per_execution` is 1 instead of 2",
+        ],
+        ["its step was made anew, as by `compile` of the model"],
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Program 'train' is compiled again: {'; '.join(each)}." for each in reasons
+    ]
+    report = last_report()
+    assert [list(one.reasons) for one in report.recompilations[told:]] == reasons
+    written = json.loads((tmp_path / "train_2" / "report.json").read_text())
+    assert written["recompilations"][told:] == reasons
+    assert f"Compiled again {told + 2} times, last because its step was" in str(report)
+
+
 def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path):
     options = {
         "debug.allowOutOfMemory": "false",
@@ -99,6 +128,78 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     assert "values of variables" in message
     assert float(tf.reduce_sum(model.layers[0].kernel)) == before
     assert not json.loads((tmp_path / "train_1" / "report.json").read_text())["memory"]["fits"]
+
+
+def flags(monkeypatch, text):
+    monkeypatch.setenv("TF_POPLAR_FLAGS", text)
+
+
+def test_cycles_are_logged_after_each_execution(strategy, monkeypatch, caplog):
+    flags(monkeypatch, "--log_cycle_count=1471")
+    model = model_of(strategy, 8)
+    fit(model, 8)
+    fit(model, 8)
+    cycles = 2 * last_report().cycles_per_step
+    line = f"Cycle count: {cycles} (modelled, program 'train' of 2 steps, tile 1471)"
+    assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("ipu_keras", "WARNING", line)
+    ] * 2
+
+
+def test_a_tile_that_does_not_exist_is_refused(strategy, monkeypatch):
+    flags(monkeypatch, "--log_cycle_count=1472")
+    with pytest.raises(ValueError, match=r"must name a tile of gc200, 0 to 1471\. Received: 1472"):
+        fit(model_of(strategy, 8), 8)
+
+
+def test_equal_models_are_modelled_once(strategy, monkeypatch):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "false"}')
+    fit(model_of(strategy, 12), 12)
+    before = DRIVER.executables.num_built
+    fit(model_of(strategy, 12), 12)
+    assert DRIVER.executables.num_built == before
+    fit(model_of(strategy, 13), 13)
+    assert DRIVER.executables.num_built == before + 2  # the graph and its model
+
+
+def test_tensor_maps_and_schedules(strategy, monkeypatch, tmp_path):
+    flags(monkeypatch, f"--tensor_map_file_path={tmp_path / 'maps'} --dump_schedule_as_dot")
+    options = {"autoReport.directory": str(tmp_path / "reports")}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
+    model = model_of(strategy, 8)
+    fit(model, 8)
+    model.predict(data(8)[0], batch_size=4, verbose=0)
+    fit(model_of(strategy, 9), 9)
+    names = ["predict", "train", "train_1"]
+    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == [
+        f"{name}.tensor_map.json" for name in names
+    ]
+    assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == [
+        f"{name}.schedule.dot" for name in names
+    ]
+    mappings = json.loads((tmp_path / "maps" / "train_1.tensor_map.json").read_text())["mappings"]
+    shapes = [row[2] for row in mappings["train"] if row[3] == "float32"]
+    assert shapes.count([9, 9]) >= 3  # the kernel and its two moments
+    for row in mappings["train"]:
+        assert sum(count for _, count in row[7]) == row[6]
+    assert (tmp_path / "reports" / "train.schedule.dot").read_text().startswith('digraph "train" {')
+
+
+def test_executables_are_exported(monkeypatch, tmp_path):
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.serialization_output_folder = str(tmp_path / "executables")
+    config.configure_ipu_system()
+    model = model_of(IPUStrategy(), 10)
+    fit(model, 10)
+    before = DRIVER.executables.num_built
+    last_report()
+    SYSTEM.reset()
+    assert DRIVER.executables.num_built == before
+    (path,) = (tmp_path / "executables").glob("*.ipu_executable.json")
+    content = json.loads(path.read_text())["content"]
+    assert content["options"]["steps_per_execution"] == 2
+    assert content["memory"]["tile_bytes"] == 638_976
 
 
 def test_by_default_nothing_is_modelled(strategy, monkeypatch):

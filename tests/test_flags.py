@@ -113,6 +113,14 @@ def test_idle_flags_are_those_set_without_effect():
     )
 
 
+def test_flags_about_compiled_programs_have_an_effect():
+    flags = parse_flags(
+        "--log_cycle_count=0 --tensor_map_file_path=a --dump_schedule_as_dot "
+        "--executable_cache_path=b"
+    )
+    assert idle_flags(flags) == ()
+
+
 def test_the_environment_is_read_at_the_call(monkeypatch):
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     assert current_flags().use_ipu_model

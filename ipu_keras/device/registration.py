@@ -16,6 +16,7 @@ from tensorflow.python.eager import context
 
 from ipu_keras._device import CustomDevice
 from ipu_keras.device.placement import TASK, ContextExtension, not_configured, short_name
+from ipu_keras.executable_cache import ExecutableCache
 from ipu_keras.runtime import Engine
 from ipu_keras.system import DeviceConfiguration
 
@@ -139,6 +140,12 @@ class DeviceDriver:
         self._devices: dict[int, IpuDevice] = {}
         self._configured: tuple[str, ...] = ()
         self._extension = ContextExtension(lambda: self._configured)
+        self._executables = ExecutableCache()
+
+    @property
+    def executables(self) -> ExecutableCache:
+        """What was modelled in this process, for whichever device."""
+        return self._executables
 
     def install(self) -> None:
         """Refuses scopes of unconfigured IPU devices from now on.

@@ -5,5 +5,7 @@ from ipu_keras.report.difference import Difference as Difference
 from ipu_keras.report.report import SCHEMA_VERSION as SCHEMA_VERSION
 from ipu_keras.report.report import Report as Report
 from ipu_keras.report.rows import Row as Row
+from ipu_keras.report.schedule_dot import schedule_dot as schedule_dot
+from ipu_keras.report.tensor_map import tensor_map as tensor_map
 from ipu_keras.report.what_if import Choice as Choice
 from ipu_keras.report.what_if import WhatIf as WhatIf

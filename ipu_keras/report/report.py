@@ -13,6 +13,7 @@ import numpy as np
 from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.ir import NOT_LOWERED
+from ipu_keras.recompilation import Recompilation
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.data_frame import data_frame
 from ipu_keras.report.difference import Difference, Figures, difference
@@ -43,6 +44,8 @@ class Report:
         error_bands: Median and largest error of the model on hardware
             measurements, by class of measurement.
         batch_size: Samples of one step; `None` if it has none, or nobody knows.
+        recompilations: Of programs that ran: why those of this name were compiled
+            again on the device, oldest first.
 
     Raises:
         ValueError: `batch_size` is not a positive integer.
@@ -60,6 +63,7 @@ class Report:
     rows: tuple[Row, ...]
     error_bands: Mapping[str, Mapping[str, Any]]
     batch_size: int | None = None
+    recompilations: tuple[Recompilation, ...] = ()
 
     def __post_init__(self) -> None:
         size = self.batch_size
@@ -324,6 +328,7 @@ class Report:
             "guessed_share": self.guessed_share,
             "unknown_loops": model.program.num_unknown_loops,
             "not_lowered": list(self.not_lowered),
+            "recompilations": [list(one.reasons) for one in self.recompilations],
             "memory": {
                 "fits": memory.fits,
                 "tile_bytes": memory.tile_bytes,
@@ -451,6 +456,10 @@ class Report:
             )
         if self.not_lowered:
             lines.append(f"Guessed, because XLA lacks them: {', '.join(self.not_lowered)}")
+        if self.recompilations:
+            number, last = len(self.recompilations), self.recompilations[-1]
+            times = "once" if number == 1 else f"{number} times"
+            lines.append(f"Compiled again {times}, last because {'; '.join(last.reasons)}")
         measured = [f"{name} {b['median_error']:.0%}" for name, b in self.error_bands.items()]
         lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
         return "\n".join(lines)

@@ -1,5 +1,6 @@
 """The engine of one TensorFlow device: it runs executables and counts what it ran."""
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ipu_keras._engine import FeedMemory
-from ipu_keras.executable import Executable
+from ipu_keras.executable import CycleCount, Executable
+from ipu_keras.program import Program
+from ipu_keras.recompilation import Recompilation
+
+_LOGGER = logging.getLogger("ipu_keras")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,10 +23,12 @@ class EngineCounters:
     Args:
         num_executions: Executions by name of program.
         num_steps: Steps by name of program.
+        num_compilations: How often programs of a name were compiled.
     """
 
     num_executions: Mapping[str, int]
     num_steps: Mapping[str, int]
+    num_compilations: Mapping[str, int]
 
 
 class Engine:
@@ -37,6 +44,8 @@ class Engine:
         self._feed_memory = FeedMemory()
         self._num_executions: Counter[str] = Counter()
         self._num_steps: Counter[str] = Counter()
+        self._num_compilations: Counter[str] = Counter()
+        self._recompilations: list[Recompilation] = []
 
     @property
     def loaded(self) -> Executable | None:
@@ -63,7 +72,26 @@ class Engine:
             outfeed = executable.host(tensors)
             self._num_executions[executable.program.name] += 1
             self._num_steps[executable.program.name] += executable.program.repeat_count
+        if executable.cycle_count is not None:
+            _log_cycles(executable.program, executable.cycle_count)
         return outfeed
+
+    def count_compilation(self, program: str, again: Recompilation | None = None) -> None:
+        """Counts a program that was compiled for this device.
+
+        Args:
+            program: Its name.
+            again: Why, if it had been compiled before.
+        """
+        with self._lock:
+            self._num_compilations[program] += 1
+            if again is not None:
+                self._recompilations.append(again)
+
+    def recompilations(self, program: str) -> tuple[Recompilation, ...]:
+        """Why programs of this name were compiled again, oldest first."""
+        with self._lock:
+            return tuple(one for one in self._recompilations if one.program == program)
 
     def counters(self) -> EngineCounters:
         """A copy of the counters as they are now."""
@@ -71,4 +99,16 @@ class Engine:
             return EngineCounters(
                 num_executions=MappingProxyType(dict(self._num_executions)),
                 num_steps=MappingProxyType(dict(self._num_steps)),
+                num_compilations=MappingProxyType(dict(self._num_compilations)),
             )
+
+
+def _log_cycles(program: Program, count: CycleCount) -> None:
+    # A warning, as Python shows nothing below unless it is told to, and a flag asked for this.
+    _LOGGER.warning(
+        "Cycle count: %d (modelled, program %r of %d steps, tile %d)",
+        count.cycles,
+        program.name,
+        program.repeat_count,
+        count.tile,
+    )

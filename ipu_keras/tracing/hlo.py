@@ -90,7 +90,7 @@ def hlo_graph(concrete) -> Graph:
         ['parameter', 'reshape', 'add', 'reshape']
     """
     layers = LayerNames(frozenset(_operation_names(concrete.graph)))
-    name = _plain_name(concrete.function_def.signature.name)
+    name = plain_name(concrete.function_def.signature.name)
     try:
         return _read(concrete, name, layers)
     except LoweringError:
@@ -221,7 +221,7 @@ class _ModuleReader:
     def _function(self, computation_id: int) -> str:
         """The name of a called graph, which is read when it is first asked for."""
         if computation_id not in self._names:
-            plain = _plain_name(self._computations[computation_id].name)
+            plain = plain_name(self._computations[computation_id].name)
             name = _unique(plain, self._names.values())
             self._names[computation_id] = name
             self._functions[name] = self._graph(computation_id, name)
@@ -296,7 +296,7 @@ def _in_order(instructions) -> list[Any]:
     return ordered
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """The name of a function as the user, or TensorFlow's control flow, gave it."""
     return _COUNTER.sub("", _DECORATION.sub("", name)) or name
 

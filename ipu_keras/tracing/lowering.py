@@ -65,13 +65,13 @@ def lower(concrete) -> Lowering:
     Raises:
         LoweringError: An input is none for XLA, or XLA refused the function.
     """
-    signature = concrete.function_def.signature
-    inputs = _checked_inputs(concrete, signature)
+    name = concrete.function_def.signature.name
+    inputs = inputs_of(concrete)
     captures = [_on_host(capture) for capture in concrete.captured_inputs]
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
     try:
-        module = _module(signature.name, specs, captures)
+        module = _module(name, specs, captures)
     except LoweringError:
         if all(given.role != "capture" for given in inputs):
             raise
@@ -80,8 +80,8 @@ def lower(concrete) -> Lowering:
         # among the parameters, which whoever assigns the inputs to them will see.
         with tf.device(_HOST):
             zeros = [tf.zeros(p.shape, p.dtype) for p in placeholders]
-        module = _module(signature.name, zeros, captures)
-    return Lowering(signature.name, inputs, module)
+        module = _module(name, zeros, captures)
+    return Lowering(name, inputs, module)
 
 
 def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> bytes:
@@ -106,8 +106,16 @@ def _on_host(capture):
     return capture if capture.device == _HOST else capture._copy(device_name=_HOST)
 
 
-def _checked_inputs(concrete, signature) -> tuple[FunctionInput, ...]:
-    """All inputs of a function in order, each as it was when it was traced."""
+def inputs_of(concrete) -> tuple[FunctionInput, ...]:
+    """All inputs of a function in order, each as it was when it was traced.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+
+    Raises:
+        LoweringError: One of them is none for XLA.
+    """
+    signature = concrete.function_def.signature
     captures = concrete.captured_inputs
     placeholders = concrete.inputs
     num_arguments = len(placeholders) - len(captures)

@@ -134,6 +134,22 @@ def test_the_same_in_any_process(run_python):
     assert first == second
 
 
+def test_a_directory_of_executables_serves_other_processes(run_python, monkeypatch, tmp_path):
+    script = """
+    import hashlib
+    import tensorflow as tf
+    from ipu_keras import profile
+    from ipu_keras.device import DRIVER
+
+    report = profile(lambda x: tf.nn.softmax(x @ x), tf.TensorSpec((64, 64)))
+    print(DRIVER.executables.num_built, hashlib.sha256(report.to_json().encode()).hexdigest())
+    """
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path}")
+    first, second = (run_python(script).stdout.split() for _ in range(2))
+    assert (first[0], second[0]) == ("2", "0")  # the graph and its model
+    assert first[1] == second[1]
+
+
 @pytest.mark.parametrize(
     ("given", "options", "error", "message"),
     [

@@ -1,12 +1,14 @@
 """Reports of programs that are built by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hlo_graphs import argument, graph, op, variable
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.recompilation import Recompilation
 from ipu_keras.report import SCHEMA_VERSION, Choice, Report, WhatIf
 from ipu_keras.target import TARGETS
 
@@ -193,6 +195,18 @@ def test_json():
     assert found["memory"]["peak_by_tile"] == report().model.memory.peak_by_tile.tolist()
     assert [row["name"] for row in found["rows"]] == ["a", "b", "c", "new"]
     assert found["options"] == {"available_memory_proportion": 0.6, "steps_per_execution": 1}
+
+
+def test_recompilations():
+    again = Recompilation("step", ("x has the shape (2,) instead of (3,)", "y is given"))
+    once = replace(report(), recompilations=(again,))
+    twice = replace(once, recompilations=(again, again))
+    assert json.loads(report().to_json())["recompilations"] == []
+    assert json.loads(twice.to_json())["recompilations"] == [list(again.reasons)] * 2
+    assert "Compiled again" not in str(report())
+    line = "Compiled again once, last because x has the shape (2,) instead of (3,); y is given"
+    assert line in str(once)
+    assert "Compiled again 2 times, last" in str(twice)
 
 
 def test_equal_programs_have_equal_json():

@@ -1,13 +1,15 @@
 """The engine: what it runs, counts and refuses to do at once."""
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
-from ipu_keras.executable import Executable
+from ipu_keras.executable import CycleCount, Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution, Program
+from ipu_keras.recompilation import Recompilation
 from ipu_keras.runtime import Engine
 
 
@@ -51,6 +53,35 @@ def test_counters():
     counters = engine.counters()
     assert counters.num_executions == {"train": 3, "test": 1}
     assert counters.num_steps == {"train": 21, "test": 2}
+
+
+def test_compilations_are_counted():
+    engine = Engine()
+    first = Recompilation("train", ("data has the shape (4,) instead of (8,)",))
+    second = Recompilation("train", ("`steps_per_execution` is 2 instead of 1",))
+    engine.count_compilation("train")
+    engine.count_compilation("test", Recompilation("test", ("another reason",)))
+    for again in (first, second):
+        engine.count_compilation("train", again)
+    assert engine.counters().num_compilations == {"train": 3, "test": 1}
+    assert engine.recompilations("train") == (first, second)
+    assert engine.recompilations("predict") == ()
+
+
+def test_cycles_are_logged(caplog):
+    engine = Engine()
+    counted = dataclasses.replace(
+        executable("train", repeat_count=7), cycle_count=CycleCount(tile=3, cycles=700)
+    )
+    engine.run(counted, [])
+    engine.run(executable("test"), [])
+    with pytest.raises(ZeroDivisionError):
+        engine.run(dataclasses.replace(counted, host=Host(lambda tensors: 1 / 0)), [])
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("ipu_keras", "WARNING")
+    assert record.getMessage() == (
+        "Cycle count: 700 (modelled, program 'train' of 7 steps, tile 3)"
+    )
 
 
 def test_counters_are_a_copy():

@@ -22,6 +22,7 @@ from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
 from ipu_keras.program import OutfeedMode
+from ipu_keras.recompilation import CompilationHistory
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")
@@ -56,6 +57,8 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
     _ipu_compiled: bool | None = None
     # The call of `fit`, `evaluate` or `predict` that is going on.
     _ipu_run: Run | None = None
+    # Of its programs; outlives the functions that `compile` throws away.
+    _ipu_history: CompilationHistory | None = None
 
     def __init__(self, *args, **kwargs):
         # Not for models: `keras.Model` calls the initialiser of Keras's trainer by name.
@@ -205,6 +208,8 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         return lambda source: StepLogs(function(source))
 
     def _ipu_step_function(self, name: str, step: Callable, mode: OutfeedMode) -> StepFunction:
+        if self._ipu_history is None:
+            self._ipu_history = CompilationHistory()
         return StepFunction(
             name,
             step,
@@ -212,6 +217,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             self._ipu_device(),
             outfeed_mode=mode,
             compiled=self._ipu_compiled,
+            history=self._ipu_history,
         )
 
     def _ipu_scope(self) -> contextlib.AbstractContextManager:

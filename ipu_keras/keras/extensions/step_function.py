@@ -1,18 +1,21 @@
 """What Keras calls as a model's train, test or predict function."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras import host
+from ipu_keras.compilation_outputs import current_compilation_outputs
 from ipu_keras.device import IpuDevice
-from ipu_keras.engine_options import current_engine_options
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.program import OutfeedMode, Program
+from ipu_keras.recompilation import CompilationHistory, Recompilation, Signature, log
 from ipu_keras.runtime import SuperBatch
 
 
@@ -26,6 +29,7 @@ class StepFunction:
         device: Of the strategy.
         outfeed_mode: Which steps' results are returned.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
+        history: What was compiled before of the model.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class StepFunction:
         *,
         outfeed_mode: OutfeedMode,
         compiled: bool | None,
+        history: CompilationHistory,
     ):
         self._name = name
         self._step = step
@@ -44,6 +49,7 @@ class StepFunction:
         self._device = device
         self._outfeed_mode = outfeed_mode
         self._compiled = compiled
+        self._history = history
         self._executables: dict[tuple, Executable] = {}
 
     @property
@@ -87,19 +93,49 @@ class StepFunction:
                 outfeed_mode=self._outfeed_mode,
                 compiled=self._compiled,
             )
-            # Variables that the step makes while it is traced belong on the device.
-            with self._strategy.scope():
-                executable = host.build(program, self._device)
-                options = current_engine_options()
-                if options.needs_report:
-                    from ipu_keras.auto_report import report_compilation
-
-                    report_compilation(program, options)
-            self._executables[key] = executable
+            self._executables[key] = self._compile(program, _signature(program, element))
         return self._executables[key]
+
+    def _compile(self, program: Program, signature: Signature) -> Executable:
+        again = self._history.recompilation(program.name, signature)
+        if again is not None:
+            log(again)
+        # Variables that the step makes while it is traced belong on the device.
+        with self._strategy.scope():
+            executable = self._with_outputs(host.build(program, self._device), again)
+        self._history.add(program.name, signature)
+        self._device.engine.count_compilation(program.name, again)
+        return executable
+
+    def _with_outputs(self, executable: Executable, again: Recompilation | None) -> Executable:
+        """Writes and checks what is asked for whenever a program is compiled."""
+        outputs = current_compilation_outputs()
+        if not outputs.needs_model:
+            return executable
+        from ipu_keras.auto_report import report_compilation
+
+        program = executable.program
+        reasons = self._device.engine.recompilations(program.name)
+        reasons += () if again is None else (again,)
+        cycle_count = report_compilation(program, outputs, reasons)
+        return dataclasses.replace(executable, cycle_count=cycle_count)
 
     def _run_step(self, data: Any) -> Any:
         return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
+
+
+def _signature(program: Program, element: ElementFormat) -> Signature:
+    paths = keras.tree.flatten_with_path(element.structure)
+    names = {position: path for path, position in paths if position is not None}
+    return Signature(
+        tensors=tuple(
+            ("data" + "".join(f"[{part!r}]" for part in names[position]), spec)
+            for position, spec in enumerate(element.specs)
+        ),
+        repeat_count=program.repeat_count,
+        outfeed_mode=program.outfeed_mode,
+        compiled=program.compiled,
+    )
 
 
 def batch_format(batch: Any) -> ElementFormat:

@@ -5,13 +5,20 @@ import tensorflow as tf
 from ipu_keras.feeds import DatasetFeed, element_format
 from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
 from ipu_keras.program import OutfeedMode, TensorSpec
+from ipu_keras.recompilation import CompilationHistory
 
 
 @pytest.fixture
 def make(strategy, device):
     def make(step, outfeed_mode=OutfeedMode.LAST):
         return StepFunction(
-            "count", step, strategy, device, outfeed_mode=outfeed_mode, compiled=False
+            "count",
+            step,
+            strategy,
+            device,
+            outfeed_mode=outfeed_mode,
+            compiled=False,
+            history=CompilationHistory(),
         )
 
     return make
@@ -61,6 +68,39 @@ def test_each_format_is_compiled_once(make):
     with feed_of(np.ones([4, 2], "float32"), num_steps=2) as feed:
         function(feed)
     assert len(function.executables) == 4
+
+
+def test_it_is_said_why_a_program_is_compiled_again(make, device, caplog):
+    before = device.engine.counters().num_compilations.get("count", 0)
+    told = len(device.engine.recompilations("count"))
+    function = make(lambda batch: tf.reduce_sum(tf.nest.flatten(batch)[0]))
+    x = np.ones((2, 3), "float32")
+    for _ in range(2):
+        for batch in ((x, {"b": x}), (x, {"b": x[:1]}), (x,)):
+            function([batch])
+    assert [record.getMessage() for record in caplog.records] == [
+        "Program 'count' is compiled again: data[1]['b'] has the shape (1, 3) instead of (2, 3).",
+        "Program 'count' is compiled again: data[1]['b'] is not given, which was before.",
+    ]
+    assert {(r.name, r.levelname) for r in caplog.records} == {("ipu_keras", "WARNING")}
+    assert device.engine.counters().num_compilations["count"] == before + 3
+    assert len(device.engine.recompilations("count")) == told + 2
+
+
+def test_what_could_not_be_compiled_is_not_compiled_again(make, device, caplog):
+    before = device.engine.counters().num_compilations.get("count", 0)
+    broken = [True]
+
+    def step(x):
+        return x[5] if broken else x
+
+    function = make(step)
+    with pytest.raises(ValueError, match="slice index 5"):
+        function([np.ones(2, "float32")])
+    broken.clear()
+    function([np.ones(2, "float32")])
+    assert not caplog.records
+    assert device.engine.counters().num_compilations["count"] == before + 1
 
 
 def test_steps_run_in_the_context_of_the_replica_on_the_device(make, strategy, device):

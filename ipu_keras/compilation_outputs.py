@@ -1,0 +1,50 @@
+"""What the environment and the configuration ask for whenever a program is compiled."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipu_keras.engine_options import EngineOptions, current_engine_options
+from ipu_keras.flags import PoplarFlags, current_flags
+from ipu_keras.system import SYSTEM
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilationOutputs:
+    """Files, checks and logs that need the model of a program.
+
+    Args:
+        engine: Of `POPLAR_ENGINE_OPTIONS`.
+        flags: Of `TF_POPLAR_FLAGS`.
+        executable_folder: Where the program's executable is written to, if
+            anywhere: `IPUConfig.serialization_output_folder`.
+    """
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    flags: PoplarFlags = field(default_factory=PoplarFlags)
+    executable_folder: Path | None = None
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether programs have to be modelled when they are compiled.
+
+        A directory of cached executables alone is no reason: looking there takes
+        a trace of the program, which nobody has asked for.
+        """
+        return (
+            self.engine.needs_report
+            or self.flags.log_cycle_count >= 0
+            or self.flags.tensor_map_file_path != ""
+            or self.flags.dump_schedule_as_dot
+            or self.executable_folder is not None
+        )
+
+
+def current_compilation_outputs() -> CompilationOutputs:
+    """What is asked for as environment and configuration are now."""
+    config = SYSTEM.config
+    folder = "" if config is None else config.serialization_output_folder
+    return CompilationOutputs(
+        engine=current_engine_options(),
+        flags=current_flags(),
+        executable_folder=Path(folder) if folder else None,
+    )

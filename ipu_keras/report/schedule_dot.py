@@ -1,0 +1,50 @@
+"""The schedule of a program as a picture that Graphviz draws."""
+
+from collections.abc import Iterator
+
+from ipu_keras.compiler.compute_sets import ComputeSet
+from ipu_keras.compiler.modelling import Model
+
+
+def schedule_dot(model: Model) -> str:
+    """A modelled program in Graphviz's DOT language.
+
+    A box is a compute set with its position in the schedule, its family, its
+    cycles in one step and its layer. Dashed arrows are the order of
+    execution, the others lead from who makes a value to who reads it. Ovals are
+    what a step starts with: the variables and the infeed.
+
+    Args:
+        model: A finished one.
+    """
+    return "\n".join(
+        [f"digraph {_quoted(model.name)} {{", "  node [shape=box];", *_lines(model), "}", ""]
+    )
+
+
+def _lines(model: Model) -> Iterator[str]:
+    compute_sets = model.program.compute_sets
+    made_by = {value.name: f"s{k}" for k, one in enumerate(compute_sets) for value in one.writes}
+    given = [
+        value for value in model.program.values.values() if value.role in ("argument", "variable")
+    ]
+    for k, value in enumerate(given):
+        made_by[value.name] = f"v{k}"
+        yield f"  v{k} [label={_quoted(f'{value.role} {value.name}')}, shape=oval];"
+    for k, (one, cost) in enumerate(zip(compute_sets, model.costs, strict=True)):
+        yield f"  s{k} [label={_quoted(_label(k, one, cost.cycles * one.repeat))}];"
+        if k:
+            yield f"  s{k - 1} -> s{k} [style=dashed];"
+        for name in dict.fromkeys(one.reads):
+            if name in made_by:
+                yield f"  {made_by[name]} -> s{k};"
+
+
+def _label(position: int, one: ComputeSet, cycles: int) -> str:
+    lines = [f"{position}: {one.name}", f"{one.family}, {cycles} cycles", one.layer]
+    return "\n".join(line for line in lines if line)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

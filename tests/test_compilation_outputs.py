@@ -1,0 +1,56 @@
+"""What environment and configuration ask for when programs are compiled."""
+
+from pathlib import Path
+
+import pytest
+
+from ipu_keras.compilation_outputs import CompilationOutputs, current_compilation_outputs
+from ipu_keras.config import IPUConfig
+from ipu_keras.engine_options import EngineOptions
+from ipu_keras.flags import PoplarFlags, parse_flags
+from ipu_keras.system import SYSTEM
+
+
+@pytest.fixture
+def unconfigured(monkeypatch):
+    for name in ("TF_POPLAR_FLAGS", "POPLAR_ENGINE_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    SYSTEM.reset()
+    yield
+    SYSTEM.reset()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"engine": EngineOptions(writes_reports=True)},
+        {"engine": EngineOptions(allows_out_of_memory=False)},
+        {"flags": PoplarFlags(log_cycle_count=0)},
+        {"flags": PoplarFlags(tensor_map_file_path="maps")},
+        {"flags": PoplarFlags(dump_schedule_as_dot=True)},
+        {"executable_folder": Path("executables")},
+    ],
+)
+def test_what_needs_a_model(asked):
+    assert CompilationOutputs(**asked).needs_model
+
+
+def test_what_needs_none():
+    assert not CompilationOutputs().needs_model
+    flags = parse_flags("--executable_cache_path=here --use_ipu_model --log_cycle_count=-1")
+    assert not CompilationOutputs(flags=flags).needs_model
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_it_is_read_as_it_is_now(monkeypatch):
+    assert current_compilation_outputs() == CompilationOutputs()
+    config = IPUConfig()
+    config.serialization_output_folder = "executables"
+    config.configure_ipu_system()
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=3")
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "true"}')
+    assert current_compilation_outputs() == CompilationOutputs(
+        engine=EngineOptions(writes_reports=True),
+        flags=PoplarFlags(log_cycle_count=3),
+        executable_folder=Path("executables"),
+    )
