@@ -9,6 +9,7 @@ from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
 
 # Before this part of a name stands the loop that it belongs to.
 _LOOP_BODY = "/body/"
+_LOOP_CONDITION = "/condition/"
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,11 @@ def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
         for name, value in program.values.items()
         if name in last and value.role in ("activation", "argument") and name not in program.updates
     }
+
+
+def is_in_loop(one: ComputeSet) -> bool:
+    """Whether a compute set is inside a loop, which runs as a whole."""
+    return one.repeat > 1 or _LOOP_BODY in one.name or _LOOP_CONDITION in one.name
 
 
 def _loops(name: str) -> Iterable[str]:

@@ -25,23 +25,32 @@ def chrome_trace(rows: Sequence[Row], target: Target, host_cycles: int) -> dict[
     """
     microseconds = 1e6 / target.clock_hz
     events = [
-        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": f"IPU 0 ({target.name})"}},
-        *(
-            {"ph": "M", "pid": 0, "tid": thread, "name": "thread_name", "args": {"name": name}}
-            for thread, name in ((_HOST, "host copies"), (_LAYERS, "layers"), (_PHASES, "phases"))
-        ),
+        event
+        for ipu in sorted({0, *(row.ipu for row in rows)})
+        for event in _names(ipu, target.name)
     ]
     if host_cycles:
-        events.append(_event("host copies", _HOST, 0, host_cycles, microseconds))
+        events.append(_event("host copies", _HOST, 0, host_cycles, microseconds, ipu=0))
     start = host_cycles
     for row in rows:
-        events.append(
-            _event(row.layer or row.family, _LAYERS, start, row.cycles, microseconds, row)
+        layer = _event(
+            row.layer or row.family, _LAYERS, start, row.cycles, microseconds, ipu=row.ipu
         )
+        arguments = {"compute set": row.name, "cycles": row.cycles, "confidence": row.confidence}
+        events.append({**layer, "args": arguments})
         for name, cycles in _phases(row):
-            events.append(_event(name, _PHASES, start, cycles, microseconds))
+            events.append(_event(name, _PHASES, start, cycles, microseconds, ipu=row.ipu))
             start += cycles
     return {"displayTimeUnit": "ns", "traceEvents": events}
+
+
+def _names(ipu: int, target: str) -> Iterator[dict[str, Any]]:
+    """Of an IPU's process and its threads."""
+    name = f"IPU {ipu} ({target})"
+    yield {"ph": "M", "pid": ipu, "name": "process_name", "args": {"name": name}}
+    for thread, name in ((_HOST, "host copies"), (_LAYERS, "layers"), (_PHASES, "phases")):
+        arguments = {"name": name}
+        yield {"ph": "M", "pid": ipu, "tid": thread, "name": "thread_name", "args": arguments}
 
 
 def _phases(row: Row) -> Iterator[tuple[str, int]]:
@@ -50,16 +59,13 @@ def _phases(row: Row) -> Iterator[tuple[str, int]]:
 
 
 def _event(
-    name: str, thread: int, start: int, cycles: int, microseconds: float, row: Row | None = None
+    name: str, thread: int, start: int, cycles: int, microseconds: float, *, ipu: int
 ) -> dict[str, Any]:
-    event = {
+    return {
         "ph": "X",
-        "pid": 0,
+        "pid": ipu,
         "tid": thread,
         "name": name,
         "ts": start * microseconds,
         "dur": cycles * microseconds,
     }
-    if row is not None:
-        event["args"] = {"compute set": row.name, "cycles": cycles, "confidence": row.confidence}
-    return event

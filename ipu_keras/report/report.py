@@ -85,9 +85,9 @@ class Report:
 
     @property
     def utilisation(self) -> float:
-        """Share of the target's peak, for float16, that the step's operations reach."""
+        """Share of the peak of all IPUs, for float16, that the step's operations reach."""
         target = self.model.target
-        peak = max(target.amp_flops.values()) * target.num_tiles
+        peak = max(target.amp_flops.values()) * target.num_tiles * self.model.options.num_ipus
         return self.flops_per_step / max(self.cycles_per_step * peak, 1)
 
     @property
@@ -103,7 +103,7 @@ class Report:
 
     @property
     def fits(self) -> bool:
-        """Whether the program fits into every tile's memory."""
+        """Whether the program fits into the memory of every tile of every IPU."""
         return self.model.memory.fits
 
     def by(self, key: str) -> tuple[Row, ...]:
@@ -165,6 +165,7 @@ class Report:
                 "tile_bytes": memory.tile_bytes,
                 "max_tile_bytes": memory.max_tile_bytes,
                 "worst_tile": memory.worst_tile,
+                "worst_ipu": memory.worst_ipu,
                 "total_bytes": memory.total_bytes,
                 "by_category": dict(memory.bytes_by_category),
                 "peak_by_tile": _plain(memory.peak_by_tile),
@@ -218,6 +219,12 @@ class Report:
             or f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
             f"{memory.worst_tile}",
         ]
+        if memory.num_ipus > 1:
+            num_tiles = model.target.num_tiles
+            lines.append(
+                f"That is tile {memory.worst_tile % num_tiles} of IPU {memory.worst_ipu} of "
+                f"{memory.num_ipus}, which share the layers; one computes at a time"
+            )
         loops = model.program.num_unknown_loops
         if loops:
             lines.append(
