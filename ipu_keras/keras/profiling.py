@@ -36,7 +36,11 @@ def profile(
             `"train"` if it is compiled and labels are given, else `"predict"`.
         **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
             `"gc200"`), `name`, and those of `ModelOptions`:
-            `available_memory_proportion` and `steps_per_execution`.
+            `available_memory_proportion`, `steps_per_execution`, `dtype`
+            (`"float16"` or `"float32"`: all floating point numbers of the step count as
+            such, whatever the model has), `recomputation` (`True`: activations are computed
+            again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
+            layers are shared among so many IPUs, of which one computes at a time).
 
     Returns:
         The report.
@@ -73,11 +77,12 @@ def what_if(
         batch_size: Sizes of the first axis of all specs that have one; by default
             the specs stay as they are.
         **choices: Lists of values, or single ones, for what `profile` takes: `target`,
-            `available_memory_proportion` and `steps_per_execution`.
+            `dtype`, `num_ipus`, `recomputation`, `available_memory_proportion` and
+            `steps_per_execution`.
 
     Returns:
-        A table of the combinations, with a star at the fitting one that takes the
-        least time per sample.
+        A table of the combinations, with a star at the smallest that fits: of those with
+        the fewest IPUs the one that takes the least time per sample.
 
     Raises:
         ValueError: As for `profile`, or a list is empty.

@@ -24,6 +24,11 @@ class Choice:
     report: Report
 
     @property
+    def num_ipus(self) -> int:
+        """IPUs that share the layers."""
+        return self.report.model.options.num_ipus
+
+    @property
     def samples_per_second(self) -> float:
         """Samples of the batch by the time of a step."""
         return self.choices["batch_size"] / self.report.seconds_per_step
@@ -41,9 +46,12 @@ class WhatIf:
 
     @property
     def best(self) -> Choice | None:
-        """The choice that fits and takes the least time per sample; `None` if none fits."""
+        """The smallest choice that fits; `None` if none does.
+
+        It has the fewest IPUs, and of these takes the least time per sample.
+        """
         fitting = [row for row in self.rows if row.report.fits]
-        return max(fitting, key=lambda row: row.samples_per_second, default=None)
+        return min(fitting, key=lambda row: (row.num_ipus, -row.samples_per_second), default=None)
 
     def __str__(self) -> str:
         table = Table(title=f"What if: {self.rows[0].report.name}", title_justify="left")

@@ -236,6 +236,34 @@ def test_what_if_leaves_other_axes_alone():
     assert (few.report.flops_per_step, many.report.flops_per_step) == (2 * 64, 16 * 64)
 
 
+def test_what_if_over_precision_ipus_and_recomputation():
+    """The star is at the fewest IPUs that fit, though two have more of their choices fit."""
+    table = what_if(
+        classifier(),
+        IMAGES,
+        LABELS,
+        dtype=["float32", "float16"],
+        num_ipus=[2, 1],
+        recomputation=[False, True],
+    )
+    assert len(table.rows) == 8
+    assert table.best.choices == {
+        "batch_size": 16,
+        "dtype": "float16",
+        "num_ipus": 1,
+        "recomputation": False,
+    }
+    bytes_of = {tuple(row.choices.values()): row.report.model.memory for row in table.rows}
+    largest = bytes_of[16, "float32", 1, False].max_tile_bytes
+    needed = bytes_of[16, "float16", 1, False].max_tile_bytes
+    assert needed < largest
+    tight = target_named("gc200").with_numbers(tile_bytes=needed - 1)
+    again = what_if(
+        classifier(), IMAGES, LABELS, target=tight, dtype=["float32", "float16"], num_ipus=[1, 4]
+    )
+    assert again.best.choices["num_ipus"] == 4
+
+
 def test_of_what_does_not_fit_nothing_is_best():
     tiny = target_named("gc200").with_numbers(tile_bytes=1000)
     table = what_if(lambda x: x @ x, tf.TensorSpec((64, 64)), target=[tiny])
