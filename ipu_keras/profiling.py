@@ -1,6 +1,7 @@
 """What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -10,10 +11,11 @@ from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
 from ipu_keras.program import Program
-from ipu_keras.report import Report
+from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import traced_for_xla
 from ipu_keras.tracing.hlo import hlo_graph
+from ipu_keras.tracing.lowering import LoweringError
 
 
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
@@ -49,6 +51,37 @@ def report_of(
     return Report.of(model_graph(name, graph, hardware, ModelOptions(**options)))
 
 
+def with_fixes(
+    report: Report,
+    *,
+    batch_size: int,
+    trace: Callable[[int], Graph],
+    only_if_needed: bool = False,
+) -> Report:
+    """A report with what would help, if its program does not fit.
+
+    Args:
+        report: Of a program.
+        batch_size: Samples of its step.
+        trace: Gives its graph for another batch size.
+        only_if_needed: Whether it is traced again only if nothing else would help.
+    """
+
+    def trace_if_possible(size: int) -> Graph | None:
+        try:
+            return trace(size)
+        except (LoweringError, TypeError, ValueError, tf.errors.OpError):
+            return None  # the step was written for one size
+
+    fixes = suggest_fixes(
+        report.model,
+        batch_size=batch_size,
+        trace=trace_if_possible,
+        only_if_needed=only_if_needed,
+    )
+    return replace(report, fixes=fixes)
+
+
 def last_report(device: str | int = 0, **options: Any) -> Report:
     """Models the program that an emulated IPU device ran last.
 
@@ -82,6 +115,8 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 def report_of_program(program: Program, **options: Any) -> Report:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
 
+    If it does not fit, what would help is modelled too.
+
     Args:
         program: What is to be executed.
         **options: As for `last_report`.
@@ -90,10 +125,25 @@ def report_of_program(program: Program, **options: Any) -> Report:
         LoweringError: XLA cannot compile an operation of the program.
     """
 
+    batch_size = next((spec.shape[0] for spec in program.infeed if spec.shape), 1)
+    report = report_of(
+        program.name,
+        _graph_of_program(program, batch_size),
+        steps_per_execution=program.repeat_count,
+        **options,
+    )
+    return with_fixes(
+        report, batch_size=batch_size, trace=lambda size: _graph_of_program(program, size)
+    )
+
+
+def _graph_of_program(program: Program, batch_size: int) -> Graph:
     def step(*tensors):
         with traced_for_xla():
             return program.step(program.unflatten(tensors))
 
-    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
-    graph = traced_graph(step, *specs)
-    return report_of(program.name, graph, steps_per_execution=program.repeat_count, **options)
+    specs = [
+        tf.TensorSpec((batch_size, *spec.shape[1:]) if spec.shape else (), spec.dtype)
+        for spec in program.infeed
+    ]
+    return traced_graph(step, *specs)

@@ -219,10 +219,10 @@ def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
     )
 
 
+# What depends on the graph and its precision alone comes first.
+READING_PASSES = (choose_precision, write_out, order)
 MODEL_PASSES = (
-    choose_precision,
-    write_out,
-    order,
+    *READING_PASSES,
     drop_activations,
     place_on_ipus,
     estimate_cycles,

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.ir import Graph
-from ipu_keras.profiling import report_of, traced_graph
+from ipu_keras.profiling import report_of, traced_graph, with_fixes
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import traced_for_xla
 
@@ -43,7 +43,8 @@ def profile(
             layers are shared among so many IPUs, of which one computes at a time).
 
     Returns:
-        The report.
+        The report. If the step does not fit into the memory of an IPU, its `fixes` say what
+        would help; a smaller batch, which has to be traced, only if nothing else does.
 
     Raises:
         ValueError: A mode, target or option that cannot be.
@@ -58,7 +59,16 @@ def profile(
     ('small.predict', True)
     """
     name, graph = _traced(model_or_function, specs, mode)
-    return report_of(**{"name": name, **options}, graph=graph)
+
+    def trace(batch_size: int) -> Graph:
+        return _traced(model_or_function, _with_batch_size(specs, batch_size), mode)[1]
+
+    return with_fixes(
+        report_of(**{"name": name, **options}, graph=graph),
+        batch_size=_first_axis(specs),
+        trace=trace,
+        only_if_needed=True,
+    )
 
 
 def what_if(

@@ -12,6 +12,7 @@ from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.error_bands import error_bands
+from ipu_keras.report.fixes import Fix, fixes_table
 from ipu_keras.report.rows import Row, group, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
 from ipu_keras.target import SOURCES
@@ -32,6 +33,7 @@ class Report:
         rows: Its compute sets in the order of execution.
         error_bands: Median and largest error of the model on hardware
             measurements, by class of measurement.
+        fixes: What would help a program that does not fit, as `suggest_fixes` found.
 
     Example:
 
@@ -45,6 +47,7 @@ class Report:
     model: Model = field(repr=False)
     rows: tuple[Row, ...]
     error_bands: Mapping[str, Mapping[str, Any]]
+    fixes: tuple[Fix, ...] = ()
 
     @classmethod
     def of(cls, model: Model) -> "Report":
@@ -171,6 +174,7 @@ class Report:
                 "peak_by_tile": _plain(memory.peak_by_tile),
                 "live_by_position": _plain(memory.live_by_position),
             },
+            "fixes": [asdict(fix) for fix in self.fixes],
             "error_bands": {name: dict(band) for name, band in self.error_bands.items()},
             "rows": [{**asdict(row), "cycles": row.cycles} for row in self.rows],
         }
@@ -203,6 +207,7 @@ class Report:
         layers, families = self.by("layer"), self.by("family")
         return rendered(
             self._summary(),
+            *([fixes_table(self.fixes)] if self.fixes else []),
             cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], self.compute_cycles),
             cost_table("Families", families, self.compute_cycles),
             memory_table(self.model.memory.bytes_by_category),

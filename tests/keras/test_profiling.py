@@ -264,6 +264,59 @@ def test_what_if_over_precision_ipus_and_recomputation():
     assert again.best.choices["num_ipus"] == 4
 
 
+def test_a_step_that_does_not_fit_says_what_would_help():
+    model = classifier()
+    assert profile(model, IMAGES, LABELS).fixes == ()
+    needed = profile(model, IMAGES, LABELS, dtype="float16").model.memory.max_tile_bytes
+    tight = target_named("gc200").with_numbers(tile_bytes=needed)
+    report = profile(model, IMAGES, LABELS, target=tight)
+    assert not report.fits
+    assert ({"dtype": "float16"}, True) in [(fix.changes, fix.fits) for fix in report.fixes]
+    assert "batch_size" not in [name for fix in report.fixes for name in fix.changes]
+    assert "What would need less memory" in str(report)
+    # It is traced for a smaller batch only if nothing else would do.
+    images, labels = tf.TensorSpec((4096, 8, 8, 1)), tf.TensorSpec((4096,), tf.int32)
+    few = profile(model, IMAGES, LABELS, dtype="float16")
+    tiny = target_named("gc200").with_numbers(tile_bytes=few.model.memory.max_tile_bytes)
+    (batch,) = (
+        fix
+        for fix in profile(model, images, labels, target=tiny).fixes
+        if "batch_size" in fix.changes
+    )
+    assert batch.changes["batch_size"] < 4096
+
+
+def test_a_function_for_one_shape_has_no_smaller_batch():
+    tiny = target_named("gc200").with_numbers(tile_bytes=1000)
+    report = profile(
+        lambda x: x @ tf.ones((64, 64)) + tf.ones((64, 64)), tf.TensorSpec((64, 64)), target=tiny
+    )
+    assert not report.fits
+    assert all("batch_size" not in fix.changes for fix in report.fixes)
+
+
+def test_the_precision_is_about_what_tracing_gives():
+    """A model of dense layers at float16, and the same one changed to it."""
+
+    def report(policy, **options):
+        layers = [keras.layers.Dense(512, "relu", dtype=policy) for _ in range(4)]
+        model = keras.Sequential([keras.Input((512,), dtype=policy), *layers])
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        specs = tf.TensorSpec((64, 512), policy), tf.TensorSpec((64, 512), policy)
+        return profile(model, *specs, **options)
+
+    traced, changed = report("float16"), report("float32", dtype="float16")
+    whole = report("float32")
+    for found, expected in zip(figures(changed), figures(traced), strict=True):
+        assert found == pytest.approx(expected, rel=0.1)
+    assert figures(changed)[0] < 0.8 * figures(whole)[0]
+
+
+def figures(report):
+    memory = report.model.memory
+    return report.compute_cycles, memory.max_tile_bytes, memory.bytes_by_category["variables"]
+
+
 def test_of_what_does_not_fit_nothing_is_best():
     tiny = target_named("gc200").with_numbers(tile_bytes=1000)
     table = what_if(lambda x: x @ x, tf.TensorSpec((64, 64)), target=[tiny])
