@@ -115,6 +115,7 @@ def test_a_smaller_batch_is_suggested(strategy, monkeypatch):
     (line,) = (line for line in lines if "batch size" in line)
     assert line.startswith("- batch size 2048: fits, ")
     assert lines.index(line) == 1
+    assert lines[0].endswith("Changes that need less memory, by the model:")
     # What is refused can be run with what was suggested.
     model.fit(*(np.zeros((2048, 1024), np.float32),) * 2, batch_size=2048, verbose=0)
     assert int(model.optimizer.iterations) == 1

@@ -121,11 +121,20 @@ def test_the_same_in_any_process(run_python):
     import tensorflow as tf
     from ipu_keras import last_report, profile, what_if
 
-    report = profile(lambda x: tf.nn.softmax(x @ x), tf.TensorSpec((64, 64)))
-    print(hashlib.sha256(report.to_json().encode()).hexdigest())
+    def step(x, w):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            for _ in range(6):
+                x = tf.tanh(tf.nn.softmax(x @ w))
+        return tape.gradient(x, w)
+
+    for options in {}, {"dtype": "float16", "recomputation": True, "num_ipus": 4}:
+        report = profile(step, *[tf.TensorSpec((64, 64))] * 2, **options)
+        print(hashlib.sha256(report.to_json().encode()).hexdigest())
     """
     first, second = (run_python(script).stdout for _ in range(2))
     assert first == second
+    assert len(set(first.split())) == 2
 
 
 @pytest.mark.parametrize(
