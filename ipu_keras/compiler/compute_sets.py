@@ -32,7 +32,7 @@ class Value:
         spec: Shape and dtype.
         role: `"variable"`, `"argument"` (of the infeed), `"constant"` or
             `"activation"`.
-        ipu: Where it lies; constants lie on every IPU.
+        ipu: Where it lies.
     """
 
     name: str

@@ -21,7 +21,11 @@ class LayerOrder:
     forward: tuple[bool, ...]
 
     def layer_of(self, one: ComputeSet) -> int | None:
-        """The index of a compute set's layer; `None` if the forward pass does not have it."""
+        """The index of a compute set's layer; `None` if the forward pass does not have it.
+
+        Args:
+            one: Of the program.
+        """
         return self.index.get(one.layer or one.name)
 
 

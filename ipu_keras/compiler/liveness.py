@@ -147,7 +147,11 @@ def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
 
 
 def is_in_loop(one: ComputeSet) -> bool:
-    """Whether a compute set is inside a loop, which runs as a whole."""
+    """Whether a compute set is inside a loop, which runs as a whole.
+
+    Args:
+        one: Of a program that was written out.
+    """
     return one.repeat > 1 or _LOOP_BODY in one.name or _LOOP_CONDITION in one.name
 
 

@@ -215,7 +215,7 @@ def alive_on_worst_tile(
     alive = lifetimes(program)
     num_tiles = len(memory.peak_by_tile) // memory.num_ipus
     for name, region in regions.items():
-        if program.values[name].role != "constant" and program.values[name].ipu != memory.worst_ipu:
+        if program.values[name].ipu != memory.worst_ipu:
             continue
         lifetime = alive.get(name)
         now = lifetime is not None and lifetime.first <= memory.peak_position <= lifetime.last

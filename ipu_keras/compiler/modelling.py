@@ -180,11 +180,7 @@ def fill_tiles(model: Model) -> Model:
     regions: dict[str, Region] = {}
     plans = []
     for ipu in range(model.options.num_ipus):
-        values = {
-            name: value
-            for name, value in model.program.values.items()
-            if value.ipu == ipu or value.role == "constant"
-        }
+        values = {name: v for name, v in model.program.values.items() if v.ipu == ipu}
         here = map_linearly(values.values(), model.target)
         plans.append(_planned(model, ipu, values, here))
         regions.update(here)

@@ -16,7 +16,11 @@ def with_precision(graph: Graph, dtype: str) -> Graph:
     with that type, as under Keras's policy of that name: arguments, variables (the
     optimizer's too), constants, activations, gradients and the results of reductions. Conversions
     between the two types remain, and cost nothing. Integers, booleans and other floating
-    point types stay as they are. Whether training still converges is not asked.
+    point types stay as they are.
+
+    Keras's own layers keep more in float32 under a policy of float16, such as the statistics
+    of normalizations, and so need more than this says. Whether training still converges is not
+    asked.
 
     Args:
         graph: One step, as HLO.

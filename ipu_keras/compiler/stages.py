@@ -21,8 +21,8 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
     The forward pass is cut into stages that follow each other, so that the fullest has the
     fewest bytes of variables and of activations for the gradient, and within
     that, so that few bytes cross. Optimizers work where the gradients are. Values that another
-    IPU needs are copied over the links, once; constants are on every IPU. A layer is
-    never divided.
+    IPU needs are copied over the links, once; constants are on every IPU that reads them. A layer
+    is never divided.
 
     This is model parallelism without pipelining: one IPU computes at a time, so that a step
     takes as long as on one IPU, and the copies besides.
@@ -46,7 +46,7 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
 
 @dataclass(frozen=True)
 class _Layers:
-    """The layer, by its index, of every compute set and of every value but constants."""
+    """The layer, by its index, of every compute set and of every value."""
 
     by_position: Sequence[int]
     by_value: Mapping[str, int]
@@ -57,9 +57,10 @@ def _layers_of(program: FlatProgram, order: LayerOrder) -> _Layers:
     by_value: dict[str, int] = {}
     by_position: list[int] = []
     sizes = {name: value.spec.nbytes for name, value in program.values.items()}
+    constants = {name for name, value in program.values.items() if value.role == "constant"}
     for position, one in enumerate(program.compute_sets):
         layer = order.layer_of(one) if order.forward[position] or one.backward else None
-        known = [name for name in one.reads if name in by_value]
+        known = [name for name in one.reads if name in by_value and name not in constants]
         updated = [program.updates.get(value.name) for value in one.writes]
         owners = [by_value[name] for name in updated if name in by_value]
         if owners:
@@ -68,11 +69,9 @@ def _layers_of(program: FlatProgram, order: LayerOrder) -> _Layers:
             layer = by_value[max(known, key=sizes.__getitem__)] if known else 0
         by_position.append(layer)
         for name in (*one.reads, *(value.name for value in one.writes)):
-            if program.values[name].role != "constant":
-                by_value.setdefault(name, layer)
-    for name, value in program.values.items():
-        if value.role != "constant":
-            by_value.setdefault(name, 0)  # nobody reads it
+            by_value.setdefault(name, layer)
+    for name in program.values:
+        by_value.setdefault(name, 0)  # nobody reads it
     return _Layers(by_position, by_value)
 
 
@@ -156,22 +155,20 @@ def _with_copies(
     program: FlatProgram, ipus: Sequence[int], homes: Mapping[str, int]
 ) -> FlatProgram:
     """The program with a copy before the first use on each IPU that lacks a value."""
-    values = {
-        name: replace(value, ipu=homes[name]) if name in homes else value
-        for name, value in program.values.items()
-    }
+    values = {name: replace(v, ipu=homes[name]) for name, v in program.values.items()}
     makers = {value.name: one for one in program.compute_sets for value in one.writes}
     compute_sets: list[ComputeSet] = []
     for one, ipu in zip(program.compute_sets, ipus, strict=True):
         reads = []
         for name in one.reads:
             here = name
-            if homes.get(name, ipu) != ipu:
-                here = f"{name}@ipu{ipu}"
-                if here not in values:
-                    copy = _copy(values[name], Value(here, values[name].spec, ipu=ipu), one, makers)
-                    values[here] = copy.writes[0]
-                    compute_sets.append(copy)
+            if homes[name] != ipu:
+                here, source = f"{name}@ipu{ipu}", values[name]
+                if here not in values and source.role == "constant":
+                    values[here] = replace(source, name=here, ipu=ipu)
+                elif here not in values:
+                    values[here] = Value(here, source.spec, ipu=ipu)
+                    compute_sets.append(_copy(source, values[here], one, makers))
             reads.append(here)
         writes = tuple(values[value.name] for value in one.writes)
         compute_sets.append(replace(one, reads=tuple(reads), writes=writes, ipu=ipu))

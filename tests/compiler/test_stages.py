@@ -64,6 +64,11 @@ def test_one_ipu_changes_nothing():
     assert shard(program, 1) is program
 
 
+def test_a_program_that_computes_nothing():
+    model = model_graph("step", graph(argument("x", 1000)), GC200, ModelOptions(num_ipus=2))
+    assert model.memory.peak_by_tile.sum() == 2 * GC200.num_tiles * GC200.stack_bytes + 4000
+
+
 def test_a_copy_costs_the_links():
     program = shard(schedule(flatten(training_step(2))), 2)
     table = CostTable(GC200, program, memory_proportion=0.6)
@@ -105,7 +110,7 @@ def test_optimizer_state_lies_with_its_layer():
     assert (ipus(program)["n0"], ipus(program)["n1"]) == (0, 1)
 
 
-def test_constants_are_on_every_ipu():
+def test_constants_are_on_every_ipu_that_reads_them():
     program = shard(
         flatten(
             graph(
@@ -120,7 +125,8 @@ def test_constants_are_on_every_ipu():
         2,
     )
     assert ipus(program) == {"a": 0, "b": 1}
-    assert program.compute_sets[1].reads == ("w", "table")
+    assert program.compute_sets[1].reads == ("w", "table@ipu1")
+    assert program.values["table@ipu1"].role == "constant"
 
 
 def test_stages_are_even():
