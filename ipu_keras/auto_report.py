@@ -127,8 +127,10 @@ def _out_of_memory(report: Report) -> str:
     largest = sorted(memory.bytes_by_category.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{name.replace('_', ' ')} {size:,}" for name, size in largest)
     layers = ", ".join(f"{name} {size:,}" for name, size in report.layers_of_worst_tile()[:3])
+    fixes = "\n- ".join(["Changes that need less memory, by the model:", *map(str, report.fixes)])
+    remedies = fixes if report.fixes else "No change that was tried needs less memory."
     return (
         f"{report.memory_error}. Program {report.name!r} needs the most bytes for {parts}; on that "
-        f"tile, values of {layers}. Use a smaller batch or float16, or set "
-        '`debug.allowOutOfMemory` to "true" in POPLAR_ENGINE_OPTIONS to run it nevertheless.'
+        f'tile, values of {layers}. Set `debug.allowOutOfMemory` to "true" in '
+        f"POPLAR_ENGINE_OPTIONS to run it nevertheless. {remedies}"
     )

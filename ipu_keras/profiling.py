@@ -11,10 +11,11 @@ from ipu_keras.compiler.modelling import ModelOptions
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
-from ipu_keras.program import Program
-from ipu_keras.report import Report
+from ipu_keras.program import Program, TensorSpec
+from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import traced_for_xla
+from ipu_keras.tracing.lowering import LoweringError
 
 
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
@@ -66,6 +67,35 @@ def report_of(
     return Report.of(model, batch_size=batch_size)
 
 
+def with_fixes(
+    report: Report,
+    *,
+    trace: Callable[[int], Graph],
+    only_if_needed: bool = False,
+) -> Report:
+    """A report with what would help, if its program does not fit.
+
+    Args:
+        report: Of a program.
+        trace: Gives its graph for another batch size.
+        only_if_needed: Whether it is traced again only if nothing else would help.
+    """
+
+    def trace_if_possible(size: int) -> Graph | None:
+        try:
+            return trace(size)
+        except (LoweringError, TypeError, ValueError, tf.errors.OpError):
+            return None  # the step was written for one size
+
+    fixes = suggest_fixes(
+        report.model,
+        batch_size=report.batch_size or 1,
+        trace=trace_if_possible,
+        only_if_needed=only_if_needed,
+    )
+    return replace(report, fixes=fixes)
+
+
 def last_report(device: str | int = 0, **options: Any) -> Report:
     """Models the program that an emulated IPU device ran last.
 
@@ -103,6 +133,8 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 def report_of_program(program: Program, **options: Any) -> Report:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
 
+    If it does not fit, what would help is modelled too.
+
     Args:
         program: What is to be executed.
         **options: As for `last_report`.
@@ -110,12 +142,25 @@ def report_of_program(program: Program, **options: Any) -> Report:
     Raises:
         LoweringError: XLA cannot compile an operation of the program.
     """
+    given = {"batch_size": first_axis(spec.shape for spec in program.infeed), **options}
+    graph = _graph_of_program(program, program.infeed)
+    report = report_of(program.name, graph, steps_per_execution=program.repeat_count, **given)
+    return with_fixes(
+        report, trace=lambda size: _graph_of_program(program, _resized(program, size))
+    )
 
+
+def _resized(program: Program, batch_size: int) -> list[TensorSpec]:
+    """The infeed with another batch size."""
+    return [
+        TensorSpec((batch_size, *spec.shape[1:]) if spec.shape else (), spec.dtype)
+        for spec in program.infeed
+    ]
+
+
+def _graph_of_program(program: Program, infeed: Sequence[TensorSpec]) -> Graph:
     def step(*tensors):
         with traced_for_xla():
             return program.step(program.unflatten(tensors))
 
-    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
-    graph = traced_graph(step, *specs)
-    given = {"batch_size": first_axis(spec.shape for spec in program.infeed), **options}
-    return report_of(program.name, graph, steps_per_execution=program.repeat_count, **given)
+    return traced_graph(step, *[tf.TensorSpec(spec.shape, spec.dtype) for spec in infeed])

@@ -8,7 +8,9 @@ def spec(*shape, dtype="float32"):
     return TensorSpec(shape, dtype)
 
 
-def op(name, kind, shape, *inputs, dtype="float32", layer="", body=(), **attributes):
+def op(
+    name, kind, shape, *inputs, dtype="float32", layer="", backward=False, body=(), **attributes
+):
     """An operation with one result of that shape."""
     return Op(
         name,
@@ -17,6 +19,7 @@ def op(name, kind, shape, *inputs, dtype="float32", layer="", body=(), **attribu
         inputs=inputs,
         attributes=attributes,
         layer=layer,
+        backward=backward,
         body=body,
     )
 
@@ -91,3 +94,50 @@ def missing_references(graph):
             names.add(one.name)
         found += [f"{current.name} returns {v}" for v in current.results if v not in known]
     return found
+
+
+def product(name, shape, left, right, *, contracted=(1, 0), **place):
+    """A matrix product over those axes of its operands."""
+    return op(
+        name,
+        "dot",
+        shape,
+        left,
+        right,
+        lhs_batch_dimensions=(),
+        rhs_batch_dimensions=(),
+        lhs_contracting_dimensions=(contracted[0],),
+        rhs_contracting_dimensions=(contracted[1],),
+        **place,
+    )
+
+
+def training_step(layers, *, batch=64, width=64):
+    """A step of a chain of dense layers l0, l1, ...; the gradient of each needs its result.
+
+    x ─ z0 ─ h0 ─ z1 ─ h1 ─ ... ─ loss ─ dz1 ─ dw1, dh0 ─ dz0 ─ dw0;  w -= dw
+
+    In bytes, `w` has 4 x width x width, everything else 4 x batch x width.
+    """
+    shape, square = (batch, width), (width, width)
+    ops = [argument("x", *shape), op("zero", "constant", (), value=0.0)]
+    ops += [variable(f"w{k}", *square, result=k + 1) for k in range(layers)]
+    for k in range(layers):
+        before = f"h{k - 1}" if k else "x"
+        ops.append(product(f"z{k}", shape, before, f"w{k}", layer=f"l{k}"))
+        ops.append(op(f"h{k}", "tanh", shape, f"z{k}", layer=f"l{k}"))
+    last = f"h{layers - 1}"
+    ops.append(
+        op("loss", "reduce", (), last, "zero", layer="loss", dimensions=(0, 1), operation="add")
+    )
+    gradient = last
+    for k in reversed(range(layers)):
+        here = {"layer": f"l{k}", "backward": True}
+        before = f"h{k - 1}" if k else "x"
+        ops.append(op(f"dz{k}", "multiply", shape, gradient, f"h{k}", **here))
+        ops.append(product(f"dw{k}", square, before, f"dz{k}", contracted=(0, 0), **here))
+        if k:
+            gradient = f"dh{k - 1}"
+            ops.append(product(gradient, shape, f"dz{k}", f"w{k}", contracted=(1, 1), **here))
+    ops += [op(f"u{k}", "subtract", square, f"w{k}", f"dw{k}", layer="sgd") for k in range(layers)]
+    return graph(*ops, results=("loss", *(f"u{k}" for k in range(layers))))

@@ -32,13 +32,20 @@ def model_of(strategy, units):
         model = keras.Sequential(
             [keras.Input((units,)), keras.layers.Dense(units, name="wide")], name="model"
         )
-    # Keras would number a second optimizer, and reports have its name.
-    model.compile(keras.optimizers.Adam(name="adam"), "mse", steps_per_execution=2)
+        # Keras would number a second one, and reports have its name.
+        optimizer = keras.optimizers.Adam(name="adam")
+    model.compile(optimizer, "mse", steps_per_execution=2)
     return model
 
 
 def data(units):
     return np.ones((8, units), np.float32), np.zeros((8, units), np.float32)
+
+
+def sums(model):
+    return [float(tf.reduce_sum(tf.cast(v, tf.float64))) for v in model.optimizer.variables] + [
+        float(tf.reduce_sum(weight)) for weight in model.weights
+    ]
 
 
 def fit(model, units):
@@ -117,7 +124,9 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
     fit(model_of(strategy, 8), 8)
     model = model_of(strategy, LARGE)
-    before = float(tf.reduce_sum(model.layers[0].kernel))
+    with strategy.scope():
+        model.optimizer.build(model.trainable_variables)
+    before = sums(model)
     with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
         fit(model, LARGE)
     message = caught.value.message
@@ -126,8 +135,36 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     # The weights and two moments, each as 272,000 bytes on a tile.
     assert "the most bytes for variables 1,200" in message
     assert "values of variables" in message
-    assert float(tf.reduce_sum(model.layers[0].kernel)) == before
-    assert not json.loads((tmp_path / "train_1" / "report.json").read_text())["memory"]["fits"]
+    # Not enough; one layer is never divided, and the batch is not the problem.
+    assert "\n- float16: does not fit either, " in message
+    assert "IPUs" not in message
+    assert "batch size" not in message
+    # Nothing is lost.
+    assert sums(model) == before
+    assert int(model.optimizer.iterations) == 0
+    report = json.loads((tmp_path / "train_1" / "report.json").read_text())
+    assert not report["memory"]["fits"]
+    assert {"dtype": "float16"} in [fix["changes"] for fix in report["fixes"]]
+
+
+def test_a_smaller_batch_is_suggested(strategy, monkeypatch):
+    """Activations of 2.2 GB, and more for products."""
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "false"}')
+    with strategy.scope():
+        layers = [keras.layers.Dense(1024, activation="tanh", name=f"l{k}") for k in range(8)]
+        model = keras.Sequential([keras.Input((1024,)), *layers], name="model")
+    model.compile("sgd", "mse")
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+        model.fit(*(np.zeros((65536, 1024), np.float32),) * 2, batch_size=65536, verbose=0)
+    lines = caught.value.message.splitlines()
+    assert lines[0].startswith("Memory allocation error : Out of memory on tile ")
+    (line,) = (line for line in lines if "batch size" in line)
+    assert line.startswith("- batch size 8192: fits, ")
+    assert lines.index(line) == 1
+    assert lines[0].endswith("Changes that need less memory, by the model:")
+    # What is refused can be run with what was suggested.
+    model.fit(*(np.zeros((2048, 1024), np.float32),) * 2, batch_size=2048, verbose=0)
+    assert int(model.optimizer.iterations) == 1
 
 
 def flags(monkeypatch, text):

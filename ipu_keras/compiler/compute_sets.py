@@ -20,7 +20,7 @@ UNKNOWN_TRIPS = 1
 _FUSES = frozenset({"elementwise", "cast", "broadcast"})
 
 # Families whose results depend on nothing but what they read.
-_DETERMINISTIC = frozenset({*_FUSES, "copy", "dot", "convolution", "reduce", "transpose"})
+DETERMINISTIC = frozenset({*_FUSES, "copy", "dot", "convolution", "reduce", "transpose"})
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Value:
         spec: Shape and dtype.
         role: `"variable"`, `"argument"` (of the infeed), `"constant"` or
             `"activation"`.
+        ipu: Where it lies.
     """
 
     name: str
     spec: TensorSpec
     role: str = "activation"
+    ipu: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class ComputeSet:
         flops: Floating point operations of one run.
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
+        ipu: Where it runs.
     """
 
     name: str
@@ -70,6 +73,7 @@ class ComputeSet:
     flops: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    ipu: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +322,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
         one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
         key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat)
-        first = found.setdefault(key, one) if one.family in _DETERMINISTIC else one
+        first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
         if first is one:
             kept.append(one)
         else:

@@ -14,11 +14,13 @@ from ipu_keras.compiler.exchange import (
     all_reduce_seconds,
     all_to_all_seconds,
     exchange_cycles,
+    inter_ipu_copy_seconds,
     reduce_scatter_seconds,
     sync_cycles,
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.memory import num_tiles_of
+from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertices import VertexCycles
 from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
@@ -114,6 +116,7 @@ class CostTable:
             "dynamic slice": self._dynamic_slice,
             "elementwise": self._elementwise,
             "gather": self._gather,
+            COPY_FAMILY: self._inter_ipu_copy,
             "norm": self._normalized,
             "pooling": self._pooling,
             "random": self._random,
@@ -155,6 +158,18 @@ class CostTable:
             tiles=max(self._tiles(spec) for spec in whole),
             vertex=op.kind,
             detail=f"{num_replicas} replicas",
+        )
+
+    def _inter_ipu_copy(self, one: ComputeSet) -> Cost:
+        target, source = self._target, self._values[one.reads[0]]
+        seconds = inter_ipu_copy_seconds(target, source.spec.nbytes, source=source.ipu, to=one.ipu)
+        sync = sync_cycles(target, num_ipus=2)
+        return Cost(
+            exchange_cycles=math.ceil(seconds * target.clock_hz) - sync,
+            sync_cycles=sync,
+            exchange_bytes=self._bytes_per_tile(source.spec),
+            vertex=one.family,
+            detail=f"from IPU {source.ipu} to IPU {one.ipu}",
         )
 
     def _elementwise(self, one: ComputeSet) -> Cost:

@@ -9,6 +9,7 @@ from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
 
 # Before this part of a name stands the loop that it belongs to.
 _LOOP_BODY = "/body/"
+_LOOP_CONDITION = "/condition/"
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,15 @@ def innermost_loop(name: str) -> str:
         name: The compute set's.
     """
     return name[: name.rfind(_LOOP_BODY) + len(_LOOP_BODY)] if _LOOP_BODY in name else ""
+
+
+def is_in_loop(one: ComputeSet) -> bool:
+    """Whether a compute set is inside a loop, which runs as a whole.
+
+    Args:
+        one: Of a program that was written out.
+    """
+    return one.repeat > 1 or _LOOP_BODY in one.name or _LOOP_CONDITION in one.name
 
 
 def _loops(name: str) -> Iterable[str]:

@@ -79,7 +79,7 @@ def _nothing() -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """How full the tiles of one IPU become.
+    """How full the tiles become: those of IPU 0, then those of IPU 1, and so on.
 
     Args:
         bytes_by_category: Over all tiles, in the categories of Poplar's report.
@@ -87,26 +87,38 @@ class MemoryPlan:
         peak_by_tile: `(tiles,)` bytes, always-live ones included, when the tile
             is fullest.
         peak_position: The compute set at which the worst tile is fullest.
-        live_by_position: `(compute sets,)` bytes over all tiles that are in use
-            besides those always live.
+        live_by_ipu: `(IPUs, compute sets)` bytes over all tiles of an IPU that are in
+            use besides those always live.
         tile_bytes: What a tile has.
         code_bytes: Of the instructions of one tile; all have the same.
         code_region_bytes: What a tile has for instructions.
+        num_ipus: IPUs that have these tiles, in equal numbers.
     """
 
     bytes_by_category: Mapping[str, int] = field(default_factory=dict)
     always_live_by_tile: np.ndarray = field(default_factory=_nothing)
     peak_by_tile: np.ndarray = field(default_factory=_nothing)
     peak_position: int = 0
-    live_by_position: np.ndarray = field(default_factory=_nothing)
+    live_by_ipu: np.ndarray = field(default_factory=lambda: _nothing()[None])
     tile_bytes: int = 0
     code_bytes: int = 0
     code_region_bytes: int = 0
+    num_ipus: int = 1
+
+    @property
+    def live_by_position(self) -> np.ndarray:
+        """`(compute sets,)`: the same over the tiles of all IPUs."""
+        return self.live_by_ipu.sum(axis=0)
 
     @property
     def worst_tile(self) -> int:
-        """The tile that becomes fullest."""
+        """The tile that becomes fullest, counted over all IPUs."""
         return int(self.peak_by_tile.argmax())
+
+    @property
+    def worst_ipu(self) -> int:
+        """The IPU of the tile that becomes fullest."""
+        return self.worst_tile // (len(self.peak_by_tile) // self.num_ipus)
 
     @property
     def max_tile_bytes(self) -> int:
@@ -132,7 +144,7 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether no tile needs more than it has, for its code or in all."""
+        """Whether no tile of any IPU needs more than it has, for its code or in all."""
         return self.max_tile_bytes <= self.tile_bytes and self.code_fits
 
     @property
@@ -182,10 +194,10 @@ def plan_memory(
     message_bytes: Sequence[int],
     overhead: Overhead,
 ) -> MemoryPlan:
-    """Adds up what is on each tile at each position of the program.
+    """Adds up what is on each tile of one IPU at each position of the program.
 
     Args:
-        program: In the order of execution.
+        program: In the order of execution; of its values, those on that IPU.
         regions: Where its values lie.
         target: Whose tiles.
         temporary_bytes: For each compute set, what every tile needs while it runs.
@@ -219,10 +231,33 @@ def plan_memory(
         always_live_by_tile=always_live,
         peak_by_tile=always_live + peak,
         peak_position=int(live[:, (always_live + peak).argmax()].argmax()),
-        live_by_position=live.sum(axis=1),
+        live_by_ipu=live.sum(axis=1)[None],
         tile_bytes=target.tile_bytes,
         code_bytes=overhead.code,
         code_region_bytes=target.code_region_bytes,
+    )
+
+
+def joined(plans: Sequence[MemoryPlan]) -> MemoryPlan:
+    """The plan of several IPUs.
+
+    Args:
+        plans: Of each IPU, for the same program.
+    """
+    worst = max(plans, key=lambda plan: plan.max_tile_bytes)
+    return MemoryPlan(
+        bytes_by_category={
+            name: sum(plan.bytes_by_category[name] for plan in plans)
+            for name in plans[0].bytes_by_category
+        },
+        always_live_by_tile=np.concatenate([plan.always_live_by_tile for plan in plans]),
+        peak_by_tile=np.concatenate([plan.peak_by_tile for plan in plans]),
+        peak_position=worst.peak_position,
+        live_by_ipu=np.concatenate([plan.live_by_ipu for plan in plans]),
+        tile_bytes=plans[0].tile_bytes,
+        num_ipus=len(plans),
+        code_bytes=max(plan.code_bytes for plan in plans),
+        code_region_bytes=plans[0].code_region_bytes,
     )
 
 
@@ -237,8 +272,10 @@ def alive_on_worst_tile(
         memory: The plan.
     """
     alive = lifetimes(program)
-    num_tiles = len(memory.peak_by_tile)
+    num_tiles = len(memory.peak_by_tile) // memory.num_ipus
     for name, region in regions.items():
+        if program.values[name].ipu != memory.worst_ipu:
+            continue
         lifetime = alive.get(name)
         now = lifetime is not None and lifetime.first <= memory.peak_position <= lifetime.last
         always = program.values[name].role in ("variable", "constant")

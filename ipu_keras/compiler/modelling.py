@@ -5,6 +5,7 @@ frozen `Model` to the next one.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
@@ -17,10 +18,14 @@ from ipu_keras.compiler.memory import (
     Overhead,
     Region,
     gap_after,
+    joined,
     map_linearly,
     plan_memory,
 )
 from ipu_keras.compiler.normalizations import fuse_normalizations
+from ipu_keras.compiler.precision import PRECISIONS, with_precision
+from ipu_keras.compiler.recomputation import recompute
+from ipu_keras.compiler.stages import shard
 from ipu_keras.ir import Graph
 from ipu_keras.target import Target
 
@@ -40,13 +45,21 @@ class ModelOptions:
         available_memory_proportion: Of a tile's memory, what the temporaries of
             a matrix product or convolution may take. Poplibs' default is 0.6.
         steps_per_execution: Steps between two exchanges with the host.
+        dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to
+            count as such, whatever they were traced with; see `precision`.
+        recomputation: Whether activations are computed again for the gradient instead
+            of kept; see `recomputation`.
+        num_ipus: IPUs that share the layers; see `stages`. Systems hand out 1, 2, 4, ...
 
     Raises:
-        ValueError: A number is out of its range.
+        ValueError: A number is out of its range, or there is no such choice.
     """
 
     available_memory_proportion: float = 0.6
     steps_per_execution: int = 1
+    dtype: str | None = None
+    recomputation: bool = False
+    num_ipus: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.available_memory_proportion <= 1:
@@ -59,6 +72,21 @@ class ModelOptions:
                 "`steps_per_execution` must be at least 1. "
                 f"Received: steps_per_execution={self.steps_per_execution}"
             )
+        if self.dtype is not None and self.dtype not in PRECISIONS:
+            raise ValueError(
+                f"`dtype` must be one of {', '.join(PRECISIONS)}, or None for what the model has. "
+                f"Received: dtype={self.dtype!r}"
+            )
+        if not isinstance(self.recomputation, bool):
+            raise ValueError(
+                "`recomputation` must be True or False. "
+                f"Received: recomputation={self.recomputation!r}"
+            )
+        if self.num_ipus < 1 or self.num_ipus & (self.num_ipus - 1):
+            raise ValueError(
+                "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
+                f"Received: num_ipus={self.num_ipus}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +95,7 @@ class Model:
 
     Args:
         name: What the program is called.
-        graph: One step of it, as HLO.
+        graph: One step of it, as HLO, in the precision of the options.
         target: The hardware.
         options: What was chosen.
         program: Its compute sets.
@@ -87,6 +115,19 @@ class Model:
     memory: MemoryPlan = field(default_factory=MemoryPlan)
     host_cycles: int = 0
 
+    @property
+    def cycles_per_step(self) -> int:
+        """Tile cycles of one step, copies between host and IPU included."""
+        pairs = zip(self.program.compute_sets, self.costs, strict=True)
+        return sum(cost.cycles * one.repeat for one, cost in pairs) + self.host_cycles
+
+
+def choose_precision(model: Model) -> Model:
+    """Gives the graph's floating point numbers the type that was chosen."""
+    if model.options.dtype is None:
+        return model
+    return replace(model, graph=with_precision(model.graph, model.options.dtype))
+
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
@@ -102,6 +143,18 @@ def order(model: Model) -> Model:
 def reuse_memory(model: Model) -> Model:
     """Writes results over operands that nobody needs any more."""
     return replace(model, program=share_memory(model.program))
+
+
+def drop_activations(model: Model) -> Model:
+    """Computes activations again for the gradient if that was chosen."""
+    if not model.options.recomputation:
+        return model
+    return replace(model, program=recompute(model.program))
+
+
+def place_on_ipus(model: Model) -> Model:
+    """Shares the layers among the IPUs."""
+    return replace(model, program=shard(model.program, model.options.num_ipus))
 
 
 def estimate_cycles(model: Model) -> Model:
@@ -132,21 +185,34 @@ def estimate_host_copies(model: Model) -> Model:
 
 
 def fill_tiles(model: Model) -> Model:
-    """Places values on tiles and adds up what each tile holds."""
-    regions = map_linearly(model.program, model.target)
-    memory = plan_memory(
-        model.program,
+    """Places values on the tiles of each IPU and adds up what each tile holds."""
+    regions: dict[str, Region] = {}
+    plans = []
+    for ipu in range(model.options.num_ipus):
+        values = {name: v for name, v in model.program.values.items() if v.ipu == ipu}
+        program = replace(model.program, values=values)
+        here = map_linearly(program, model.target)
+        plans.append(_planned(model, ipu, program, here))
+        regions.update(here)
+    return replace(model, regions=regions, memory=joined(plans))
+
+
+def _planned(
+    model: Model, ipu: int, program: FlatProgram, regions: Mapping[str, Region]
+) -> MemoryPlan:
+    """The memory of one IPU, on which the program's values are."""
+    pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
+    return plan_memory(
+        program,
         regions,
         model.target,
-        temporary_bytes=[cost.temporary_bytes for cost in model.costs],
-        message_bytes=[cost.message_bytes for cost in model.costs],
-        overhead=_overhead(model),
+        temporary_bytes=[cost.temporary_bytes if one.ipu == ipu else 0 for one, cost in pairs],
+        message_bytes=[cost.message_bytes if one.ipu == ipu else 0 for one, cost in pairs],
+        overhead=_overhead([cost for one, cost in pairs if one.ipu == ipu], model.target),
     )
-    return replace(model, regions=regions, memory=memory)
 
 
-def _overhead(model: Model) -> Overhead:
-    costs, target = model.costs, model.target
+def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
     num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
     vertex_types = {cost.vertex for cost in costs}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
@@ -160,7 +226,17 @@ def _overhead(model: Model) -> Overhead:
     return replace(overhead, gaps=gap_after(overhead.code, target))
 
 
-MODEL_PASSES = (write_out, order, reuse_memory, estimate_cycles, estimate_host_copies, fill_tiles)
+# What depends on the graph and its precision alone comes first.
+READING_PASSES = (choose_precision, write_out, order)
+MODEL_PASSES = (
+    *READING_PASSES,
+    drop_activations,
+    place_on_ipus,
+    reuse_memory,
+    estimate_cycles,
+    estimate_host_copies,
+    fill_tiles,
+)
 
 
 def model_graph(

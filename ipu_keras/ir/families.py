@@ -105,6 +105,7 @@ _FAMILIES = {
     "dynamic-update-slice": "dynamic slice",
     "gather": "gather",
     "infeed": "stream copy",
+    "inter-ipu-copy": "inter-IPU copy",
     "map": "elementwise",
     "outfeed": "stream copy",
     "pad": "copy",

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.ir import Graph
-from ipu_keras.profiling import first_axis, report_of, traced_graph
+from ipu_keras.profiling import first_axis, report_of, traced_graph, with_fixes
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import traced_for_xla
 
@@ -35,13 +35,17 @@ def profile(
         mode: Of a model: `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
         **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
-            `"gc200"`), `name`, those of `ModelOptions`
-            (`available_memory_proportion` and `steps_per_execution`), and
-            `batch_size`, the samples of a step: by default the first axis of
-            the specs of a model, and unknown of a function.
+            `"gc200"`), `name`, `batch_size`, the samples of a step (by default the first
+            axis of the specs of a model, and unknown of a function), and those of
+            `ModelOptions`: `available_memory_proportion`, `steps_per_execution`, `dtype`
+            (`"float16"` or `"float32"`: all floating point numbers of the step count as
+            such, whatever the model has), `recomputation` (`True`: activations are computed
+            again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
+            layers are shared among so many IPUs, of which one computes at a time).
 
     Returns:
-        The report.
+        The report. If the step does not fit into the memory of an IPU, its `fixes` say what
+        would help; a smaller batch, which has to be traced, only if nothing else does.
 
     Raises:
         ValueError: A mode, target or option that cannot be.
@@ -57,7 +61,15 @@ def profile(
     """
     name, graph = _traced(model_or_function, specs, mode)
     size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
-    return report_of(**{"name": name, "batch_size": size, **options}, graph=graph)
+
+    def trace(batch_size: int) -> Graph:
+        return _traced(model_or_function, _with_batch_size(specs, batch_size), mode)[1]
+
+    return with_fixes(
+        report_of(**{"name": name, "batch_size": size, **options}, graph=graph),
+        trace=trace,
+        only_if_needed=True,
+    )
 
 
 def what_if(
@@ -76,11 +88,12 @@ def what_if(
         batch_size: Sizes of the first axis of all specs that have one; by default
             the specs stay as they are.
         **choices: Lists of values, or single ones, for what `profile` takes: `target`,
-            `available_memory_proportion` and `steps_per_execution`.
+            `dtype`, `num_ipus`, `recomputation`, `available_memory_proportion` and
+            `steps_per_execution`.
 
     Returns:
-        A table of the combinations, with a star at the fitting one that takes the
-        least time per sample.
+        A table of the combinations, with a star at the smallest that fits: of those with
+        the fewest IPUs the one that takes the least time per sample.
 
     Raises:
         ValueError: As for `profile`, or a list is empty.

@@ -27,6 +27,7 @@ _COLUMNS = (
     "temporary_bytes",
     "confidence",
     "detail",
+    "ipu",
 )
 
 

@@ -18,6 +18,7 @@ from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.data_frame import data_frame
 from ipu_keras.report.difference import Difference, Figures, difference
 from ipu_keras.report.error_bands import error_bands
+from ipu_keras.report.fixes import Fix, fixes_table
 from ipu_keras.report.perfetto_trace import perfetto_trace
 from ipu_keras.report.rows import Row, arranged, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
@@ -46,6 +47,7 @@ class Report:
         batch_size: Samples of one step; `None` if it has none, or nobody knows.
         recompilations: Of programs that ran: why those of this name were compiled
             again on the device, oldest first.
+        fixes: What would help a program that does not fit, as `suggest_fixes` found.
 
     Raises:
         ValueError: `batch_size` is not a positive integer.
@@ -64,6 +66,7 @@ class Report:
     error_bands: Mapping[str, Mapping[str, Any]]
     batch_size: int | None = None
     recompilations: tuple[Recompilation, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     def __post_init__(self) -> None:
         size = self.batch_size
@@ -134,9 +137,9 @@ class Report:
 
     @property
     def peak_flops(self) -> float:
-        """Floating point operations of float16 that the target does in a second, at most."""
-        target = self.model.target
-        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz
+        """Floating point operations of float16 that all IPUs do in a second, at most."""
+        target, num_ipus = self.model.target, self.model.options.num_ipus
+        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
 
     @property
     def utilisation(self) -> float:
@@ -164,7 +167,7 @@ class Report:
 
     @property
     def fits(self) -> bool:
-        """Whether the program fits into every tile's memory."""
+        """Whether the program fits into the memory of every tile of every IPU."""
         return self.model.memory.fits
 
     @property
@@ -217,6 +220,7 @@ class Report:
         - `exchange_bytes`: bytes in a step for the tile that receives the most.
         - `temporary_bytes`: bytes that a tile needs only while it runs; of a
           group, the most.
+        - `ipu`: where it runs; of a group, where its first member does.
 
         Args:
             by: As `key` of `by`.
@@ -334,12 +338,14 @@ class Report:
                 "tile_bytes": memory.tile_bytes,
                 "max_tile_bytes": memory.max_tile_bytes,
                 "worst_tile": memory.worst_tile,
+                "worst_ipu": memory.worst_ipu,
                 "total_bytes": memory.total_bytes,
                 "always_live_by_category": memory.always_live_by_category,
                 "not_always_live_by_category": memory.not_always_live_by_category,
                 "peak_by_tile": _plain(memory.peak_by_tile),
                 "live_by_position": _plain(memory.live_by_position),
             },
+            "fixes": [asdict(fix) for fix in self.fixes],
             "error_bands": {name: dict(band) for name, band in self.error_bands.items()},
             "rows": [{**asdict(row), "cycles": row.cycles} for row in self.rows],
         }
@@ -374,14 +380,19 @@ class Report:
         Path(path).write_bytes(perfetto_trace(self._timeline()))
 
     def _timeline(self) -> Timeline:
-        target = self.model.target
-        ipu = ipu_timeline(
-            f"IPU 0 ({target.name})",
-            self.rows,
-            host_cycles=self.host_cycles,
-            live_bytes=self.liveness + self.always_live_bytes,
+        target, memory = self.model.target, self.model.memory
+        always_live = memory.always_live_by_tile.reshape(memory.num_ipus, -1).sum(axis=1)
+        ipus = tuple(
+            ipu_timeline(
+                f"IPU {ipu} ({target.name})",
+                self.rows,
+                ipu=ipu,
+                host_cycles=self.host_cycles,
+                live_bytes=memory.live_by_ipu[ipu] + always_live[ipu],
+            )
+            for ipu in range(memory.num_ipus)
         )
-        return Timeline(clock_hz=target.clock_hz, ipus=(ipu,))
+        return Timeline(clock_hz=target.clock_hz, ipus=ipus)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.
@@ -432,6 +443,7 @@ class Report:
         layers, families, memory = self.by("layer"), self.by("family"), self.model.memory
         return rendered(
             self._summary(),
+            *([fixes_table(self.fixes)] if self.fixes else []),
             cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], self.compute_cycles),
             cost_table("Families", families, self.compute_cycles),
             memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
@@ -449,6 +461,12 @@ class Report:
             or f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
             f"{memory.worst_tile}",
         ]
+        if memory.num_ipus > 1:
+            num_tiles = model.target.num_tiles
+            lines.append(
+                f"That is tile {memory.worst_tile % num_tiles} of IPU {memory.worst_ipu} of "
+                f"{memory.num_ipus}, which share the layers; one computes at a time"
+            )
         loops = model.program.num_unknown_loops
         if loops:
             lines.append(

@@ -27,6 +27,7 @@ class Row:
         confidence: How sure the cycles are: `"calibrated"`, `"derived"` or
             `"guessed"`; of a group, the least sure.
         detail: How it is computed, such as the method and splits of a plan.
+        ipu: Where it runs; of a group, where its first member does.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Row:
     temporary_bytes: int
     confidence: str
     detail: str = ""
+    ipu: int = 0
 
     @property
     def cycles(self) -> int:
@@ -65,6 +67,7 @@ def row_of(one: ComputeSet, cost: Cost) -> Row:
         temporary_bytes=cost.temporary_bytes,
         confidence=cost.confidence.value,
         detail=cost.detail,
+        ipu=one.ipu,
     )
 
 
@@ -85,6 +88,7 @@ def group(name: str, members: Sequence[Row]) -> Row:
         exchange_bytes=sum(row.exchange_bytes for row in members),
         temporary_bytes=max(row.temporary_bytes for row in members),
         confidence=max((row.confidence for row in members), key=order.index),
+        ipu=members[0].ipu,
     )
 
 

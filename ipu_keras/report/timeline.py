@@ -74,24 +74,28 @@ class Timeline:
 
 
 def ipu_timeline(
-    name: str, rows: Sequence[Row], *, host_cycles: int, live_bytes: Iterable[int]
+    name: str, rows: Sequence[Row], *, ipu: int, host_cycles: int, live_bytes: Iterable[int]
 ) -> IpuTimeline:
     """The step of one IPU: copies between it and the host, then one compute set after the other.
 
     Each compute set is split into synchronization, exchange and compute, in the order
-    in which they take place.
+    in which they take place. While another IPU runs one, this one waits.
 
     Args:
         name: Of the IPU.
-        rows: In the order of execution.
+        rows: Those of all IPUs in the order of execution.
+        ipu: Whose rows are shown. The first IPU exchanges data with the host.
         host_cycles: Of the copies between host and IPU.
-        live_bytes: While each row runs, over all tiles.
+        live_bytes: While each row runs, over all tiles of the IPU.
     """
     starts = list(accumulate((row.cycles for row in rows), initial=host_cycles))
-    slices = [Slice(track=_HOST, name=_HOST, start=0, cycles=host_cycles)] if host_cycles else []
+    slices = []
+    if host_cycles and ipu == 0:
+        slices.append(Slice(track=_HOST, name=_HOST, start=0, cycles=host_cycles))
     for row, start in zip(rows, starts, strict=False):
-        slices.append(_layer(row, start))
-        slices.extend(_phases(row, start))
+        if row.ipu == ipu:
+            slices.append(_layer(row, start))
+            slices.extend(_phases(row, start))
     # What the first compute set reads is there from the beginning.
     memory = (
         MemorySample(start=start, num_bytes=int(num_bytes))

@@ -25,6 +25,11 @@ class Choice:
     report: Report
 
     @property
+    def num_ipus(self) -> int:
+        """IPUs that share the layers."""
+        return self.report.model.options.num_ipus
+
+    @property
     def samples_per_second(self) -> float | None:
         """As the report's; `None` if the step takes no time."""
         return self.report.samples_per_second
@@ -42,9 +47,16 @@ class WhatIf:
 
     @property
     def best(self) -> Choice | None:
-        """The choice that fits and takes the least time per sample; `None` if none fits."""
+        """The smallest choice that fits; `None` if none does.
+
+        It has the fewest IPUs, and of these takes the least time per sample.
+        """
         fitting = [row for row in self.rows if row.report.fits]
-        return max(fitting, key=lambda row: row.samples_per_second or math.inf, default=None)
+
+        def size_and_time(row: Choice) -> tuple[int, float]:
+            return row.num_ipus, -(row.samples_per_second or math.inf)
+
+        return min(fitting, key=size_and_time, default=None)
 
     def __str__(self) -> str:
         table = Table(title=f"What if: {self.rows[0].report.name}", title_justify="left")

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from ipu_keras.compiler.compute_sets import FlatProgram, Value, flatten
 from ipu_keras.compiler.liveness import lifetimes
-from ipu_keras.compiler.memory import Overhead, Region, gap_after, map_linearly, plan_memory
+from ipu_keras.compiler.memory import (
+    Overhead,
+    Region,
+    gap_after,
+    joined,
+    map_linearly,
+    plan_memory,
+)
 from ipu_keras.target import TARGETS
 
 SMALL = dataclasses.replace(TARGETS["gc200"], num_tiles=4)
@@ -76,7 +83,8 @@ def test_a_variable_and_a_product():
     }
     assert plan.total_bytes == sum(plan.bytes_by_category.values())
     assert plan.not_always_live_by_category == {
-        "activations": plan.bytes_by_category["activations"]
+        "activations": plan.bytes_by_category["activations"],
+        "message_buffers": 0,
     }
     assert sum(plan.always_live_by_category.values()) == plan.always_live_by_tile.sum()
     assert plan.fits
@@ -127,6 +135,18 @@ def test_the_worst_tile_decides(spare, fits):
     target = dataclasses.replace(SMALL, tile_bytes=1004 + spare)
     plan = planned(program, target=target)
     assert (plan.worst_tile, plan.max_tile_bytes, plan.fits) == (0, 1004, fits)
+
+
+def test_two_ipus():
+    """Tile 6 is the third one of IPU 1."""
+    small = planned(flatten(graph(variable("v", 100), results=("v",))))
+    large = planned(flatten(graph(variable("s"), variable("w"), variable("t", 64), results=("w",))))
+    both = joined([small, large])
+    assert both.peak_by_tile.tolist() == [100] * 4 + [4, 4, 128, 128]
+    assert (both.worst_tile, both.worst_ipu, both.max_tile_bytes) == (6, 1, 128)
+    assert (small.worst_ipu, small.num_ipus, both.num_ipus) == (0, 1, 2)
+    assert both.bytes_by_category["variables"] == 400 + 264
+    assert both.live_by_position.tolist() == [0]
 
 
 @given(

@@ -1,10 +1,11 @@
 """The passes of the cost model in their order, on graphs built by hand."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
-from hlo_graphs import argument, graph, op, variable
+from hlo_graphs import argument, graph, op, product, variable
 
 from ipu_keras.compiler.modelling import MODEL_PASSES, Model, ModelOptions, model_graph
 from ipu_keras.target import TARGETS
@@ -61,6 +62,31 @@ def test_the_passes_fill_the_model():
     assert model.memory.live_by_position[2] == pytest.approx(
         alive + GC200.num_tiles * temporary[2], rel=0.05
     )
+
+
+def test_memory_of_a_variable_by_pencil_and_paper():
+    """376,832 bytes are 256 on each of 1472 tiles, which have a stack besides."""
+    memory = model_graph("step", graph(variable("w", 1472, 64), results=("w",)), GC200).memory
+    assert memory.peak_by_tile.tolist() == [256 + 3168] * 1472
+    assert memory.live_by_position.tolist() == [0]
+
+
+def test_memory_of_a_product_by_pencil_and_paper():
+    """One of 16 x 16 results on each of 256 tiles; x and w have 1024 floats each.
+
+    A tile needs a row and a column of 64 floats and the result's sum: 516 bytes besides the
+    values, into which it receives what it does not have.
+    """
+    step = graph(argument("x", 16, 64), variable("w", 64, 16), product("y", (16, 16), "x", "w"))
+    memory = model_graph("step", step, GC200).memory
+    # A type of vertex, a compute set and an exchange, in a memory element of 16 KiB that holds
+    # nothing else; 3168 bytes of stack; 256 vertices of 24 bytes.
+    assert 512 + 24 + 48 < 16 * 1024
+    overhead = 16 * 1024 + 3168 + math.ceil(256 * 24 / 1472)
+    # At 128 bytes, x is on the first 32 tiles, w on the next 32, and y on 8 more.
+    spread = [128] * (32 + 32 + 8) + [0] * (1472 - 72)
+    assert memory.peak_by_tile.tolist() == [overhead + 516 + size for size in spread]
+    assert memory.bytes_by_category["variables"] == 4 * 64 * 16
 
 
 def test_passes_give_new_values_and_equal_ones():

@@ -127,11 +127,20 @@ def test_the_same_in_any_process(run_python):
     import tensorflow as tf
     from ipu_keras import last_report, profile, what_if
 
-    report = profile(lambda x: tf.nn.softmax(x @ x), tf.TensorSpec((64, 64)))
-    print(hashlib.sha256(report.to_json().encode()).hexdigest())
+    def step(x, w):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            for _ in range(6):
+                x = tf.tanh(tf.nn.softmax(x @ w))
+        return tape.gradient(x, w)
+
+    for options in {}, {"dtype": "float16", "recomputation": True, "num_ipus": 4}:
+        report = profile(step, *[tf.TensorSpec((64, 64))] * 2, **options)
+        print(hashlib.sha256(report.to_json().encode()).hexdigest())
     """
     first, second = (run_python(script).stdout for _ in range(2))
     assert first == second
+    assert len(set(first.split())) == 2
 
 
 def test_a_directory_of_executables_serves_other_processes(run_python, monkeypatch, tmp_path):
@@ -262,6 +271,87 @@ def test_what_if_leaves_other_axes_alone():
     assert row.report.flops_per_step == 2 * 8 * 64 * 10 + 8 * 10
     few, many = what_if(lambda x, scale: x * scale, specs[0], specs[2], batch_size=[2, 16]).rows
     assert (few.report.flops_per_step, many.report.flops_per_step) == (2 * 64, 16 * 64)
+
+
+def test_what_if_over_precision_ipus_and_recomputation():
+    """The star is at the fewest IPUs that fit, though two have more of their choices fit."""
+    table = what_if(
+        classifier(),
+        IMAGES,
+        LABELS,
+        dtype=["float32", "float16"],
+        num_ipus=[2, 1],
+        recomputation=[False, True],
+    )
+    assert len(table.rows) == 8
+    assert table.best.choices == {
+        "batch_size": 16,
+        "dtype": "float16",
+        "num_ipus": 1,
+        "recomputation": False,
+    }
+    bytes_of = {tuple(row.choices.values()): row.report.model.memory for row in table.rows}
+    largest = bytes_of[16, "float32", 1, False].max_tile_bytes
+    needed = bytes_of[16, "float16", 1, False].max_tile_bytes
+    assert needed < largest
+    tight = target_named("gc200").with_numbers(tile_bytes=needed - 1)
+    again = what_if(
+        classifier(), IMAGES, LABELS, target=tight, dtype=["float32", "float16"], num_ipus=[1, 4]
+    )
+    assert again.best.choices["num_ipus"] == 4
+
+
+def test_a_step_that_does_not_fit_says_what_would_help():
+    model = classifier()
+    assert profile(model, IMAGES, LABELS).fixes == ()
+    needed = profile(model, IMAGES, LABELS, dtype="float16").model.memory.max_tile_bytes
+    tight = target_named("gc200").with_numbers(tile_bytes=needed)
+    report = profile(model, IMAGES, LABELS, target=tight)
+    assert not report.fits
+    assert ({"dtype": "float16"}, True) in [(fix.changes, fix.fits) for fix in report.fixes]
+    assert "batch_size" not in [name for fix in report.fixes for name in fix.changes]
+    assert "What would need less memory" in str(report)
+    # It is traced for a smaller batch only if nothing else would do.
+    images, labels = tf.TensorSpec((4096, 8, 8, 1)), tf.TensorSpec((4096,), tf.int32)
+    few = profile(model, IMAGES, LABELS, dtype="float16")
+    tiny = target_named("gc200").with_numbers(tile_bytes=few.model.memory.max_tile_bytes)
+    (batch,) = (
+        fix
+        for fix in profile(model, images, labels, target=tiny).fixes
+        if "batch_size" in fix.changes
+    )
+    assert batch.changes["batch_size"] < 4096
+
+
+def test_a_function_for_one_shape_has_no_smaller_batch():
+    tiny = target_named("gc200").with_numbers(tile_bytes=1000)
+    report = profile(
+        lambda x: x @ tf.ones((64, 64)) + tf.ones((64, 64)), tf.TensorSpec((64, 64)), target=tiny
+    )
+    assert not report.fits
+    assert all("batch_size" not in fix.changes for fix in report.fixes)
+
+
+def test_the_precision_is_about_what_tracing_gives():
+    """A model of dense layers at float16, and the same one changed to it."""
+
+    def report(policy, **options):
+        layers = [keras.layers.Dense(512, "relu", dtype=policy) for _ in range(4)]
+        model = keras.Sequential([keras.Input((512,), dtype=policy), *layers])
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        specs = tf.TensorSpec((64, 512), policy), tf.TensorSpec((64, 512), policy)
+        return profile(model, *specs, **options)
+
+    traced, changed = report("float16"), report("float32", dtype="float16")
+    whole = report("float32")
+    for found, expected in zip(figures(changed), figures(traced), strict=True):
+        assert found == pytest.approx(expected, rel=0.1)
+    assert figures(changed)[0] < 0.8 * figures(whole)[0]
+
+
+def figures(report):
+    memory = report.model.memory
+    return report.compute_cycles, memory.max_tile_bytes, memory.bytes_by_category["variables"]
 
 
 def test_of_what_does_not_fit_nothing_is_best():

@@ -113,7 +113,7 @@ def test_totals():
     assert figures["fullest tile"] == (
         f"tile {memory.worst_tile}: {memory.max_tile_bytes:,} of 638,976 bytes"
     )
-    assert "steps per execution 2." in summary.text
+    assert "steps per execution 2," in summary.text
     # Both tables have all cycles of the IPU.
     for caption in ("how sure they are", "direction"):
         (table,) = (one for one in summary.all("table") if caption in one.all("caption")[0].text)

@@ -15,7 +15,7 @@ MEMORY = MemoryPlan(
     always_live_by_tile=np.array([20, 40]) * KIB,
     peak_by_tile=np.array([100, 50]) * KIB,
     peak_position=1,
-    live_by_position=np.array([10, 90, 30]) * KIB,
+    live_by_ipu=np.array([[10, 90, 30]]) * KIB,
     tile_bytes=200 * KIB,
 )
 

@@ -184,6 +184,32 @@ def test_code_that_does_not_fit():
     )
 
 
+def test_a_program_on_two_ipus():
+    """The worst tile is on the second; tiles are counted over both."""
+    step = graph(
+        argument("x", 1472, 16),
+        variable("v", 1472, 16),
+        variable("w", 1472, 64),
+        op("a", "add", (1472, 16), "x", "v", layer="first"),
+        op("b", "custom", (1472, 64), "a", "w", layer="second"),
+    )
+    found = Report.of(model_graph("step", step, GC200, ModelOptions(num_ipus=2)))
+    assert [(row.name, row.ipu) for row in found.rows] == [("a", 0), ("a@ipu1", 1), ("b", 1)]
+    memory = json.loads(found.to_json())["memory"]
+    assert (memory["worst_ipu"], memory["worst_tile"] // 1472) == (1, 1)
+    assert f"That is tile {memory['worst_tile'] - 1472} of IPU 1 of 2" in str(found)
+    assert dict(found.layers_of_worst_tile())["variables"] == 256
+    # Both IPUs could work, but one waits for the other.
+    alone = Report.of(model_graph("step", step, GC200))
+    assert found.utilisation < alone.utilisation / 2
+    events = json.loads(found.to_chrome_trace())["traceEvents"]
+    assert {event["name"]: event["pid"] for event in events if event.get("tid") == 1} == {
+        "thread_name": 1,
+        "first": 0,
+        "second": 1,
+    }
+
+
 def test_json():
     found = json.loads(report().to_json())
     assert found["schema"] == SCHEMA_VERSION
@@ -194,7 +220,13 @@ def test_json():
     assert "arXiv:1912.03413" in found["target"]["sources"]["num_workers"][0]
     assert found["memory"]["peak_by_tile"] == report().model.memory.peak_by_tile.tolist()
     assert [row["name"] for row in found["rows"]] == ["a", "b", "c", "new"]
-    assert found["options"] == {"available_memory_proportion": 0.6, "steps_per_execution": 1}
+    assert found["options"] == {
+        "available_memory_proportion": 0.6,
+        "steps_per_execution": 1,
+        "dtype": None,
+        "recomputation": False,
+        "num_ipus": 1,
+    }
 
 
 def test_recompilations():

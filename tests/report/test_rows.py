@@ -81,6 +81,7 @@ def test_data_frame():
         "flops",
         "exchange_bytes",
         "temporary_bytes",
+        "ipu",
     ]
     # Nothing of a row is left out.
     assert set(vars(ROWS[0])) == set(frame) - {"cycles", "seconds", "share"}

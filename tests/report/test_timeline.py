@@ -19,7 +19,7 @@ ROWS = (
 
 
 def timeline(num_ipus=1, clock_hz=CLOCK):
-    ipu = ipu_timeline("IPU", ROWS, host_cycles=100, live_bytes=[512, 1 << 40])
+    ipu = ipu_timeline("IPU", ROWS, ipu=0, host_cycles=100, live_bytes=[512, 1 << 40])
     return Timeline(clock_hz=clock_hz, ipus=(ipu,) * num_ipus)
 
 
@@ -39,9 +39,19 @@ def test_what_happens_when():
 
 
 def test_a_step_that_does_nothing():
-    ipu = ipu_timeline("IPU", (), host_cycles=0, live_bytes=[64])
+    ipu = ipu_timeline("IPU", (), ipu=0, host_cycles=0, live_bytes=[64])
     assert ipu.slices == ()
     assert [(one.start, one.num_bytes) for one in ipu.memory] == [(0, 64)]
+
+
+def test_an_ipu_waits_while_another_one_computes():
+    rows = (ROWS[0], row("b", compute=7, layer="second", ipu=1), ROWS[0])
+    second = ipu_timeline("IPU", rows, ipu=1, host_cycles=100, live_bytes=[1, 2, 3])
+    assert [(one.track, one.name, one.start, one.cycles) for one in second.slices] == [
+        ("layers", "second", 133, 7),
+        ("phases", "compute", 133, 7),
+    ]
+    assert [one.start for one in second.memory] == [0, 133, 140]
 
 
 def test_chrome():

@@ -1,0 +1,247 @@
+"""What would make a program fit that does not, each remedy modelled."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.table import Table
+
+from ipu_keras.compiler.modelling import MODEL_PASSES, READING_PASSES, Model, model_graph
+from ipu_keras.ir import Graph
+
+# The largest machine that the emulator has.
+_MAX_IPUS = 16
+# A proportion is halved so often; less memory for temporaries costs more and more time.
+_PROPORTION_HALVINGS = 2
+# Tracing a step takes longer than all its modelling.
+_MAX_TRACES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """A change of a program that needs less memory.
+
+    Args:
+        changes: What to give `profile` besides, by name: options of `ModelOptions`, or
+            `batch_size`.
+        max_tile_bytes: On the fullest tile, in bytes.
+        fits: Whether that is no more than a tile has.
+        seconds_per_sample: Time of a step by the samples of its batch.
+    """
+
+    changes: Mapping[str, Any]
+    max_tile_bytes: int
+    fits: bool
+    seconds_per_sample: float
+
+    @property
+    def name(self) -> str:
+        """The changes in words.
+
+        Example:
+
+        >>> Fix(
+        ...     changes={"dtype": "float16", "num_ipus": 2},
+        ...     max_tile_bytes=600_000,
+        ...     fits=True,
+        ...     seconds_per_sample=1e-4,
+        ... ).name
+        'float16 and 2 IPUs'
+        """
+        return " and ".join(_in_words(name, value) for name, value in self.changes.items())
+
+    def __str__(self) -> str:
+        verdict = "fits" if self.fits else "does not fit either"
+        return (
+            f"{self.name}: {verdict}, {self.max_tile_bytes:,} bytes on the fullest tile, "
+            f"{self.seconds_per_sample * 1e6:,.1f} us per sample"
+        )
+
+
+def suggest_fixes(
+    model: Model,
+    *,
+    batch_size: int = 1,
+    trace: Callable[[int], Graph | None] | None = None,
+    only_if_needed: bool = False,
+) -> tuple[Fix, ...]:
+    """Models what might help a program that does not fit.
+
+    Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
+    products may take, powers of two of IPUs, and halves of the batch: of each, the
+    least that fits. If none fits, those that help are combined, with more and more IPUs.
+
+    Args:
+        model: After all passes.
+        batch_size: Samples of a step.
+        trace: Gives the step's graph for another batch size, or `None` if it has none for it.
+            Smaller batches are only tried with it.
+        only_if_needed: Whether smaller batches are tried only if nothing else fits: tracing
+            takes longer than everything else.
+
+    Returns:
+        What needs less memory than the program: first what fits, and of that what takes the
+        least time per sample. Empty if the program fits.
+    """
+    if model.memory.fits:
+        return ()
+    search = _Search(model, batch_size)
+    fixes = list(search.alone())
+    if trace is not None and not (only_if_needed and any(fix.fits for fix in fixes)):
+        fixes += search.with_smaller_batch(trace)
+    if not any(fix.fits for fix in fixes):
+        fixes += search.combined(fixes)
+    return tuple(sorted(fixes, key=lambda fix: (not fix.fits, fix.seconds_per_sample, fix.name)))
+
+
+def fixes_table(fixes: Sequence[Fix]) -> Table:
+    """A line for each fix.
+
+    Args:
+        fixes: In their order.
+    """
+    table = Table(title="What would need less memory", title_justify="left")
+    table.add_column("change")
+    for column in ("fullest tile", "fits", "us per sample"):
+        table.add_column(column, justify="right")
+    for fix in fixes:
+        fits = "yes" if fix.fits else "no"
+        time = f"{fix.seconds_per_sample * 1e6:,.1f}"
+        table.add_row(fix.name, f"{fix.max_tile_bytes:,}", fits, time)
+    return table
+
+
+class _Search:
+    """Models changes of one program."""
+
+    def __init__(self, model: Model, batch_size: int):
+        self._model = model
+        self._batch_size = batch_size
+        # By dtype: most changes leave the first passes' results as they are.
+        self._read: dict[str | None, Model] = {}
+
+    def alone(self) -> Iterator[Fix]:
+        """Each option by itself."""
+        options = self._model.options
+        if _is_mostly_single(self._model.graph):
+            yield from self._least([{"dtype": "float16"}])
+        if not options.recomputation:
+            yield from self._least([{"recomputation": True}])
+        proportion = options.available_memory_proportion
+        halves = [round(proportion / 2**k, 6) for k in range(1, _PROPORTION_HALVINGS + 1)]
+        yield from self._least([{"available_memory_proportion": half} for half in halves])
+        yield from self._least([{"num_ipus": count} for count in self._more_ipus()])
+
+    def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
+        """All options together that help alone, with more and more IPUs."""
+        helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
+        together = {
+            name: value
+            for changes in helpful
+            for name, value in changes.items()
+            if name != "num_ipus"
+        }
+        if not together:
+            return
+        counts = self._more_ipus() if any("num_ipus" in changes for changes in helpful) else []
+        first = [together] if len(together) > 1 else []
+        yield from self._least([*first, *({**together, "num_ipus": count} for count in counts)])
+
+    def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
+        """A half, a quarter or less of the batch that fits; of some tried, the smallest."""
+        model, size, best = self._model, self._batch_size, None
+        needed = model.memory.max_tile_bytes
+        for _ in range(_MAX_TRACES):
+            promising = self._promising_batch(size, needed)
+            graph = None if promising is None else trace(promising)
+            if promising is None or graph is None:
+                break
+            smaller = model_graph(model.name, graph, model.target, model.options)
+            best = self._fix({"batch_size": promising}, smaller, promising)
+            if best.fits:
+                break
+            size, needed = promising, best.max_tile_bytes
+        if best is not None and best.max_tile_bytes < model.memory.max_tile_bytes:
+            yield best
+
+    def _promising_batch(self, size: int, needed: int) -> int | None:
+        """The largest half, quarter or so that may fit; `None` if none may.
+
+        As if all bytes were proportional to the batch but those of what is always live.
+        """
+        memory = self._model.memory
+        fixed = int(memory.always_live_by_tile.max())
+        halves = [size >> k for k in range(1, size.bit_length())]
+        may_fit = (b for b in halves if fixed + (needed - fixed) * b / size <= memory.tile_bytes)
+        return next(may_fit, None)
+
+    def _more_ipus(self) -> list[int]:
+        """Twice as many, four times as many and so on."""
+        counts, count = [], 2 * self._model.options.num_ipus
+        while count <= _MAX_IPUS:
+            counts.append(count)
+            count *= 2
+        return counts
+
+    def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
+        """The first of some changes, each going further, that fits; else what helps most."""
+        best: Fix | None = None
+        for changes in candidates:
+            fix = self._fix(changes, self._changed(changes), self._batch_size)
+            if fix.fits:
+                yield fix
+                return
+            if best is None or fix.max_tile_bytes < best.max_tile_bytes:
+                best = fix
+        if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
+            yield best
+
+    def _changed(self, changes: Mapping[str, Any]) -> Model:
+        """The program with other options."""
+        options = replace(self._model.options, **changes)
+        if options.dtype not in self._read:
+            model = Model(
+                name=self._model.name,
+                graph=self._model.graph,
+                target=self._model.target,
+                options=options,
+            )
+            self._read[options.dtype] = _after(READING_PASSES, model)
+        later = MODEL_PASSES[len(READING_PASSES) :]
+        return _after(later, replace(self._read[options.dtype], options=options))
+
+    def _fix(self, changes: Mapping[str, Any], model: Model, batch_size: int) -> Fix:
+        seconds = model.cycles_per_step / model.target.clock_hz
+        return Fix(
+            changes=dict(changes),
+            max_tile_bytes=model.memory.max_tile_bytes,
+            fits=model.memory.fits,
+            seconds_per_sample=seconds / batch_size,
+        )
+
+
+def _after(passes: Sequence[Callable[[Model], Model]], model: Model) -> Model:
+    for model_pass in passes:
+        model = model_pass(model)
+    return model
+
+
+def _is_mostly_single(graph: Graph) -> bool:
+    """Whether more bytes of what a step reads are float32 than float16."""
+    sizes = Counter[str]()
+    for op in graph.ops:
+        if op.kind == "parameter":
+            sizes.update({spec.dtype: spec.nbytes for spec in op.outputs})
+    return sizes["float32"] > sizes["float16"]
+
+
+def _in_words(name: str, value: Any) -> str:
+    words = {
+        "available_memory_proportion": f"availableMemoryProportion {value}",
+        "batch_size": f"batch size {value}",
+        "dtype": str(value),
+        "num_ipus": f"{value} IPUs",
+        "recomputation": "recomputation",
+    }
+    return words[name]

@@ -1,0 +1,136 @@
+"""What runs again for the gradient, on programs built by hand."""
+
+import pytest
+from hlo_graphs import argument, graph, op, training_step, variable
+
+from ipu_keras.compiler.compute_sets import flatten
+from ipu_keras.compiler.liveness import lifetimes, schedule
+from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.compiler.recomputation import recompute
+from ipu_keras.target import TARGETS
+
+GC200 = TARGETS["gc200"]
+
+
+def names(program):
+    return [one.name for one in program.compute_sets]
+
+
+def test_segments_run_again_before_their_gradient():
+    """Four layers with five stored values, in two segments.
+
+    l0 l1 | l2 l3 loss: `h1` is the checkpoint, and `z` is never stored. The second segment stays.
+    """
+    before = schedule(flatten(training_step(4)))
+    program = recompute(before)
+    again = ["z0/recomputed", "h0/recomputed"]
+    position = names(program).index("z0/recomputed")
+    assert names(program)[position : position + 2] == again
+    assert [name for name in names(program) if name not in again] == names(before)
+    # The first that needs `h0` follows; `dz1` reads the checkpoint.
+    reads = {one.name: one.reads for one in program.compute_sets}
+    assert program.compute_sets[position + 2].name == "dw1"
+    assert reads["dw1"] == ("h0/recomputed", "dz1")
+    assert reads["dz1"] == ("dh1", "h1")
+    assert reads["dz0"] == ("dh0", "h0/recomputed")
+    assert reads["h0/recomputed"] == ("z0/recomputed",)
+    repeated = program.compute_sets[position]
+    assert (repeated.layer, repeated.backward, repeated.flops) == ("l0", True, 2 * 64**3)
+    # `h0` leaves memory once `z1` is done.
+    assert lifetimes(program)["h0"].last == names(program).index("z1")
+    assert lifetimes(before)["h0"].last == names(before).index("dz0")
+
+
+def test_memory_for_cycles():
+    """Of 64 layers with 4 MB of activations each, about two square roots stay."""
+    step = training_step(64, batch=16384, width=64)
+    kept, dropped = (
+        model_graph("step", step, GC200, ModelOptions(recomputation=again))
+        for again in (False, True)
+    )
+    size = 4 * 16384 * 64
+    assert kept.memory.live_by_position.max() > 64 * size
+    assert dropped.memory.live_by_position.max() < 32 * size
+    assert kept.cycles_per_step < dropped.cycles_per_step < 1.5 * kept.cycles_per_step
+
+
+def test_activations_that_are_too_large_fit():
+    """1.3 GB of activations; an IPU has 0.9 GB."""
+    step = training_step(81, batch=65536, width=64)
+    kept, dropped = (
+        model_graph("step", step, GC200, ModelOptions(recomputation=again))
+        for again in (False, True)
+    )
+    assert not kept.memory.fits
+    assert dropped.memory.fits
+    assert dropped.cycles_per_step > kept.cycles_per_step
+
+
+def test_every_read_is_of_what_was_made():
+    program = recompute(schedule(flatten(training_step(30))))
+    made = {name for name, value in program.values.items() if value.role != "activation"}
+    for one in program.compute_sets:
+        assert made.issuperset(one.reads), one.name
+        made.update(value.name for value in one.writes)
+    assert made == set(program.values)
+
+
+@pytest.mark.parametrize(("kind", "again"), [("pad", True), ("random", True), ("fft", False)])
+def test_only_what_gives_the_same_comes_again(kind, again):
+    program = recompute(
+        flatten(
+            graph(
+                argument("x", 100),
+                op("seed", "slice", (2,), "x", layer="one"),
+                op("a", kind, (100,), "seed", layer="one"),
+                op("b", "tanh", (100,), "a", layer="one"),
+                op("c", "tanh", (100,), "b", layer="two"),
+                op("d", "tanh", (100,), "c", layer="three"),
+                op("e", "tanh", (100,), "d", layer="four"),
+                op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
+                op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+                op("gb", "multiply", (100,), "gd", "a", layer="one", backward=True),
+            )
+        )
+    )
+    # A seed fits on one tile and is kept.
+    repeated = [one.reads for one in program.compute_sets if "/recomputed" in one.name]
+    assert repeated == ([("seed",)] if again else [])
+    reader = next(one for one in program.compute_sets if one.name == "gb")
+    assert reader.reads == ("gd", "a/recomputed" if again else "a")
+
+
+def test_variables_are_read_again_before_they_are_updated():
+    """The update of `w` needs no activation of its segment, and comes early."""
+    program = recompute(
+        flatten(
+            graph(
+                argument("x", 100),
+                variable("w", 100, result=0),
+                op("a", "add", (100,), "x", "w", layer="one"),
+                op("b", "tanh", (100,), "a", layer="one"),
+                op("c", "tanh", (100,), "b", layer="two"),
+                op("d", "tanh", (100,), "c", layer="three"),
+                op("e", "tanh", (100,), "d", layer="four"),
+                op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
+                op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+                op("u", "subtract", (100,), "w", "gd", layer="sgd"),
+                op("gb", "multiply", (100,), "gd", "a", layer="one", backward=True),
+                results=("u", "gb"),
+            )
+        )
+    )
+    order = names(program)
+    assert order.index("a/recomputed") == order.index("u") - 1
+
+
+def test_without_a_gradient_nothing_changes():
+    program = flatten(
+        graph(argument("x", 100), *(op(f"y{k}", "tanh", (100,), "x") for k in range(20)))
+    )
+    assert recompute(program) is program
+
+
+def test_a_choice_that_is_none():
+    with pytest.raises(ValueError, match=r"True or False\. Received: recomputation='yes'"):
+        ModelOptions(recomputation="yes")

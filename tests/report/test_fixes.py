@@ -1,0 +1,141 @@
+"""What would make programs fit, on graphs built by hand."""
+
+import dataclasses
+import doctest
+import json
+
+import pytest
+from hlo_graphs import training_step
+
+from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.report import Report, fixes, suggest_fixes
+from ipu_keras.target import TARGETS
+
+GC200 = TARGETS["gc200"]
+# 1.3 GB of activations in steps of 16 MB; an IPU has 0.9 GB.
+LARGE = {"layers": 81, "batch": 65536, "width": 64}
+
+
+def modelled(layers, batch, width, target=GC200, **options):
+    step = training_step(layers, batch=batch, width=width)
+    return model_graph("step", step, target, ModelOptions(**options))
+
+
+def test_example_in_the_docstring():
+    assert doctest.testmod(fixes).failed == 0
+
+
+def test_each_fix_is_the_program_with_that_change():
+    model = modelled(**LARGE)
+    found = suggest_fixes(
+        model,
+        batch_size=65536,
+        trace=lambda size: training_step(81, batch=size, width=64),
+    )
+    names = [fix.name for fix in found]
+    assert {"float16", "recomputation", "2 IPUs", "batch size 32768"} <= set(names)
+    for fix in found:
+        changes = dict(fix.changes)
+        size = changes.pop("batch_size", 65536)
+        same = modelled(81, size, 64, **changes)
+        assert fix.max_tile_bytes == same.memory.max_tile_bytes < model.memory.max_tile_bytes
+        assert fix.fits == same.memory.fits
+        assert fix.seconds_per_sample == same.cycles_per_step / GC200.clock_hz / size
+
+
+def test_those_that_fit_come_first_then_the_fastest():
+    found = suggest_fixes(modelled(**LARGE), batch_size=65536)
+    keys = [(not fix.fits, fix.seconds_per_sample) for fix in found]
+    assert keys == sorted(keys)
+    assert found[0].name == "float16"
+    assert found[0].fits
+
+
+def test_a_program_that_fits_needs_none():
+    assert suggest_fixes(modelled(2, 64, 64), trace=pytest.fail) == ()
+
+
+def test_the_least_number_of_ipus_that_fits():
+    model = modelled(**LARGE, target=GC200.with_numbers(tile_bytes=400_000))
+    (fix,) = (fix for fix in suggest_fixes(model) if set(fix.changes) == {"num_ipus"})
+    count = fix.changes["num_ipus"]
+    assert count > 2
+    assert fix.fits
+    assert not modelled(**LARGE, target=model.target, num_ipus=count // 2).memory.fits
+
+
+def test_what_helps_is_combined_if_nothing_else_fits():
+    """On two IPUs of half precision, half of a tile's bytes is enough; alone neither is."""
+    needs = {
+        names: modelled(**LARGE, **changes).memory.max_tile_bytes
+        for names, changes in {
+            "float16": {"dtype": "float16"},
+            "recomputation": {"recomputation": True},
+            "both": {"dtype": "float16", "recomputation": True},
+        }.items()
+    }
+    model = modelled(**LARGE, target=GC200.with_numbers(tile_bytes=needs["both"]))
+    assert needs["both"] < min(needs["float16"], needs["recomputation"])
+    found = suggest_fixes(dataclasses.replace(model))
+    fitting = [fix for fix in found if fix.fits]
+    assert fitting
+    assert all(len(fix.changes) > 1 for fix in fitting if "num_ipus" not in fix.changes)
+    assert found.index(fitting[-1]) < min(found.index(fix) for fix in found if not fix.fits)
+
+
+def test_what_is_chosen_already_is_not_suggested():
+    model = modelled(162, 65536, 64, dtype="float16", recomputation=False, num_ipus=1)
+    assert not model.memory.fits
+    assert all("dtype" not in fix.changes for fix in suggest_fixes(model))
+    tight = GC200.with_numbers(tile_bytes=60_000)
+    again = modelled(81, 65536, 64, target=tight, recomputation=True, num_ipus=2)
+    for fix in suggest_fixes(again):
+        assert "recomputation" not in fix.changes
+        assert fix.changes.get("num_ipus", 4) > 2
+
+
+def test_the_batch_is_halved_until_it_fits():
+    """Batches that are far too large by what is alive are not traced."""
+    traced = []
+
+    def trace(size):
+        traced.append(size)
+        return training_step(81, batch=size, width=64)
+
+    model = modelled(**LARGE, target=GC200.with_numbers(tile_bytes=200_000))
+    found = suggest_fixes(model, batch_size=65536, trace=trace)
+    (fix,) = (fix for fix in found if "batch_size" in fix.changes)
+    assert fix.fits
+    assert 1 <= len(traced) <= 2
+    assert fix.changes["batch_size"] == traced[-1] < 65536 // 2
+
+
+def test_smaller_batches_only_if_needed():
+    model = modelled(**LARGE)
+    found = suggest_fixes(model, batch_size=65536, trace=pytest.fail, only_if_needed=True)
+    assert any(fix.fits for fix in found)
+
+
+def test_a_step_for_one_batch_size_only():
+    found = suggest_fixes(modelled(**LARGE), batch_size=65536, trace=lambda size: None)
+    assert all("batch_size" not in fix.changes for fix in found)
+
+
+def test_no_batch_helps_if_the_variables_are_too_large():
+    model = modelled(10, 8, 5120)
+    found = suggest_fixes(model, batch_size=8, trace=pytest.fail)
+    assert {fix.name for fix in found if fix.fits} == {"2 IPUs", "float16"}
+
+
+def test_reports_show_them():
+    model = modelled(**LARGE)
+    report = dataclasses.replace(Report.of(model), fixes=suggest_fixes(model, batch_size=65536))
+    text = str(report)
+    assert "What would need less memory" in text
+    (line,) = (line for line in text.splitlines() if "float16" in line and "yes" in line)
+    assert f"{report.fixes[0].max_tile_bytes:,}" in line
+    (first, *_) = json.loads(report.to_json())["fixes"]
+    assert first["changes"] == {"dtype": "float16"}
+    assert (first["fits"], first["max_tile_bytes"]) == (True, report.fixes[0].max_tile_bytes)
+    assert "What would need less memory" not in str(Report.of(model))
+    assert str(report.fixes[0]).startswith("float16: fits, ")
