@@ -1,12 +1,13 @@
 """What runs again for the gradient, on programs built by hand."""
 
 import pytest
-from hlo_graphs import argument, graph, op, training_step, variable
+from hlo_graphs import argument, graph, inner_parameter, op, spec, training_step, variable
 
 from ipu_keras.compiler.compute_sets import flatten
 from ipu_keras.compiler.liveness import lifetimes, schedule
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.compiler.recomputation import recompute
+from ipu_keras.ir import Op
 from ipu_keras.target import TARGETS
 
 GC200 = TARGETS["gc200"]
@@ -122,6 +123,60 @@ def test_variables_are_read_again_before_they_are_updated():
     )
     order = names(program)
     assert order.index("a/recomputed") == order.index("u") - 1
+
+
+def test_what_a_loop_changes_in_place_stays():
+    """The gradient needs what the loop made of `s`, which making `s` again would not give."""
+    body = graph(
+        inner_parameter("i", 100),
+        op("next", "tanh", (100,), "i", layer="one"),
+    )
+    condition = graph(inner_parameter("i", 100), op("more", "compare", (), "i", layer="one"))
+    while_loop = Op(
+        "while",
+        "while",
+        (spec(100),),
+        inputs=("s",),
+        body=("condition", "body"),
+        attributes={"trip_count": 5, "max_trip_count": None},
+    )
+    program = flatten(
+        graph(
+            argument("x", 100),
+            op("s", "tanh", (100,), "x", layer="one"),
+            while_loop,
+            op("b", "tanh", (100,), "while", layer="one"),
+            op("c", "tanh", (100,), "b", layer="two"),
+            op("d", "tanh", (100,), "c", layer="three"),
+            op("e", "tanh", (100,), "d", layer="four"),
+            op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
+            op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+            op("gs", "multiply", (100,), "gd", "while", layer="one", backward=True),
+            functions={"condition": condition, "body": body},
+        )
+    )
+    assert names(recompute(program)) == names(program)
+
+
+def test_a_gradient_in_the_midst_of_its_segment():
+    """XLA may order it so; then nothing of the segment runs again."""
+    program = flatten(
+        graph(
+            argument("x", 100),
+            op("a", "tanh", (100,), "x", layer="one"),
+            op("ga", "multiply", (100,), "a", "x", layer="one", backward=True),
+            op("b", "tanh", (100,), "a", layer="one"),
+            op("o", "tanh", (100,), "b", layer="one"),
+            op("c", "tanh", (100,), "o", layer="two"),
+            op("d", "tanh", (100,), "c", layer="three"),
+            op("e", "tanh", (100,), "d", layer="four"),
+            op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
+            op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+            op("gb", "multiply", (100,), "gd", "b", layer="one", backward=True),
+            results=("ga", "gb"),
+        )
+    )
+    assert names(recompute(program)) == names(program)
 
 
 def test_without_a_gradient_nothing_changes():

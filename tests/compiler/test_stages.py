@@ -141,17 +141,39 @@ def test_stages_are_even():
 
 
 def test_of_even_stages_little_crosses():
-    """Cuts behind c and d leave 21 and 22 of 42 kB, but e hands over a tenth of c's bytes."""
-    shapes = {"a": 5000, "b": 5000, "c": 5000, "d": 500, "e": 5000, "f": 5000}
+    """Cuts behind c and behind d leave 60 and 62 of 102 kB, but c hands over a tenth of d's."""
+    sizes = {"a": 5000, "b": 5000, "c": 500, "d": 5000, "e": 5000, "f": 5000}
     ops = [argument("x", 10)]
     before = "x"
-    for name, size in shapes.items():
+    for name, size in sizes.items():
         ops.append(variable(f"w{name}", 5000 if name != "d" else 500))
         ops.append(op(name, "custom", (size,), before, f"w{name}", layer=name))
         before = name
     program = shard(flatten(graph(*ops)), 2)
-    assert [one.name for one in program.compute_sets if one.ipu == 0] == ["a", "b", "c", "d"]
-    assert "d@ipu1" in program.values
+    assert [one.name for one in program.compute_sets if one.ipu == 0] == ["a", "b", "c"]
+    assert "c@ipu1" in program.values
+
+
+def test_variables_are_updated_where_they_lie():
+    """The first layer reads `v`; the second one's result replaces it."""
+    program = shard(
+        flatten(
+            graph(
+                argument("x", 100),
+                variable("v", 100, result=0),
+                variable("w", 100),
+                op("a", "multiply", (100,), "x", "v", layer="first"),
+                op("b", "multiply", (100,), "a", "w", layer="second"),
+                op("n", "add", (100,), "v", "b", layer="second"),
+                op("y", "negate", (100,), "b", layer="second"),
+                results=("n", "y"),
+            )
+        ),
+        2,
+    )
+    assert {name: ipus(program)[name] for name in "abny"} == {"a": 0, "b": 1, "n": 0, "y": 1}
+    assert (homes(program)["v"], homes(program)["n"]) == (0, 0)
+    assert [one.reads for one in program.compute_sets if one.name == "n"] == [("v", "b@ipu0")]
 
 
 def test_loops_copy_what_they_need_once():

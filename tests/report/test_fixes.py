@@ -4,9 +4,11 @@ import dataclasses
 import doctest
 import json
 
+import numpy as np
 import pytest
 from hlo_graphs import training_step
 
+from ipu_keras.compiler.memory import MemoryPlan
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.report import Report, fixes, suggest_fixes
 from ipu_keras.target import TARGETS
@@ -108,6 +110,21 @@ def test_the_batch_is_halved_until_it_fits():
     assert fix.fits
     assert 1 <= len(traced) <= 2
     assert fix.changes["batch_size"] == traced[-1] < 65536 // 2
+
+
+def test_message_buffers_shrink_with_the_batch():
+    """100 bytes do not depend on it; 900 are of 8 samples, of which 250 bytes hold one."""
+    memory = MemoryPlan(
+        bytes_by_category={"message_buffers": 600},
+        always_live_by_tile=np.array([700]),
+        peak_by_tile=np.array([1000]),
+        tile_bytes=250,
+    )
+    traced = []
+    suggest_fixes(
+        dataclasses.replace(modelled(1, 8, 8), memory=memory), batch_size=8, trace=traced.append
+    )
+    assert traced == [1]
 
 
 def test_smaller_batches_only_if_needed():
