@@ -65,7 +65,7 @@ class _Reader:
         self._results = {*program.results, *program.in_place}
 
     def layers(self) -> Iterable[list[int]]:
-        """The compute sets of each layer that has an inner function to recognise, by position."""
+        """The positions of each layer's compute sets; those of no layer are left out."""
         layers = defaultdict(list)
         for position, one in enumerate(self.sets):
             if one.layer and len(one.writes) == 1:
@@ -165,6 +165,10 @@ class _Phase:
     reads: dict[str, None] = field(default_factory=dict)
     writes: list[Value] = field(default_factory=list)
     flops: int = 0
+
+
+# Tensors that can be read, with the pass that makes them, if one of these does.
+_There = dict[str, _Phase | None]
 
 
 class _Layer:
@@ -269,8 +273,7 @@ class _Layer:
 
     def _phases(self, part: _Part) -> list[_Phase]:
         phases: list[_Phase] = []
-        # Tensors that can be read: inputs, the layer's result, and by then what was made.
-        there: dict[str, _Phase | None] = dict.fromkeys(part.inputs)
+        there: _There = dict.fromkeys(part.inputs)
         if part is not self._parts[0]:
             there.setdefault(self._parts[0].output or "", None)
         for position in part.members:
@@ -284,7 +287,7 @@ class _Layer:
         self._keep(part.output, phases, there)
         return phases
 
-    def _keep(self, output: str | None, phases: Sequence[_Phase], there) -> None:
+    def _keep(self, output: str | None, phases: Sequence[_Phase], there: _There) -> None:
         """Lets each pass write the tensors that later ones and others read."""
         needed = {name: there[name] for phase in phases for name in phase.reads if name in there}
         if output is not None:
@@ -295,7 +298,7 @@ class _Layer:
                 value = self._reader.values[name]
                 phase.writes.append(replace(value, spec=replace(value.spec, dtype=dtype)))
 
-    def _reduce(self, position: int, phases: list[_Phase], there) -> None:
+    def _reduce(self, position: int, phases: list[_Phase], there: _There) -> None:
         """Adds a reduction to the last pass if what it needs is there by then."""
         one = self._reader.sets[position]
         phase = _Phase(position)
@@ -341,11 +344,12 @@ class _Layer:
         one = self._reader.sets[made]
         return one.ops[-1].kind == "multiply" and one.reads[0] == one.reads[1]
 
-    def _is_there(self, phase: _Phase, position: int, there) -> bool:
+    def _is_there(self, phase: _Phase, position: int, there: _There) -> bool:
+        """Whether what a pass reads is made before a position."""
         made = self._reader.made
         return all(made.get(name, -1) < position for name in phase.reads if there.get(name) is None)
 
-    def _express(self, name: str, phase: _Phase, there) -> None:
+    def _express(self, name: str, phase: _Phase, there: _There) -> None:
         """Adds to a pass what makes a tensor of others that are there."""
         pending, order = [name], []
         while pending:
