@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from ipu_keras.cached_models import export_model
 from ipu_keras.compilation_outputs import CompilationOutputs
-from ipu_keras.executable import CycleCount
+from ipu_keras.executable import CycleCount, Executable
 from ipu_keras.flags import ENVIRONMENT_VARIABLE
-from ipu_keras.profiling import report_of_program
+from ipu_keras.profiling import report_of_executable
 from ipu_keras.program import Program
 from ipu_keras.recompilation import Recompilation
 from ipu_keras.report import Report, schedule_dot, tensor_map
@@ -23,14 +23,14 @@ _LIBRARIES_OF_PAGES = ("jinja2", "matplotlib")
 
 
 def report_compilation(
-    program: Program,
+    executable: Executable,
     outputs: CompilationOutputs,
     recompilations: tuple[Recompilation, ...] = (),
 ) -> CycleCount | None:
     """Models a program that was just compiled, writes its files, and judges whether it fits.
 
     Args:
-        program: The program; it has not run yet.
+        executable: The compiled program; it has not run yet.
         outputs: What is asked for; it needs a model.
         recompilations: Why programs of its name were compiled again, this one included.
 
@@ -43,8 +43,8 @@ def report_compilation(
             `debug.allowOutOfMemory` is `"false"`. Files are written before.
         LoweringError: XLA cannot compile an operation of the program.
     """
-    report = replace(report_of_program(program), recompilations=recompilations)
-    cycle_count = _cycle_count(report, program, outputs.flags.log_cycle_count)
+    report = replace(report_of_executable(executable), recompilations=recompilations)
+    cycle_count = _cycle_count(report, executable.program, outputs.flags.log_cycle_count)
     _write_files(report, outputs)
     if report.memory_error is not None and not outputs.engine.allows_out_of_memory:
         raise tf.errors.ResourceExhaustedError(None, None, _out_of_memory(report))

@@ -45,6 +45,8 @@ class Executable:
         host: Computes an execution from the tensors of a super-batch, each
             `(repeat_count, ...)`.
         reason: Why the host runs the steps as it does.
+        traced: The step as the user wrote it, traced so that XLA can lower it; `None`
+            if the host needed no such trace.
         cycle_count: What the engine logs after each execution, if anything.
     """
 
@@ -52,4 +54,5 @@ class Executable:
     graph: Graph
     host: HostProgram
     reason: str
+    traced: Any = None
     cycle_count: CycleCount | None = None

@@ -18,6 +18,7 @@ from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution, OutfeedMode, Program, TensorSpec
 from ipu_keras.tracing import (
+    MAX_POOL_GRADIENT,
     RANDOM_UNIFORM,
     fast_pooling_gradients,
     graph_of,
@@ -58,7 +59,15 @@ def build(program: Program, device: IpuDevice) -> Executable:
     graph = graph_of(step)
     compilation = _compile(program, graph)
     host = HostCallable(compilation, step, device, for_xla=for_xla)
-    return Executable(program=program, graph=graph, host=host, reason=compilation.reason)
+    # What is replaced for the host's speed is not what an IPU would run.
+    as_written = for_xla and MAX_POOL_GRADIENT not in graph.kinds
+    return Executable(
+        program=program,
+        graph=graph,
+        host=host,
+        reason=compilation.reason,
+        traced=step if as_written else None,
+    )
 
 
 def trace(program: Program, for_xla: bool) -> Any:

@@ -10,6 +10,7 @@ from ipu_keras.cached_models import cached_graph, cached_model
 from ipu_keras.compiler.modelling import ModelOptions
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
+from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import Program, TensorSpec
 from ipu_keras.report import Report, suggest_fixes
@@ -99,8 +100,8 @@ def with_fixes(
 def last_report(device: str | int = 0, **options: Any) -> Report:
     """Models the program that an emulated IPU device ran last.
 
-    The program is traced once more, without what the host replaces for its own
-    speed, when this is called: running programs costs nothing for it.
+    The program is modelled when this is called: running programs costs nothing for it. It is
+    traced once more if the host has replaced some of it for its own speed.
 
     Args:
         device: Name or ordinal of a configured device.
@@ -126,24 +127,30 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             "that was made in an IPUStrategy's scope first. "
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
-    report = report_of_program(executable.program, **options)
+    report = report_of_executable(executable, **options)
     return replace(report, recompilations=engine.recompilations(report.name))
 
 
-def report_of_program(program: Program, **options: Any) -> Report:
+def report_of_executable(executable: Executable, **options: Any) -> Report:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
+
+    It is traced once more if the host has replaced anything.
 
     If it does not fit, what would help is modelled too.
 
     Args:
-        program: What is to be executed.
+        executable: The compiled program.
         **options: As for `last_report`.
 
     Raises:
         LoweringError: XLA cannot compile an operation of the program.
     """
+    program = executable.program
+    if executable.traced is None:
+        graph = _graph_of_program(program, program.infeed)
+    else:
+        graph = cached_graph(executable.traced)
     given = {"batch_size": first_axis(spec.shape for spec in program.infeed), **options}
-    graph = _graph_of_program(program, program.infeed)
     report = report_of(program.name, graph, steps_per_execution=program.repeat_count, **given)
     return with_fixes(
         report, trace=lambda size: _graph_of_program(program, _resized(program, size))

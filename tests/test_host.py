@@ -348,6 +348,23 @@ def test_an_executable(device):
     assert executable.host.execution in HostExecution
 
 
+def test_an_executable_has_a_trace_of_what_the_user_wrote(device):
+    images = TensorSpec((1, 4, 4, 1), "float32")
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            pooled = tf.nn.max_pool2d(x, 2, 2, "VALID")
+        return tape.gradient(pooled, x)
+
+    assert "Relu" in {
+        op.type for op in host.build(make_program(tf.nn.relu), device).traced.graph.get_operations()
+    }
+    # What the host computes in another way is traced again by whoever needs it.
+    assert host.build(make_program(gradient, (images,)), device).traced is None
+    assert host.build(make_program(tf.nn.relu, compiled=False), device).traced is None
+
+
 def test_an_executable_runs_in_the_engine(device):
     program = make_program(lambda x: x + 1.0, repeat_count=5)
     executable = host.build(program, device)

@@ -114,10 +114,9 @@ class StepFunction:
             return executable
         from ipu_keras.auto_report import report_compilation
 
-        program = executable.program
-        reasons = self._device.engine.recompilations(program.name)
+        reasons = self._device.engine.recompilations(executable.program.name)
         reasons += () if again is None else (again,)
-        cycle_count = report_compilation(program, outputs, reasons)
+        cycle_count = report_compilation(executable, outputs, reasons)
         return dataclasses.replace(executable, cycle_count=cycle_count)
 
     def _run_step(self, data: Any) -> Any:
