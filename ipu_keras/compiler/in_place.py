@@ -88,6 +88,8 @@ class _Sharing:
         return values[name].role == "variable" and [updates.get(r) for r in results] == [name]
 
     def _overwrite(self, position: int, one: ComputeSet) -> None:
+        if not one.writes:  # such as a print
+            return
         value = one.writes[0]
         if value.name in self._in_place or value.name in self._program.updates:
             return

@@ -169,3 +169,10 @@ def test_nothing_is_overwritten_that_is_needed(kinds, reads, kept):
         assert [memory[place[name]] for name in one.reads] == list(one.reads)
         memory[place[one.name]] = one.name
     assert [memory[place[name]] for name in results] == results
+
+
+def test_what_has_no_result():
+    printed = Op("print", "PrintV2", inputs=("x",))
+    found = share_memory(flatten(graph(argument("x", 4), printed, results=("x",))))
+    assert [one.name for one in found.compute_sets] == ["print"]
+    assert found.in_place == {}

@@ -112,11 +112,10 @@ def test_the_batch_is_halved_until_it_fits():
     assert fix.changes["batch_size"] == traced[-1] < 65536 // 2
 
 
-def test_message_buffers_shrink_with_the_batch():
+def test_what_is_not_always_live_shrinks_with_the_batch():
     """100 bytes do not depend on it; 900 are of 8 samples, of which 250 bytes hold one."""
     memory = MemoryPlan(
-        bytes_by_category={"message_buffers": 600},
-        always_live_by_tile=np.array([700]),
+        always_live_by_tile=np.array([100]),
         peak_by_tile=np.array([1000]),
         tile_bytes=250,
     )
