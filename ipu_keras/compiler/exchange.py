@@ -139,6 +139,11 @@ def broadcast_cycles(target: Target, num_bytes: int, *, num_tiles: int, num_ipus
 def gather_cycles(target: Target, num_bytes: int, *, num_tiles: int, num_ipus: int = 1) -> int:
     """Cycles until one tile has the bytes of many, synchronization included.
 
+    On one IPU the way costs nothing: near tiles send first, and are released before the
+    last tile, for which synchronization is counted. What far tiles send arrives behind
+    that. Source: microbenchmarks, in which 16, 304 and 1216 tiles took 134, 118 and 120
+    cycles besides those of a word of each.
+
     Args:
         target: The hardware.
         num_bytes: Sent by each tile, in bytes.
@@ -149,6 +154,10 @@ def gather_cycles(target: Target, num_bytes: int, *, num_tiles: int, num_ipus: i
         ValueError: A count that cannot be.
     """
     received = num_bytes * num_tiles * num_ipus
+    if num_ipus == 1:
+        _check_positive(num_tiles=num_tiles)
+        payload = math.ceil(received / target.exchange_bytes)
+        return sync_cycles(target, num_ipus=1) + payload
     phase = ExchangePhase(bytes_in=received, bytes_out=num_bytes, num_tiles=num_tiles)
     return _collective_cycles(target, phase, num_ipus)
 
