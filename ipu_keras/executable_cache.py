@@ -8,7 +8,6 @@ they follow from, so none is ever out of date.
 import functools
 import hashlib
 import json
-import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ipu_keras.atomic_files import write_atomically
 from ipu_keras.canonical_json import digest, from_json, to_json
 
 T = TypeVar("T")
@@ -185,12 +185,9 @@ def _write(path: Path, key: str, value: Any) -> None:
     """Writes a file in one piece: whoever reads it sees all of it, or what was there before."""
     content = to_json(value)
     header = to_json(_header(key, content)).removesuffix("}")
-    new = path.with_suffix(".tmp")
     try:
-        new.write_text(f'{header},\n"content":\n{content}\n}}\n', "utf-8")
-        os.replace(new, path)
+        write_atomically(path, f'{header},\n"content":\n{content}\n}}\n'.encode())
     except OSError as error:
-        new.unlink(missing_ok=True)
         _warn(f"The file {str(path)!r} could not be written", error)
 
 

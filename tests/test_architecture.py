@@ -47,6 +47,7 @@ CONFIG = (
     "ipu_keras.target",
 )
 MODEL = (
+    "ipu_keras.atomic_files",
     "ipu_keras.canonical_json",
     "ipu_keras.compiler",
     "ipu_keras.executable",
