@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ipu_keras.compiler.liveness import storage
 from ipu_keras.compiler.memory import Region
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.ir import num_elements
@@ -17,9 +18,10 @@ def tensor_map(model: Model) -> dict[str, Any]:
     Returns:
         `{"mappings": {program: [tensor, ...]}}`. A tensor is a list: the operation that
         makes it, the index of the result, its shape, its element type, whether it
-        is a constant, whether it shares the memory of another tensor (a variable's
-        new value does), its number of elements, and a pair of tile and number of
-        elements for each tile that holds some.
+        is a constant, whether it takes over the memory of another tensor (a
+        variable's new value does), its number of elements, and a pair of tile and
+        number of elements for each tile that holds some. Tiles are counted over
+        all IPUs.
 
     Example:
 
@@ -34,6 +36,7 @@ def tensor_map(model: Model) -> dict[str, Any]:
 
 def _tensors(model: Model) -> Iterator[tuple]:
     program, num_tiles = model.program, model.target.num_tiles
+    owners = storage(program)
     for name, value in program.values.items():
         operation, index = _operation(name)
         elements = num_elements(value.spec)
@@ -45,9 +48,9 @@ def _tensors(model: Model) -> Iterator[tuple]:
             list(value.spec.shape),
             value.spec.dtype,
             value.role == "constant",
-            name in program.updates,
+            name in program.updates or owners[name] != name,
             elements,
-            _shares(region, elements, num_tiles),
+            _shares(region, elements, num_tiles, first_of_ipu=value.ipu * num_tiles),
         )
 
 
@@ -56,11 +59,11 @@ def _operation(name: str) -> tuple[str, int]:
     return (operation, int(index)) if operation and index.isdigit() else (name, 0)
 
 
-def _shares(region: Region, elements: int, num_tiles: int) -> list[list[int]]:
+def _shares(region: Region, elements: int, num_tiles: int, *, first_of_ipu: int) -> list[list[int]]:
     """Tiles and their elements: as even as can be, the fuller tiles first."""
     share, more = divmod(elements, region.num_tiles)
     used = region.num_tiles if share else more
     return [
-        [(region.first_tile + position) % num_tiles, share + (position < more)]
+        [first_of_ipu + (region.first_tile + position) % num_tiles, share + (position < more)]
         for position in range(used)
     ]

@@ -15,8 +15,8 @@ from ipu_keras.target import TARGETS
 SMALL = TARGETS["gc200"].with_numbers(num_tiles=4)
 
 
-def tensors(graph):
-    model = model_graph("small", graph, SMALL, ModelOptions())
+def tensors(graph, **options):
+    model = model_graph("small", graph, SMALL, ModelOptions(**options))
     ((name, found),) = tensor_map(model)["mappings"].items()
     assert name == "small"
     return {(row[0], row[1]): row[2:] for row in found}
@@ -51,6 +51,27 @@ def test_new_values_of_variables_lie_where_the_variable_does():
     assert found["new", 0][:4] == [[40], "float32", False, True]
     assert found["new", 0][5] == found["w", 0][5] == [[2, 20], [3, 20]]
     assert not found["w", 0][3]
+
+
+def test_a_result_in_the_place_of_its_operand():
+    found = tensors(graph(argument("x", 40), op("y", "tanh", (40,), "x")))
+    assert [found[name, 0][3] for name in "xy"] == [False, True]
+    assert found["x", 0][5] == found["y", 0][5]
+
+
+def test_tiles_of_the_second_ipu_come_after_those_of_the_first():
+    step = graph(
+        argument("x", 32),
+        variable("v", 32),
+        op("a", "add", (32,), "x", "v", layer="first"),
+        op("b", "sort", (32,), "a", layer="second", dimensions=(0,)),
+        variable("w", 32),
+        op("c", "add", (32,), "b", "w", layer="second"),
+    )
+    found = tensors(step, num_ipus=2)
+    tiles = {name: {tile for tile, _ in row[5]} for (name, _), row in found.items()}
+    assert all(tiles[name] <= {0, 1, 2, 3} for name in ("x", "v", "a"))
+    assert all(tiles[name] <= {4, 5, 6, 7} for name in ("a@ipu1", "b", "w", "c"))
 
 
 def test_constants_and_several_results():
