@@ -1,8 +1,6 @@
 """A report as one HTML file that loads nothing from anywhere, and as a cell of a notebook."""
 
-import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from ipu_keras.compiler.modelling import Model
@@ -65,9 +63,8 @@ def page(report: HtmlContents) -> str:
         lanes=LANES,
         spans=spans(rows, model.costs),
         colours=FamilyColours(tuple(row.name for row in report.by("family"))),
-        bytes_by_category=[
-            (_words(name), size) for name, size in model.memory.bytes_by_category.items()
-        ],
+        always_live=_in_words(model.memory.always_live_by_category),
+        not_always_live=_in_words(model.memory.not_always_live_by_category),
         cycles_by=lambda key: [(row.name, row.cycles) for row in report.by(key)],
         compute_sets=sorted(rows, key=lambda row: (-row.cycles, row.name)),
         plain=report.to_dict(),
@@ -81,29 +78,6 @@ def notebook_cell(report: HtmlContents) -> str:
         report: A `Report`.
     """
     return _rendered("notebook.html.j2", report)
-
-
-def write(text: str, path: Path) -> None:
-    """Writes a text file that other processes see whole or not at all.
-
-    Args:
-        text: Its content.
-        path: Its place; a file that is there is replaced.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-    """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"A report is written into a folder that exists. Received: path={str(path)!r}, "
-            f"and there is no folder {str(path.parent)!r}"
-        )
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _rendered(template: str, report: HtmlContents, **values: Any) -> str:
@@ -140,6 +114,10 @@ def _percent(share: float) -> str:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
+
+
+def _in_words(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(_words(name), size) for name, size in sizes.items()]
 
 
 def _share_of(rows: Sequence[Row], total_cycles: int) -> float:

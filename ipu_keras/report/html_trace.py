@@ -78,7 +78,6 @@ def spans(
     Args:
         rows: In the order of execution.
         costs: Of each row's compute set.
-        num_tiles: Of the target.
         max_spans: If there are more rows, short ones are drawn together with
             their neighbours, so that about as many bars are left.
     """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipu_keras.atomic_files import write_atomically
 from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
 from ipu_keras.ir import NOT_LOWERED
@@ -374,10 +375,10 @@ class Report:
                 replaced.
 
         Raises:
+            FileNotFoundError: There is no such folder.
             ImportError: The package `perfetto` is not installed.
-            OSError: The file cannot be written.
         """
-        Path(path).write_bytes(perfetto_trace(self._timeline()))
+        write_atomically(Path(path), perfetto_trace(self._timeline()))
 
     def _timeline(self) -> Timeline:
         target, memory = self.model.target, self.model.memory
@@ -410,7 +411,7 @@ class Report:
         """
         from ipu_keras.report import html
 
-        html.write(html.page(self), Path(path))
+        write_atomically(Path(path), html.page(self).encode())
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows; without the libraries that `to_html` needs, it shows the text."""
@@ -461,26 +462,33 @@ class Report:
             or f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
             f"{memory.worst_tile}",
         ]
-        if memory.num_ipus > 1:
-            num_tiles = model.target.num_tiles
-            lines.append(
-                f"That is tile {memory.worst_tile % num_tiles} of IPU {memory.worst_ipu} of "
-                f"{memory.num_ipus}, which share the layers; one computes at a time"
-            )
-        loops = model.program.num_unknown_loops
-        if loops:
-            lines.append(
-                f"{loops} loops whose trips depend on data count with their bound, or once"
-            )
-        if self.not_lowered:
-            lines.append(f"Guessed, because XLA lacks them: {', '.join(self.not_lowered)}")
-        if self.recompilations:
-            number, last = len(self.recompilations), self.recompilations[-1]
-            times = "once" if number == 1 else f"{number} times"
-            lines.append(f"Compiled again {times}, last because {'; '.join(last.reasons)}")
+        lines += self.remarks
         measured = [f"{name} {b['median_error']:.0%}" for name, b in self.error_bands.items()]
         lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
         return "\n".join(lines)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know about the figures besides, a sentence each without a full stop."""
+        return tuple(self._remarks())
+
+    def _remarks(self) -> Iterator[str]:
+        model, memory = self.model, self.model.memory
+        if memory.num_ipus > 1:
+            tile = memory.worst_tile % model.target.num_tiles
+            yield (
+                f"The fullest tile is tile {tile} of IPU {memory.worst_ipu} of {memory.num_ipus}, "
+                "which share the layers; one computes at a time"
+            )
+        loops = model.program.num_unknown_loops
+        if loops:
+            yield f"{loops} loops whose trips depend on data count with their bound, or once"
+        if self.not_lowered:
+            yield f"Guessed, because XLA lacks them: {', '.join(self.not_lowered)}"
+        if self.recompilations:
+            number, last = len(self.recompilations), self.recompilations[-1]
+            times = "once" if number == 1 else f"{number} times"
+            yield f"Compiled again {times}, last because {'; '.join(last.reasons)}"
 
     def _pace(self) -> Iterator[str]:
         """Lines on samples and executions, if there is something to say."""

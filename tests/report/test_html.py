@@ -12,7 +12,7 @@ from html_tree import read_html
 
 import ipu_keras.report
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
-from ipu_keras.report import Report, html
+from ipu_keras.report import Fix, Report, html
 from ipu_keras.report.html import MAX_TABLE_ROWS
 from ipu_keras.target import TARGETS
 
@@ -232,7 +232,7 @@ def test_equal_reports_have_equal_pages_in_any_process(tmp_path):
     assert (tmp_path / "report.html").read_text("utf-8") == other.stdout
 
 
-def test_a_page_is_replaced_whole_or_not_at_all(tmp_path):
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
     path = tmp_path / "report.html"
     path.write_text("an older report")
     # A character that UTF-8 has no form for, after much that it has.
@@ -242,17 +242,8 @@ def test_a_page_is_replaced_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "an older report"
     report().to_html(str(path))
     assert "<h1>step on gc200</h1>" in path.read_text("utf-8")
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_is_missing(tmp_path):
-    path = tmp_path / "missing" / "report.html"
-    with pytest.raises(FileNotFoundError) as caught:
-        report().to_html(path)
-    assert str(caught.value) == (
-        f"A report is written into a folder that exists. Received: path={str(path)!r}, and there "
-        f"is no folder {str(path.parent)!r}"
-    )
+    with pytest.raises(FileNotFoundError, match="written into a folder that exists"):
+        report().to_html(tmp_path / "missing" / "report.html")
 
 
 @pytest.mark.parametrize("library", ["jinja2", "matplotlib"])
@@ -270,6 +261,53 @@ def test_a_library_that_is_missing(monkeypatch, tmp_path, library):
 
 def test_samples_that_nobody_counted():
     assert "samples per second" not in html.page(report())
+
+
+def test_what_would_help_a_program_that_does_not_fit():
+    fix = Fix(changes={"num_ipus": 2}, max_tile_bytes=600_000, fits=True, seconds_per_sample=2.5e-6)
+    found = report(target=GC200.with_numbers(tile_bytes=1000))
+    found = dataclasses.replace(found, fixes=(fix,))
+    for text in (html.page(found), found._repr_html_()):
+        (table,) = (
+            one
+            for one in read_html(text).all("table")
+            if one.all("caption")[0].text == "What would need less memory"
+        )
+        assert table.all("tr")[1].text.split() == ["2", "IPUs", "600,000", "yes", "2.5"]
+    assert "What would need less memory" not in html.page(report())
+
+
+def test_several_ipus_and_what_to_know_besides():
+    two_layers = graph(
+        argument("x", 1472, 64),
+        variable("v", 1472, 64),
+        op("a", "add", (1472, 64), "x", "v", layer="first"),
+        op("b", "sort", (1472, 64), "a", layer="second", dimensions=(0,)),
+        variable("w", 1472, 64),
+        op("c", "add", (1472, 64), "b", "w", layer="second"),
+    )
+    found = report(two_layers, num_ipus=2)
+    (remark,) = found.remarks
+    summary = page(found).section("summary").text
+    assert remark.startswith("The fullest tile is tile ")
+    assert f"{remark}." in summary
+    titles = [one.text for one in page(found).section("trace").all("title")]
+    assert any("on IPU 1" in title for title in titles)
+    assert not any("on IPU" in one.text for one in page(report()).section("trace").all("title"))
+
+
+def test_memory_by_category():
+    found = report()
+    tables = {
+        table.all("caption")[0].text: table for table in page(found).section("memory").all("table")
+    }
+    memory = found.model.memory
+    for caption, sizes in (
+        ("In use all the time, over all tiles", memory.always_live_by_category),
+        ("In use some of the time, over all tiles", memory.not_always_live_by_category),
+    ):
+        cells = [row.all("td")[0].attributes["data-value"] for row in tables[caption].all("tr")[1:]]
+        assert list(map(int, cells)) == list(sizes.values())
 
 
 def test_the_cell_of_a_notebook():

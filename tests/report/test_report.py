@@ -197,7 +197,7 @@ def test_a_program_on_two_ipus():
     assert [(row.name, row.ipu) for row in found.rows] == [("a", 0), ("a@ipu1", 1), ("b", 1)]
     memory = json.loads(found.to_json())["memory"]
     assert (memory["worst_ipu"], memory["worst_tile"] // 1472) == (1, 1)
-    assert f"That is tile {memory['worst_tile'] - 1472} of IPU 1 of 2" in str(found)
+    assert f"The fullest tile is tile {memory['worst_tile'] - 1472} of IPU 1 of 2" in str(found)
     assert dict(found.layers_of_worst_tile())["variables"] == 256
     # Both IPUs could work, but one waits for the other.
     alone = Report.of(model_graph("step", step, GC200))
