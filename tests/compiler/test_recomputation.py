@@ -76,6 +76,17 @@ def test_every_read_is_of_what_was_made():
     assert made == set(program.values)
 
 
+def layers_above(value):
+    """Three layers that read a value, c to e, and the gradients of the upper two, ge and gd."""
+    return (
+        op("c", "tanh", (100,), value, layer="two"),
+        op("d", "tanh", (100,), "c", layer="three"),
+        op("e", "tanh", (100,), "d", layer="four"),
+        op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
+        op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+    )
+
+
 @pytest.mark.parametrize(("kind", "again"), [("pad", True), ("random", True), ("fft", False)])
 def test_only_what_gives_the_same_comes_again(kind, again):
     program = recompute(
@@ -85,11 +96,7 @@ def test_only_what_gives_the_same_comes_again(kind, again):
                 op("seed", "slice", (2,), "x", layer="one"),
                 op("a", kind, (100,), "seed", layer="one"),
                 op("b", "tanh", (100,), "a", layer="one"),
-                op("c", "tanh", (100,), "b", layer="two"),
-                op("d", "tanh", (100,), "c", layer="three"),
-                op("e", "tanh", (100,), "d", layer="four"),
-                op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
-                op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+                *layers_above("b"),
                 op("gb", "multiply", (100,), "gd", "a", layer="one", backward=True),
             )
         )
@@ -110,11 +117,7 @@ def test_variables_are_read_again_before_they_are_updated():
                 variable("w", 100, result=0),
                 op("a", "add", (100,), "x", "w", layer="one"),
                 op("b", "tanh", (100,), "a", layer="one"),
-                op("c", "tanh", (100,), "b", layer="two"),
-                op("d", "tanh", (100,), "c", layer="three"),
-                op("e", "tanh", (100,), "d", layer="four"),
-                op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
-                op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+                *layers_above("b"),
                 op("u", "subtract", (100,), "w", "gd", layer="sgd"),
                 op("gb", "multiply", (100,), "gd", "a", layer="one", backward=True),
                 results=("u", "gb"),
@@ -146,11 +149,7 @@ def test_what_a_loop_changes_in_place_stays():
             op("s", "tanh", (100,), "x", layer="one"),
             while_loop,
             op("b", "tanh", (100,), "while", layer="one"),
-            op("c", "tanh", (100,), "b", layer="two"),
-            op("d", "tanh", (100,), "c", layer="three"),
-            op("e", "tanh", (100,), "d", layer="four"),
-            op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
-            op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+            *layers_above("b"),
             op("gs", "multiply", (100,), "gd", "while", layer="one", backward=True),
             functions={"condition": condition, "body": body},
         )
@@ -167,11 +166,7 @@ def test_a_gradient_in_the_midst_of_its_segment():
             op("ga", "multiply", (100,), "a", "x", layer="one", backward=True),
             op("b", "tanh", (100,), "a", layer="one"),
             op("o", "tanh", (100,), "b", layer="one"),
-            op("c", "tanh", (100,), "o", layer="two"),
-            op("d", "tanh", (100,), "c", layer="three"),
-            op("e", "tanh", (100,), "d", layer="four"),
-            op("ge", "multiply", (100,), "e", "d", layer="four", backward=True),
-            op("gd", "multiply", (100,), "ge", "c", layer="three", backward=True),
+            *layers_above("o"),
             op("gb", "multiply", (100,), "gd", "b", layer="one", backward=True),
             results=("ga", "gb"),
         )
