@@ -1,6 +1,6 @@
 """What compiling a program gives: something the engine can run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,8 +45,8 @@ class Executable:
         host: Computes an execution from the tensors of a super-batch, each
             `(repeat_count, ...)`.
         reason: Why the host runs the steps as it does.
-        traced: The step as the user wrote it, traced so that XLA can lower it; `None`
-            if the host needed no such trace.
+        as_written: Gives the step as the user wrote it, traced so that XLA can lower
+            it; `None` if the host has no such trace.
         cycle_count: What the engine logs after each execution, if anything.
     """
 
@@ -54,5 +54,5 @@ class Executable:
     graph: Graph
     host: HostProgram
     reason: str
-    traced: Any = None
+    as_written: Callable[[], Any] = lambda: None
     cycle_count: CycleCount | None = None

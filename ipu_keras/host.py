@@ -5,8 +5,9 @@ Which of the constructs is used is the compiler's choice
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -18,12 +19,13 @@ from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution, OutfeedMode, Program, TensorSpec
 from ipu_keras.tracing import (
-    MAX_POOL_GRADIENT,
     RANDOM_UNIFORM,
+    Replaced,
     fast_pooling_gradients,
     graph_of,
     split_step,
     traced_for_xla,
+    undone,
 )
 
 # Steps that a parallel loop has in flight. More than the cores can run only
@@ -56,37 +58,52 @@ def build(program: Program, device: IpuDevice) -> Executable:
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
     step = trace(program, for_xla)
-    graph = graph_of(step)
+    graph = graph_of(step.function)
     compilation = _compile(program, graph)
-    host = HostCallable(compilation, step, device, for_xla=for_xla)
-    # What is replaced for the host's speed is not what an IPU would run.
-    as_written = for_xla and MAX_POOL_GRADIENT not in graph.kinds
     return Executable(
         program=program,
         graph=graph,
-        host=host,
+        host=HostCallable(compilation, step, device),
         reason=compilation.reason,
-        traced=step if as_written else None,
+        as_written=step.as_written,
     )
 
 
-def trace(program: Program, for_xla: bool) -> Any:
+@dataclass(frozen=True)
+class TracedStep:
+    """A step as the host runs it.
+
+    Args:
+        function: A `tf.ConcreteFunction`.
+        for_xla: Whether it was traced for XLA.
+        replaced: What was replaced in it for the host's speed.
+    """
+
+    function: Any
+    for_xla: bool
+    replaced: Sequence[Replaced] = ()
+
+    def as_written(self) -> Any:
+        """The step without what was replaced, for XLA; `None` if there is no such trace."""
+        return undone(self.function, self.replaced) if self.for_xla else None
+
+
+def trace(program: Program, for_xla: bool) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.
 
     Args:
         program: Whose step it is.
         for_xla: Whether to write it as XLA likes it, or as TensorFlow does.
-
-    Returns:
-        The `tf.ConcreteFunction`.
     """
 
     def step(*tensors):
-        with fast_pooling_gradients(), traced_for_xla() if for_xla else nullcontext():
-            return program.step(program.unflatten(tensors))
+        return program.step(program.unflatten(tensors))
 
     step.__name__ = f"{program.name}_step"
-    return tf.function(step, autograph=False).get_concrete_function(*_step_specs(program))
+    function = tf.function(step, autograph=False)
+    with fast_pooling_gradients() as replaced, traced_for_xla() if for_xla else nullcontext():
+        concrete = function.get_concrete_function(*_step_specs(program))
+    return TracedStep(concrete, for_xla, replaced)
 
 
 class HostCallable:
@@ -96,14 +113,12 @@ class HostCallable:
         compilation: The compiled program.
         step: The trace of its step that was compiled.
         device: Where the calls are dispatched to.
-        for_xla: Whether `step` was traced for XLA.
     """
 
-    def __init__(self, compilation: Compilation, step: Any, device: IpuDevice, *, for_xla: bool):
+    def __init__(self, compilation: Compilation, step: TracedStep, device: IpuDevice):
         self._compilation = compilation
         self._step = step
         self._device = device
-        self._for_xla = for_xla
         self._executions = list(compilation.executions)
         self._refusal: str | None = None
         self._function: Any = None
@@ -146,9 +161,9 @@ class HostCallable:
 
     def _build(self) -> Callable:
         program = self._compilation.program
-        if self._for_xla and not self.execution.is_compiled:
+        if self._step.for_xla and not self.execution.is_compiled:
             self._trace_again()
-        function = _function(self._compilation, self._step, self.execution)
+        function = _function(self._compilation, self._step.function, self.execution)
         specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
@@ -156,12 +171,11 @@ class HostCallable:
 
     def _trace_again(self) -> None:
         """Makes sure that the step is one for TensorFlow's executor."""
-        self._for_xla = False
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
         if _ONLY_FOR_XLA & self._compilation.graph.kinds:
             program = self._compilation.program
             self._step = trace(program, for_xla=False)
-            self._compilation = _compile(program, graph_of(self._step))
+            self._compilation = _compile(program, graph_of(self._step.function))
             executions = self._compilation.executions
             self._executions = [each for each in executions if not each.is_compiled]
 

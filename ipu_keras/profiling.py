@@ -100,8 +100,7 @@ def with_fixes(
 def last_report(device: str | int = 0, **options: Any) -> Report:
     """Models the program that an emulated IPU device ran last.
 
-    The program is modelled when this is called: running programs costs nothing for it. It is
-    traced once more if the host has replaced some of it for its own speed.
+    The program is modelled when this is called: running programs costs nothing for it.
 
     Args:
         device: Name or ordinal of a configured device.
@@ -134,7 +133,7 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 def report_of_executable(executable: Executable, **options: Any) -> Report:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
 
-    It is traced once more if the host has replaced anything.
+    It is traced once more if the host's trace is not one for XLA.
 
     If it does not fit, what would help is modelled too.
 
@@ -146,10 +145,8 @@ def report_of_executable(executable: Executable, **options: Any) -> Report:
         LoweringError: XLA cannot compile an operation of the program.
     """
     program = executable.program
-    if executable.traced is None:
-        graph = _graph_of_program(program, program.infeed)
-    else:
-        graph = cached_graph(executable.traced)
+    traced = executable.as_written()
+    graph = _graph_of_program(program, program.infeed) if traced is None else cached_graph(traced)
     given = {"batch_size": first_axis(spec.shape for spec in program.infeed), **options}
     report = report_of(program.name, graph, steps_per_execution=program.repeat_count, **given)
     return with_fixes(

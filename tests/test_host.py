@@ -58,9 +58,9 @@ def build_as(execution, program, device):
 
     step = host.trace(program, for_xla=execution.is_compiled)
     compilation = dataclasses.replace(
-        compile_graph(program, graph_of(step)), executions=(execution,)
+        compile_graph(program, graph_of(step.function)), executions=(execution,)
     )
-    return host.HostCallable(compilation, step, device, for_xla=execution.is_compiled)
+    return host.HostCallable(compilation, step, device)
 
 
 def feeds_of(program, seed=0):
@@ -357,12 +357,20 @@ def test_an_executable_has_a_trace_of_what_the_user_wrote(device):
             pooled = tf.nn.max_pool2d(x, 2, 2, "VALID")
         return tape.gradient(pooled, x)
 
-    assert "Relu" in {
-        op.type for op in host.build(make_program(tf.nn.relu), device).traced.graph.get_operations()
-    }
-    # What the host computes in another way is traced again by whoever needs it.
-    assert host.build(make_program(gradient, (images,)), device).traced is None
-    assert host.build(make_program(tf.nn.relu, compiled=False), device).traced is None
+    def kinds(graph):
+        return [op.type for op in graph.get_operations()]
+
+    plain = host.build(make_program(tf.nn.relu), device)
+    assert "Relu" in kinds(plain.as_written().graph)
+    # The host calls a function that compares, an IPU would not.
+    pooling = host.build(make_program(gradient, (images,)), device)
+    written = pooling.as_written()
+    assert "PartitionedCall" in kinds(pooling.host._step.function.graph)
+    assert kinds(written.graph).count("MaxPoolGrad") == 1
+    assert "PartitionedCall" not in kinds(written.graph)
+    x = tf.reshape(tf.range(16.0), (1, 4, 4, 1))
+    np.testing.assert_array_equal(written(x), gradient(x))
+    assert host.build(make_program(tf.nn.relu, compiled=False), device).as_written() is None
 
 
 def test_an_executable_runs_in_the_engine(device):
@@ -519,7 +527,7 @@ def test_control_flow_is_traced_again_for_tensorflow(device):
     feeds = feeds_of(program)
     assert_same(executable.host(feeds), step_by_step(program, feeds))
     assert executable.host.refusal is not None
-    step = executable.host._step.graph
+    step = executable.host._step.function.graph
     kinds = {"StatelessIf", "StatelessWhile"}
     flow = [op for op in step.get_operations() if op.type in kinds]
     assert len(flow) == 2

@@ -1,9 +1,10 @@
 """From TensorFlow functions to the compiler's graphs."""
 
 from ipu_keras.tracing.concrete import graph_of as graph_of
-from ipu_keras.tracing.pooling import MAX_POOL_GRADIENT as MAX_POOL_GRADIENT
 from ipu_keras.tracing.pooling import fast_pooling_gradients as fast_pooling_gradients
 from ipu_keras.tracing.random_bits import RANDOM_UNIFORM as RANDOM_UNIFORM
 from ipu_keras.tracing.random_bits import compilable_random as compilable_random
+from ipu_keras.tracing.replacement import Replaced as Replaced
+from ipu_keras.tracing.replacement import undone as undone
 from ipu_keras.tracing.splitting import split_step as split_step
 from ipu_keras.tracing.xla import traced_for_xla as traced_for_xla

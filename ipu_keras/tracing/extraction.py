@@ -1,7 +1,8 @@
 """Makes a function of some of a traced function's operations."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +33,7 @@ def extract(
     given: Sequence[tf.Tensor] = (),
     controls: Iterable[tf.Operation] = (),
     without: Collection[str] = (),
+    instead: Mapping[Any, tf.Tensor] = MappingProxyType({}),
 ) -> Part:
     """Makes a function of what some results of a traced function need.
 
@@ -45,21 +47,27 @@ def extract(
         controls: Operations without a result that the part runs, such as writes.
         without: Names of operations that are left out, also where others wait for
             them. All of their results that are needed must be `given`.
+        instead: What operations take instead of other tensors, by reference of those.
 
     Returns:
         The part.
     """
     known = {tensor.ref() for tensor in given}
     ends = [t.op for t in tf.nest.flatten(results) if t.ref() not in known]
-    needed = _needed([*ends, *controls], known, without)
+
+    def inputs_of(op: tf.Operation) -> list[tf.Tensor]:
+        return [instead.get(tensor.ref(), tensor) for tensor in op.inputs]
+
+    needed = _needed([*ends, *controls], known, without, inputs_of)
     returned = {tensor.op for tensor in tf.nest.flatten(results)}
     feeds = feeds_of(concrete)
     inputs = tuple(k for k, feed in enumerate(feeds) if feed.op in needed | returned)
     taken = [*(feeds[k] for k in inputs), *given]
     captures = [pair for pair in concrete.graph.captures if pair[1].op in needed]
     outside = {tensor.op for tensor in concrete.inputs}
-    definition = _definition(concrete.graph, {op.name for op in needed - outside})
-    taken_inside = {tensor.name for op in needed - outside for tensor in op.inputs}
+    renamed = {reference.deref().name: other.name for reference, other in instead.items()}
+    definition = _definition(concrete.graph, {op.name for op in needed - outside}, renamed)
+    taken_inside = {tensor.name for op in needed - outside for tensor in inputs_of(op)}
     imported = [t.name for t in tf.nest.flatten(results) if t.op in needed - outside]
 
     def part(*ipu_given):
@@ -78,7 +86,12 @@ def extract(
     return Part(function, inputs)
 
 
-def _needed(ends: Iterable[Any], known: Collection[Any], without: Collection[str]) -> set[Any]:
+def _needed(
+    ends: Iterable[Any],
+    known: Collection[Any],
+    without: Collection[str],
+    inputs_of: Callable[[tf.Operation], Iterable[tf.Tensor]],
+) -> set[Any]:
     """The operations that others need, themselves included, apart from known tensors."""
     needed: set[Any] = set()
     pending = list(ends)
@@ -87,18 +100,22 @@ def _needed(ends: Iterable[Any], known: Collection[Any], without: Collection[str
         if op not in needed:
             needed.add(op)
             pending.extend(before for before in op.control_inputs if before.name not in without)
-            pending.extend(tensor.op for tensor in op.inputs if tensor.ref() not in known)
+            pending.extend(tensor.op for tensor in inputs_of(op) if tensor.ref() not in known)
     return needed
 
 
-def _definition(graph: tf.Graph, names: Collection[str]) -> Any:
+def _definition(graph: tf.Graph, names: Collection[str], renamed: Mapping[str, str]) -> Any:
     """The definition of some of a graph's operations, with the functions that they call."""
     definition = graph.as_graph_def()
     nodes = [node for node in definition.node if node.name in names]
     del definition.node[:]
     for node in nodes:
         node.attr.pop("_class", None)  # which device to share with an operation that is not here
-        inputs = [name for name in node.input if name[0] != "^" or name[1:] in names]
+        inputs = [
+            renamed.get(name if ":" in name else f"{name}:0", name)
+            for name in node.input
+            if name[0] != "^" or name[1:] in names
+        ]
         del node.input[:]
         node.input.extend(inputs)
     definition.node.extend(nodes)

@@ -11,15 +11,13 @@ import math
 
 import tensorflow as tf
 
-from ipu_keras.tracing.replacement import replaced
-
-MAX_POOL_GRADIENT = "MaxPoolGrad"
+from ipu_keras.tracing.replacement import Replaced, replaced
 
 # Larger windows make more comparisons than they are worth.
 _MAX_WINDOW = 9
 
 
-def fast_pooling_gradients() -> contextlib.AbstractContextManager[None]:
+def fast_pooling_gradients() -> contextlib.AbstractContextManager[list[Replaced]]:
     """While tracing, replaces the gradient of max pooling where its windows do not overlap.
 
     The numbers are those of TensorFlow's kernel, bit by bit: of equal elements
@@ -27,7 +25,7 @@ def fast_pooling_gradients() -> contextlib.AbstractContextManager[None]:
     is NaN differs: there the kernel's gradient goes to the first NaN, here to
     none, and the weights are lost to NaN either way.
     """
-    return replaced(MAX_POOL_GRADIENT, _fast_gradient)
+    return replaced("MaxPoolGrad", _fast_gradient)
 
 
 def _fast_gradient(inputs, output) -> tf.Tensor | None:

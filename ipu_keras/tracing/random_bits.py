@@ -12,7 +12,7 @@ import math
 
 import tensorflow as tf
 
-from ipu_keras.tracing.replacement import replaced
+from ipu_keras.tracing.replacement import Replaced, replaced
 
 # The kind of operation that is replaced; it stays in the graph, without a use.
 RANDOM_UNIFORM = "StatelessRandomUniformV2"
@@ -28,7 +28,7 @@ _or = tf.bitwise.bitwise_or
 _xor = tf.bitwise.bitwise_xor
 
 
-def compilable_random() -> contextlib.AbstractContextManager[None]:
+def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
     """While tracing, replaces float32 uniform draws by ops that XLA compiles well.
 
     The numbers are those of TensorFlow's CPU kernel, bit by bit.

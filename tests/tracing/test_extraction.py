@@ -93,3 +93,14 @@ def test_functions_that_are_called(concrete):
     traced = trace(lambda x: inner(x) + 1.0, tf.TensorSpec((1, 2)))
     part = extract(traced, traced.structured_outputs)
     np.testing.assert_array_equal(part.function(ONES), [[4, 4]])
+
+
+def test_other_operands(concrete):
+    """The sum takes the product itself in place of what is added to it."""
+    added, product = tensor(concrete, "added:0"), tensor(concrete, "product:0")
+    part = extract(
+        concrete, {"sum": concrete.structured_outputs["sum"]}, instead={added.ref(): product}
+    )
+    assert part.inputs == (0,)
+    np.testing.assert_allclose(part.function(ONES)["sum"], 20.0)
+    assert "added" not in {op.name for op in part.function.graph.get_operations()}
