@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+
 # The element types that an IPU feed carries.
 FEED_DTYPES = ("int32", "float32", "float16", "bool", "int8", "uint8")
 
@@ -68,6 +71,99 @@ class HostExecution(enum.Enum):
         return self in (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
 
 
+# Name scopes of a trace, by which the cost model tells the parts of a step apart.
+WEIGHT_UPDATE_SCOPE = "weight_update"
+_STAGE_SCOPE = "pipeline_stage_{}"
+
+
+def stage_scope(stage: int) -> str:
+    """The name scope of the operations of a pipeline stage."""
+    return _STAGE_SCOPE.format(stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accumulation:
+    """How many gradients make one weight update, and how they become one.
+
+    Args:
+        count: Steps per weight update.
+        reduction: How the gradients of these steps become one.
+
+    Raises:
+        ValueError: `count` is not a positive integer.
+    """
+
+    count: int = 1
+    reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"`count` must be a positive integer. Received: count={self.count!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A step in stages, which pass batches on to each other.
+
+    Each operation of a stage is traced in the name scope `stage_scope(k)`. Numerically a pipeline
+    is the accumulation of gradients; all the rest changes what it would cost.
+
+    Args:
+        device_mapping: The IPU of each stage.
+        schedule: In which order the stages run.
+        recomputation_mode: How activations are recomputed, if they are.
+        forward_options: Poplar options of the forward part of each stage; empty for none.
+        backward_options: Of the backward parts.
+        weight_update_options: Of the weight update.
+        offload_weight_update_variables: Whether variables that only the weight update needs
+            lie in remote memory; `None` leaves it to the compiler, which keeps them.
+        replicated_optimizer_state_sharding: Whether each replica holds a part of those.
+        offload_activations: Whether activations that wait lie in remote memory.
+        offload_gradient_accumulation_buffers: Whether the accumulators do.
+        replicated_weight_sharding: Whether each replica holds a part of the weights.
+        offload_weights: Whether those parts lie in remote memory.
+
+    Raises:
+        ValueError: There are fewer than two stages, or lists of options of another length.
+    """
+
+    device_mapping: tuple[int, ...]
+    schedule: PipelineSchedule = PipelineSchedule.Grouped
+    recomputation_mode: RecomputationMode = RecomputationMode.Auto
+    forward_options: tuple[PipelineStageOptions, ...] = ()
+    backward_options: tuple[PipelineStageOptions, ...] = ()
+    weight_update_options: PipelineStageOptions | None = None
+    offload_weight_update_variables: bool | None = None
+    replicated_optimizer_state_sharding: bool = False
+    offload_activations: bool | None = None
+    offload_gradient_accumulation_buffers: bool | None = None
+    replicated_weight_sharding: bool | None = None
+    offload_weights: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_stages < 2:
+            raise ValueError(
+                f"Pipeline requires at least two computational stages. Received: {self.num_stages}"
+            )
+        for name in ("forward_options", "backward_options"):
+            options = getattr(self, name)
+            if options and len(options) != self.num_stages:
+                raise ValueError(
+                    f"`{name}` must have an entry for each of the {self.num_stages} stages. "
+                    f"Received: {len(options)}"
+                )
+
+    @property
+    def num_stages(self) -> int:
+        """Forward stages; training has a backward one for each."""
+        return len(self.device_mapping)
+
+    @property
+    def num_ipus(self) -> int:
+        """IPUs that a replica needs: systems hand out 1, 2, 4, ..."""
+        return 1 << max(self.device_mapping).bit_length()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """The work of one execution on a TensorFlow device.
@@ -81,12 +177,20 @@ class Program:
         unflatten: Makes the element of `step` from its tensors.
         repeat_count: Steps per execution.
         outfeed_mode: Which results of the steps reach the host.
+        update: For programs that accumulate or reduce gradients: takes the gradients, a list of
+            tensors, and updates the weights. `step` then returns a pair, what the
+            outfeed gets and such a list.
+        accumulation: How often `update` runs, and on what.
+        num_replicas: Copies of the program that run at the same time, each on data of its
+            own. Batch k is for replica k modulo their number. `update` gets the sum over all.
+        pipeline: Its stages; `None` if it has none.
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the compiler choose.
 
     Raises:
-        ValueError: A shape is not fully known, an axis has no elements, or
-            `repeat_count` is not a positive integer.
+        ValueError: A shape is not fully known, an axis has no elements,
+            `repeat_count` or `num_replicas` is not a positive integer, or the accumulation
+            does not divide the steps.
     """
 
     name: str
@@ -95,13 +199,25 @@ class Program:
     unflatten: Callable[[tuple], Any]
     repeat_count: int
     outfeed_mode: OutfeedMode = OutfeedMode.LAST
+    update: Callable[[list], Any] | None = None
+    accumulation: Accumulation = Accumulation()
+    num_replicas: int = 1
+    pipeline: Pipeline | None = None
     compiled: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.repeat_count, int) or self.repeat_count < 1:
+        for name in ("repeat_count", "num_replicas"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(
+                    f"`{name}` must be a positive integer. "
+                    f"Received: {name}={count!r} for program {self.name!r}"
+                )
+        if self.repeat_count % self.accumulation.count:
             raise ValueError(
-                "`repeat_count` must be a positive integer. "
-                f"Received: repeat_count={self.repeat_count!r} for program {self.name!r}"
+                "`repeat_count` must be a multiple of the accumulated steps. Received: "
+                f"repeat_count={self.repeat_count}, accumulation of {self.accumulation.count} "
+                f"for program {self.name!r}"
             )
         for index, spec in enumerate(self.infeed):
             _check_feed_tensor(self.name, index, spec)

@@ -41,6 +41,8 @@ CONFIG = (
     "ipu_keras.engine_options",
     "ipu_keras.errors",
     "ipu_keras.flags",
+    "ipu_keras.gradient_accumulation",
+    "ipu_keras.pipelining_ops",
     "ipu_keras.program",
     "ipu_keras.recompilation",
     "ipu_keras.system",

@@ -4,7 +4,18 @@ import dataclasses
 
 import pytest
 
-from ipu_keras.program import FEED_DTYPES, HostExecution, OutfeedMode, Program, TensorSpec
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions
+from ipu_keras.program import (
+    FEED_DTYPES,
+    Accumulation,
+    HostExecution,
+    OutfeedMode,
+    Pipeline,
+    Program,
+    TensorSpec,
+    stage_scope,
+)
 
 IMAGE = TensorSpec((8, 28, 28, 1), "float32")
 
@@ -53,6 +64,55 @@ def test_a_repeat_count_that_is_no_count(repeat_count):
         "`repeat_count` must be a positive integer. "
         f"Received: repeat_count={repeat_count!r} for program 'train'"
     )
+
+
+@pytest.mark.parametrize("num_replicas", [0, 2.0])
+def test_a_number_of_replicas_that_is_no_count(num_replicas):
+    with pytest.raises(ValueError) as error:
+        program(num_replicas=num_replicas)
+    assert str(error.value) == (
+        "`num_replicas` must be a positive integer. "
+        f"Received: num_replicas={num_replicas!r} for program 'train'"
+    )
+
+
+def test_accumulation():
+    assert Accumulation() == Accumulation(
+        count=1, reduction=GradientAccumulationReductionMethod.SUM
+    )
+    assert program(accumulation=Accumulation(count=2)).accumulation.count == 2
+    with pytest.raises(ValueError, match=r"^`count` must be a positive integer. Received: count=0"):
+        Accumulation(count=0)
+    with pytest.raises(ValueError) as error:
+        program(accumulation=Accumulation(count=3))
+    assert str(error.value) == (
+        "`repeat_count` must be a multiple of the accumulated steps. Received: repeat_count=4, "
+        "accumulation of 3 for program 'train'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("device_mapping", "num_ipus"), [((0, 1), 2), ((0, 1, 2), 4), ((0, 0), 1), ((1, 0, 4), 8)]
+)
+def test_a_replica_has_a_power_of_two_of_ipus(device_mapping, num_ipus):
+    pipeline = Pipeline(device_mapping=device_mapping)
+    assert pipeline.num_stages == len(device_mapping)
+    assert pipeline.num_ipus == num_ipus
+    assert pipeline.schedule is PipelineSchedule.Grouped
+
+
+def test_pipelines_that_cannot_be():
+    with pytest.raises(ValueError, match=r"^Pipeline requires at least two computational stages"):
+        Pipeline(device_mapping=(0,))
+    with pytest.raises(ValueError) as error:
+        Pipeline(device_mapping=(0, 1), forward_options=(PipelineStageOptions(),))
+    assert str(error.value) == (
+        "`forward_options` must have an entry for each of the 2 stages. Received: 1"
+    )
+
+
+def test_stage_scopes():
+    assert [stage_scope(k) for k in (0, 12)] == ["pipeline_stage_0", "pipeline_stage_12"]
 
 
 def test_a_shape_that_is_not_known():

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.keras.extensions import options
 
 
@@ -81,7 +82,7 @@ class ModelOptions:
             NotImplementedError: More than one step is asked for.
         """
         options.check_accumulation_steps(gradient_accumulation_steps_per_replica)
-        options.GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
+        GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         options.check_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
         if (gradient_accumulation_steps_per_replica or 1) > 1:
             options.check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
@@ -115,7 +116,7 @@ class ModelOptions:
         """
         options.check_accumulation_steps(gradient_accumulation_steps_per_replica)
         options.check_device_mapping(device_mapping)
-        options.GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
+        GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         options.check_pipelining_kwargs(pipelining_kwargs)
         options.check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
         raise NotImplementedError(

@@ -1,6 +1,5 @@
 """The options of a model on the IPU: one frozen value, checked when it is set."""
 
-import enum
 import inspect
 import warnings
 from collections.abc import Mapping
@@ -32,30 +31,6 @@ class ExtensionOptions:
     asynchronous_callbacks: bool = False
     prefetch_depth: int = PREFETCH_DEPTH
     infeed_name: str | None = None
-
-
-class GradientAccumulationReductionMethod(enum.Enum):
-    """How the gradients of accumulated steps become one."""
-
-    SUM = "sum"
-    MEAN = "mean"
-    RUNNING_MEAN = "running_mean"
-
-    @classmethod
-    def parse(cls, value: Any) -> "GradientAccumulationReductionMethod":
-        """The method that a member or its name, in any case, stands for.
-
-        Raises:
-            ValueError: It stands for none.
-        """
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, str) and value.upper() in cls.__members__:
-            return cls[value.upper()]
-        raise ValueError(
-            f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values "
-            f"are: {', '.join(cls.__members__)}. Pass a member or its name."
-        )
 
 
 def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:

@@ -5,7 +5,6 @@ import pytest
 
 from ipu_keras.keras.extensions.options import (
     ExtensionOptions,
-    GradientAccumulationReductionMethod,
     check_infeed_options,
     check_minimize,
 )
@@ -113,14 +112,6 @@ def test_a_reduction_method_that_does_not_exist(model, method):
     )
     with raises(ValueError, message):
         getattr(model, method)(gradient_accumulation_reduction_method="max")
-
-
-def test_reduction_methods_by_name_and_member():
-    method = GradientAccumulationReductionMethod
-    assert method.parse("sum") is method.parse("SUM") is method.parse(method.SUM) is method.SUM
-    assert method.parse("running_mean") is method.RUNNING_MEAN
-    with raises(ValueError, "Cannot parse None as one of"):
-        method.parse(None)
 
 
 @pytest.mark.parametrize(
