@@ -12,7 +12,6 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochItera
 from keras.src.saving import serialization_lib
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.device.placement import short_name
 from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
@@ -20,8 +19,9 @@ from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
-from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
-from ipu_keras.program import OutfeedMode
+from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
+from ipu_keras.keras.extensions.training import TrainingParts
+from ipu_keras.program import Accumulation, OutfeedMode
 from ipu_keras.recompilation import CompilationHistory
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
@@ -187,27 +187,49 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
     def make_train_function(self, force=False):
         """Makes what Keras calls for each execution of training."""
         if self.train_function is None or force:
-            self.train_function = self._ipu_logging_function("train", self.train_step)
+            step, layout = self._ipu_training()
+            self.train_function = self._ipu_logging_function("train", step, layout)
 
     def make_test_function(self, force=False):
         """Makes what Keras calls for each execution of evaluation."""
         if self.test_function is None or force:
-            self.test_function = self._ipu_logging_function("test", self.test_step)
+            layout = Layout(num_replicas=self._ipu_num_replicas())
+            self.test_function = self._ipu_logging_function("test", self.test_step, layout)
 
     def make_predict_function(self, force=False):
         """Makes what `predict` calls for each execution."""
         if self.predict_function is None or force:
+            layout = Layout(num_replicas=self._ipu_num_replicas())
             self.predict_function = self._ipu_step_function(
-                "predict", self.predict_step, OutfeedMode.ALL
+                "predict", self.predict_step, OutfeedMode.ALL, layout
             )
 
-    def _ipu_logging_function(self, name: str, step: Callable) -> Callable:
-        if not self._ipu_options.asynchronous_callbacks:
-            return self._ipu_step_function(name, step, OutfeedMode.LAST)
-        function = self._ipu_step_function(name, step, OutfeedMode.ALL)
-        return lambda source: StepLogs(function(source))
+    def _ipu_training(self) -> tuple[Callable, Layout]:
+        """The step of training, and how it is spread."""
+        num_replicas = self._ipu_num_replicas()
+        accumulation = self._ipu_options.accumulation
+        count = accumulation.steps_per_replica or 1
+        if num_replicas * count == 1:
+            return self.train_step, Layout()
+        parts = TrainingParts(self, accumulation.dtype)
+        return parts.step, Layout(
+            update=parts.update,
+            accumulation=Accumulation(count=count, reduction=accumulation.reduction),
+            num_replicas=num_replicas,
+        )
 
-    def _ipu_step_function(self, name: str, step: Callable, mode: OutfeedMode) -> StepFunction:
+    def _ipu_num_replicas(self) -> int:
+        return len(self._ipu_device().ipus)
+
+    def _ipu_logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
+        if not self._ipu_options.asynchronous_callbacks:
+            return self._ipu_step_function(name, step, OutfeedMode.LAST, layout)
+        function = self._ipu_step_function(name, step, OutfeedMode.ALL, layout)
+        return lambda source: StepLogs(function(source), layout.num_replicas)
+
+    def _ipu_step_function(
+        self, name: str, step: Callable, mode: OutfeedMode, layout: Layout
+    ) -> StepFunction:
         if self._ipu_history is None:
             self._ipu_history = CompilationHistory()
         return StepFunction(
@@ -216,6 +238,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             self.distribute_strategy,
             self._ipu_device(),
             outfeed_mode=mode,
+            layout=layout,
             compiled=self._ipu_compiled,
             history=self._ipu_history,
         )
@@ -234,7 +257,13 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         # A callback may evaluate and predict, and `fit` itself evaluates.
         outer = self._ipu_run
         engine = self._ipu_device().engine
-        self._ipu_run = run = Run(self._ipu_options, engine, epochs=epochs, callbacks=callbacks)
+        self._ipu_run = run = Run(
+            self._ipu_options,
+            engine,
+            num_replicas=self._ipu_num_replicas(),
+            epochs=epochs,
+            callbacks=callbacks,
+        )
         try:
             # The strategy's scope, if we are in it, would have Keras's datasets
             # on the device, and every batch copied to it and back.
@@ -264,14 +293,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         return call["callbacks"]
 
     def _ipu_check_runnable(self) -> None:
-        device = self._ipu_device()
-        if len(device.ipus) > 1:
-            # On hardware the spare IPUs would train replicas, with other results.
-            raise NotImplementedError(
-                "Models run on one IPU in this release; replication and pipelining are not "
-                f"available. Received: {short_name(device.name)} has {len(device.ipus)} IPUs. "
-                "Configure the device with one, for instance `config.auto_select_ipus = 1`."
-            )
+        self._ipu_device()
         _refuse_eager(self.run_eagerly)
         for maker in _MAKERS:
             function = getattr(getattr(self, maker), "__func__", None)

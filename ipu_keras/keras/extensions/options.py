@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.feeds import PREFETCH_DEPTH
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 
 _MAX_PREFETCH_DEPTH = 255
 
@@ -15,6 +16,21 @@ _MAX_PREFETCH_DEPTH = 255
 # documented default cannot be honoured.
 _INFEED_DEFAULTS = {"device_ordinal": 0, "replication_factor": 1, "data_to_prefetch": 1}
 _OUTFEED_DEFAULTS = {"replication_factor": None, "io_batch_size": 1}
+
+
+@dataclass(frozen=True)
+class AccumulationOptions:
+    """Of `set_gradient_accumulation_options`.
+
+    Args:
+        steps_per_replica: Steps per weight update; `None` for one.
+        reduction: How their gradients become one.
+        dtype: Of the accumulators.
+    """
+
+    steps_per_replica: int | None = None
+    reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+    dtype: Any = None
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,7 @@ class ExtensionOptions:
     asynchronous_callbacks: bool = False
     prefetch_depth: int = PREFETCH_DEPTH
     infeed_name: str | None = None
+    accumulation: AccumulationOptions = AccumulationOptions()
 
 
 def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:

@@ -1,0 +1,104 @@
+"""The variables of replicas: shared ones, and copies of those that replicas write."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps_utils
+
+# The states of random generators, by what their variables are called: the position in
+# the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
+# `tf.random.Generator` (counter, counter, key).
+_RANDOM_STATES = {"seed_generator_state": 0, "StateVar": -1}
+
+# Distance between the seeds of replicas: the golden ratio in 32 bits, as generators
+# that split streams use it, so that small seeds do not meet those of other replicas.
+_SEED_DISTANCE = 0x9E3779B9
+
+
+class ReplicaVariables:
+    """What each replica of a program has for the variables that its step writes.
+
+    Replica 0 has the variables themselves. The others have copies, so that what they
+    write differs; when they are synchronized, they take the values of replica 0. Only the
+    streams of random numbers always differ.
+
+    Args:
+        step: The trace of the step, a `tf.ConcreteFunction`.
+        num_replicas: How many there are.
+    """
+
+    def __init__(self, step: Any, num_replicas: int):
+        self.num_replicas = num_replicas
+        self._originals = _written_variables(step) if num_replicas > 1 else []
+        self._copies = [
+            [_copy(original, replica) for original in self._originals]
+            for replica in range(1, num_replicas)
+        ]
+
+    def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
+        """What a replica has instead of captured handles, by reference of these.
+
+        Args:
+            replica: Its number.
+        """
+        if replica == 0:
+            return {}
+        pairs = zip(self._originals, self._copies[replica - 1], strict=True)
+        return {original.handle.ref(): copy.handle for original, copy in pairs}
+
+    def call(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
+        """Calls a traced function with the variables of a replica.
+
+        Args:
+            concrete: A `tf.ConcreteFunction`.
+            tensors: Its arguments.
+            replica: The number of the replica.
+
+        Returns:
+            The tensors that it returns.
+        """
+        own = self.captures_of(replica)
+        captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
+        # One trace serves all replicas: to call it as usual would take its own captures.
+        return tf.nest.flatten(concrete._call_flat(list(tensors), captures))
+
+    def synchronize(self) -> None:
+        """Gives all replicas the values that replica 0 has."""
+        for replica, copies in enumerate(self._copies, start=1):
+            for original, copy in zip(self._originals, copies, strict=True):
+                copy.assign(_value(original, replica))
+
+
+def _written_variables(concrete: Any) -> list[tf.Variable]:
+    """The variables outside of a traced function that it writes."""
+    read_only = set(
+        auto_control_deps_utils.get_read_only_resource_input_indices_graph(concrete.graph)
+    )
+    num_arguments = len(concrete.inputs) - len(concrete.captured_inputs)
+    written = {
+        capture.ref()
+        for index, capture in enumerate(concrete.captured_inputs, start=num_arguments)
+        if index not in read_only
+    }
+    return [v for v in concrete.graph.variables if v.handle.ref() in written]
+
+
+def _copy(variable: tf.Variable, replica: int) -> tf.Variable:
+    name = f"{_name(variable)}_of_replica_{replica}"
+    return tf.Variable(_value(variable, replica), trainable=False, name=name)
+
+
+def _value(variable: tf.Variable, replica: int) -> tf.Tensor:
+    """What a replica's copy holds when it is synchronized."""
+    value = variable.read_value()
+    position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
+    if position is None:
+        return value
+    distances = [0] * value.shape[0]
+    distances[position] = _SEED_DISTANCE * replica
+    return value + tf.constant(distances, value.dtype)
+
+
+def _name(variable: tf.Variable) -> str:
+    return variable.name.partition(":")[0]

@@ -1,0 +1,82 @@
+"""Training in two parts: the gradients of a batch, and the update from those of many batches."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import tree
+
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE
+
+
+class TrainingParts:
+    """What `train_step` of a Keras model does, with the weight update apart.
+
+    Args:
+        model: A compiled model.
+        accumulator_dtype: Of the accumulated gradients: `None` for that of each variable, a
+            dtype, or a function from a variable to its dtype.
+    """
+
+    def __init__(self, model: keras.Model, accumulator_dtype: Any = None):
+        self._model = model
+        self._accumulator_dtype = accumulator_dtype
+        # Which weights the loss depends on, by position; known when `step` has been traced.
+        self._present: list[int] = []
+
+    def step(self, data: Any) -> tuple[dict[str, Any], list[tf.Tensor]]:
+        """Computes the gradients of one batch.
+
+        Args:
+            data: As of `train_step`.
+
+        Returns:
+            The logs, and the gradients in the dtypes of the accumulators.
+        """
+        model = self._model
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            y_pred = model(x, training=True) if model._call_has_training_arg else model(x)
+            loss = model._compute_loss(
+                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True
+            )
+            batch_size = tf.shape(next(i for i in tree.flatten(x) if i is not None))[0]
+            model._loss_tracker.update_state(loss, sample_weight=batch_size)
+            loss = model.optimizer.scale_loss(loss)
+        gradients = self._gradients(tape, loss)
+        return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight), gradients
+
+    def update(self, gradients: Sequence[tf.Tensor]) -> None:
+        """Updates the weights.
+
+        Args:
+            gradients: Accumulated ones, in the order of those that `step` returns.
+        """
+        weights = self._model.trainable_weights
+        if not weights:
+            return
+        # Keras warns of weights without a gradient.
+        given: list[Any] = [None] * len(weights)
+        for position, gradient in zip(self._present, gradients, strict=True):
+            given[position] = tf.cast(gradient, weights[position].dtype)
+        with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+            self._model.optimizer.apply_gradients(zip(given, weights, strict=True))
+
+    def _gradients(self, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
+        weights = self._model.trainable_weights
+        if not weights:
+            warnings.warn("The model does not have any trainable weights.", stacklevel=2)
+        found = tape.gradient(loss, weights)
+        self._present = [k for k, gradient in enumerate(found) if gradient is not None]
+        # As on an IPU, accumulators are dense also for the gradients of lookups.
+        return [
+            tf.cast(tf.convert_to_tensor(found[k]), self._dtype(weights[k])) for k in self._present
+        ]
+
+    def _dtype(self, weight: Any) -> Any:
+        dtype = self._accumulator_dtype
+        if callable(dtype) and not isinstance(dtype, type | tf.DType):
+            dtype = dtype(weight)
+        return weight.dtype if dtype is None else tf.as_dtype(dtype)
