@@ -24,6 +24,7 @@ from ipu_keras.tracing import (
     Replaced,
     fast_pooling_gradients,
     graph_of,
+    replicated,
     traced_for_xla,
     undone,
 )
@@ -96,7 +97,11 @@ def trace(program: Program, for_xla: bool) -> TracedStep:
         return program.step(program.unflatten(tensors))
 
     step.__name__ = f"{program.name}_step"
-    with fast_pooling_gradients() as replaced, traced_for_xla() if for_xla else nullcontext():
+    with (
+        replicated(program.num_replicas),
+        fast_pooling_gradients() as replaced,
+        traced_for_xla() if for_xla else nullcontext(),
+    ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
         if program.update is None:
             return TracedStep(concrete, for_xla, replaced)

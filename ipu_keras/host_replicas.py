@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
+
+from ipu_keras.tracing import written_captures
 
 # The states of random generators, by what their variables are called: the position in
 # the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
@@ -71,16 +72,7 @@ class ReplicaVariables:
 
 
 def _written_variables(concrete: Any) -> list[tf.Variable]:
-    """The variables outside of a traced function that it writes."""
-    read_only = set(
-        auto_control_deps_utils.get_read_only_resource_input_indices_graph(concrete.graph)
-    )
-    num_arguments = len(concrete.inputs) - len(concrete.captured_inputs)
-    written = {
-        capture.ref()
-        for index, capture in enumerate(concrete.captured_inputs, start=num_arguments)
-        if index not in read_only
-    }
+    written = {handle.ref() for handle in written_captures(concrete)}
     return [v for v in concrete.graph.variables if v.handle.ref() in written]
 
 

@@ -11,7 +11,7 @@ from ipu_keras.compiler import Compilation
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.program import HostExecution, OutfeedMode
-from ipu_keras.tracing import split_step
+from ipu_keras.tracing import EXCHANGES, replicate, split_step
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -97,8 +97,8 @@ class StepGraphs:
         self._step = step
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
-        keeps_all = program.outfeed_mode is OutfeedMode.ALL
-        self._kept = Collect.ALL if keeps_all else Collect.LAST
+        # A mean is taken of all; they are metrics, and small.
+        self._kept = Collect.LAST if program.outfeed_mode is OutfeedMode.LAST else Collect.ALL
         results, gradients = (
             (step.structured_outputs, []) if update is None else step.structured_outputs
         )
@@ -107,9 +107,11 @@ class StepGraphs:
         self._gradients = tf.nest.flatten(gradients)
         for tensor in (*self._results, *self._gradients):
             _check_shape(program.name, tensor)
+        self._exchanges = bool(EXCHANGES & compilation.graph.kinds)
         # A gradient that depends on what steps write can be no result of a first part.
         bound = any(gradient.op.name in compilation.sequential for gradient in self._gradients)
-        self._sequential = frozenset() if bound else compilation.sequential
+        split = not bound and not self._exchanges
+        self._sequential = compilation.sequential if split else frozenset()
         self._in_order = compilation.graph.writes_state and not self._sequential
 
     def __call__(self, *feeds: Any) -> Any:
@@ -121,7 +123,7 @@ class StepGraphs:
         Returns:
             The outfeed.
         """
-        run = self._batches if self._update is None else self._updates
+        run = self._results_of if self._update is None else self._updates
         return tf.nest.pack_sequence_as(self._structure, run(feeds))
 
     def _updates(self, feeds: Sequence[Any]) -> list[Any]:
@@ -131,10 +133,11 @@ class StepGraphs:
             return self._one_update(feeds)
         batches = self._num_steps * self._program.num_replicas
         parted = [tf.reshape(feed, (rounds, batches, *feed.shape[1:])) for feed in feeds]
-        stacked = () if self._kept is Collect.LAST else (batches,)
+        keeps_all = self._program.outfeed_mode is OutfeedMode.ALL
+        stacked, how = ((batches,), Collect.ALL) if keeps_all else ((), Collect.LAST)
         specs = [tf.TensorSpec((*stacked, *r.shape), r.dtype) for r in self._results]
-        found = _loop(self._one_update, specs, rounds, parted, [self._kept] * len(specs))
-        if self._kept is Collect.LAST:
+        found = _loop(self._one_update, specs, rounds, parted, [how] * len(specs))
+        if not keeps_all:
             return found
         return [tf.reshape(tensor, (-1, *tensor.shape[2:])) for tensor in found]
 
@@ -145,13 +148,26 @@ class StepGraphs:
         if self._execution is HostExecution.COMPILED_STEPS:
             update = _compiled(update)
         update(*found[num_results:])
-        return found[:num_results]
+        return self._means(found[:num_results])
+
+    def _results_of(self, feeds: Sequence[Any]) -> list[Any]:
+        return self._means(self._batches(feeds))
+
+    def _means(self, results: list[Any]) -> list[Any]:
+        """Of all results those of the last replica, averaged, if that was asked for."""
+        if self._program.outfeed_mode is not OutfeedMode.MEAN:
+            return results
+        steps = (self._num_steps, self._program.num_replicas)
+        by_step = [tf.reshape(result, (*steps, *result.shape[1:]))[:, -1] for result in results]
+        return [tf.reduce_mean(values, axis=0) for values in by_step]
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The results of some batches, and their accumulated gradients."""
         if self._sequential:
             return self._split_batches(feeds)
         collect = [self._kept] * len(self._results) + [Collect.REDUCED] * len(self._gradients)
+        if self._exchanges:
+            return self._together(feeds, collect)
         if not self._in_order:
             return self._steps(self._step, feeds, collect, self._program.num_replicas)
 
@@ -159,6 +175,34 @@ class StepGraphs:
             return self._steps(self._step, own, collect, 1)
 
         return self._each_replica(run, feeds, collect, compiled=False)
+
+    def _together(self, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
+        """The steps in turn, each by all replicas at the same time, as they exchange values."""
+        num_replicas = self._program.num_replicas
+        step = replicate(self._step, num_replicas, self._variables.captures_of)
+
+        def run(batches: Sequence[Any]) -> list[Any]:
+            own = [[batch[replica] for batch in batches] for replica in range(num_replicas)]
+            by_replica = [tf.nest.flatten(result) for result in step(own)]
+            together = zip(*by_replica, strict=True)
+            return [
+                tf.stack(values) if how is Collect.ALL else _joined(how, values)
+                for how, values in zip(collect, together, strict=True)
+            ]
+
+        parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
+        in_xla = self._execution is HostExecution.COMPILED_STEPS
+        once = tf.function(lambda *batches: run(batches), autograph=False, jit_compile=in_xla)
+        specs = [
+            tf.TensorSpec((num_replicas, *t.shape) if how is Collect.ALL else t.shape, t.dtype)
+            for how, t in zip(collect, _outputs(self._step), strict=True)
+        ]
+        reduction = Reduction(self._program.accumulation.reduction, self._num_steps)
+        found = _loop(_flat(once), specs, self._num_steps, parted, collect, reduction)
+        return [
+            tf.reshape(t, (-1, *t.shape[2:])) if how is Collect.ALL else t
+            for how, t in zip(collect, found, strict=True)
+        ]
 
     def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The first parts of all steps in any order, then the second parts in turn."""

@@ -225,7 +225,8 @@ def _tensor(x: Any, dtypes: Collection[str], name: str) -> tf.Tensor:
             f"`{name}` takes tensors of {', '.join(dtypes)}; cast it first. "
             f"Received: a tensor of {x.dtype.name}"
         )
-    if not x.shape.is_fully_defined():
+    # Keras calls layers with an open batch size while a model is made, for no replicas yet.
+    if current_replicas() > 1 and not x.shape.is_fully_defined():
         raise ValueError(
             f"`{name}` takes tensors whose shape is fully defined, as IPU programs are static. "
             f"Give every dimension. Received: shape {x.shape}"

@@ -25,6 +25,9 @@ _MARKER = "XlaCustomCall"
 _TARGET = "ipu.collective"
 _REPLICA_INDEX = "XlaReplicaId"
 
+# What only replicas that run together can compute.
+EXCHANGES = frozenset({_MARKER, _REPLICA_INDEX})
+
 # Of an identity: whether an IPU makes no copy to say that replicas have the same value.
 _EQUAL = "_ipu_equal_across_replicas"
 

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -14,14 +15,24 @@ from keras.src.saving import serialization_lib
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
+from ipu_keras.keras.extensions.pipeline_checks import (
+    check_ipus,
+    check_step_not_overridden,
+    check_steps,
+)
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
-from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.program import Accumulation, OutfeedMode
+from ipu_keras.keras.extensions.training import (
+    TrainingParts,
+    summing_gradients,
+    with_dtype_of_logs,
+)
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
 from ipu_keras.recompilation import CompilationHistory
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
@@ -119,7 +130,7 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
         call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
         data_checks.refuse_generators(call["validation_data"])
         epochs = max(call["epochs"] - call["initial_epoch"], 0)
-        with self._ipu_running(call, epochs, add_history=True):
+        with self._ipu_running(call, epochs, trains=True, add_history=True):
             return super().fit(**call)
 
     def evaluate(self, *args, **kwargs):
@@ -193,36 +204,71 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
     def make_test_function(self, force=False):
         """Makes what Keras calls for each execution of evaluation."""
         if self.test_function is None or force:
-            layout = Layout(num_replicas=self._ipu_num_replicas())
+            layout = self._ipu_layout("test")
             self.test_function = self._ipu_logging_function("test", self.test_step, layout)
 
     def make_predict_function(self, force=False):
         """Makes what `predict` calls for each execution."""
         if self.predict_function is None or force:
-            layout = Layout(num_replicas=self._ipu_num_replicas())
+            layout = self._ipu_layout("predict")
             self.predict_function = self._ipu_step_function(
                 "predict", self.predict_step, OutfeedMode.ALL, layout
             )
 
     def _ipu_training(self) -> tuple[Callable, Layout]:
         """The step of training, and how it is spread."""
-        num_replicas = self._ipu_num_replicas()
-        accumulation = self._ipu_options.accumulation
-        count = accumulation.steps_per_replica or 1
-        if num_replicas * count == 1:
-            return self.train_step, Layout()
-        parts = TrainingParts(self, accumulation.dtype)
-        return parts.step, Layout(
-            update=parts.update,
-            accumulation=Accumulation(count=count, reduction=accumulation.reduction),
-            num_replicas=num_replicas,
-        )
+        layout, options = self._ipu_layout("train"), self._ipu_options
+        pipelined = self._ipu_staged_calls() is not None
+        chosen = options.pipelining if pipelined else options.accumulation
+        count = chosen.steps_per_replica or 1
+        if count > 1 or pipelined:
+            check_minimize(self.optimizer, keras.optimizers.Optimizer)
+            check_step_not_overridden(self, "train_step", pipelined=pipelined)
+        elif layout.num_replicas == 1:
+            return self.train_step, layout
+        elif self._ipu_overrides("train_step"):
+            return summing_gradients(self, self.train_step), layout
+        by_pipeline, by_accumulation = options.pipelining, options.accumulation
+        dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
+        parts = TrainingParts(self, dtype)
+        accumulation = Accumulation(count=count, reduction=chosen.reduction)
+        return parts.step, replace(layout, update=parts.update, accumulation=accumulation)
+
+    def _ipu_layout(self, name: str) -> Layout:
+        def pipeline_of(num_steps: int) -> Pipeline | None:
+            return self._ipu_pipeline(name == "train", num_steps, name)
+
+        return Layout(num_replicas=self._ipu_num_replicas(), pipeline_of=pipeline_of)
 
     def _ipu_num_replicas(self) -> int:
-        return len(self._ipu_device().ipus)
+        num_ipus = len(self._ipu_device().ipus)
+        staged = self._ipu_staged_calls()
+        if staged is None:
+            return num_ipus
+        needed = self._ipu_pipeline_of(staged).num_ipus
+        check_ipus(num_ipus, needed)
+        return num_ipus // needed
+
+    def _ipu_replicas_for(self, element: ElementFormat) -> int:
+        if len(self._ipu_device().ipus) > 1 and not self.built:
+            # The stages of a model are known when it is built.
+            x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
+            with self._ipu_scope():
+                keras.backend.compute_output_spec(self, x)
+        return self._ipu_num_replicas()
+
+    def _get_metrics_result_or_logs(self, logs):
+        """Keras's hook: by default it looks metrics up on the host, which are replica 0's."""
+        if self._ipu_num_replicas() > 1 or self._ipu_options.pipelining.accumulate_outfeed:
+            return logs
+        return super()._get_metrics_result_or_logs(logs)
 
     def _ipu_logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
-        if not self._ipu_options.asynchronous_callbacks:
+        options = self._ipu_options
+        if options.pipelining.accumulate_outfeed and self._ipu_staged_calls() is not None:
+            step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
+            return self._ipu_step_function(name, step, OutfeedMode.MEAN, layout)
+        if not options.asynchronous_callbacks:
             return self._ipu_step_function(name, step, OutfeedMode.LAST, layout)
         function = self._ipu_step_function(name, step, OutfeedMode.ALL, layout)
         return lambda source: StepLogs(function(source), layout.num_replicas)
@@ -248,7 +294,7 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
 
     @contextlib.contextmanager
     def _ipu_running(
-        self, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
+        self, call: dict[str, Any], epochs: int = 1, trains: bool = False, **callback_lists: bool
     ) -> Iterator[None]:
         """Checks the model, sets up callbacks in `call`, and closes what the call opened."""
         self._ipu_check_runnable()
@@ -260,8 +306,9 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
         self._ipu_run = run = Run(
             self._ipu_options,
             engine,
-            num_replicas=self._ipu_num_replicas(),
+            replicas_for=self._ipu_replicas_for,
             epochs=epochs,
+            trains=trains,
             callbacks=callbacks,
         )
         try:
@@ -316,7 +363,9 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Keras's hook before any data is read: checks the data and builds from its format."""
-        element = self._ipu_check_data(iterator, data_batch)
+        self._ipu_build(self._ipu_check_data(iterator, data_batch))
+
+    def _ipu_build(self, element: ElementFormat) -> None:
         # Keras reads shapes and dtypes only.
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
         self._ipu_adopt_optimizers()
@@ -333,7 +382,10 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
         """Checks the data, and makes an iterator of Keras's give feeds."""
         if iterator is not None:
             assert self._ipu_run is not None
-            return self._ipu_run.open_feeds(iterator, self._ipu_batch_check)
+            element = self._ipu_run.open_feeds(iterator, self._ipu_batch_check)
+            if self._ipu_run.trains:
+                self._ipu_check_steps(iterator.steps_per_execution)
+            return element
         self._ipu_check_runnable()
         element = batch_format(data_batch)
         check = self._ipu_batch_check(element)
@@ -341,13 +393,20 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
             check(element.flatten(data_batch))
         return element
 
+    def _ipu_check_steps(self, steps_per_execution: int) -> None:
+        """Checks that an execution of training ends with a weight update."""
+        pipelined = self._ipu_staged_calls() is not None
+        options = self._ipu_options.pipelining if pipelined else self._ipu_options.accumulation
+        check_steps(steps_per_execution, options.steps_per_replica, pipelined=pipelined)
+
     def _ipu_batch_check(self, element: ElementFormat) -> Check | None:
         return data_checks.nan_label_check(element, self.loss) if self.compiled else None
 
     def _ipu_has_own_step(self) -> bool:
-        return any(
-            getattr(type(self), step) is not getattr(TensorFlowTrainer, step) for step in _STEPS
-        )
+        return any(map(self._ipu_overrides, _STEPS))
+
+    def _ipu_overrides(self, step: str) -> bool:
+        return getattr(type(self), step) is not getattr(TensorFlowTrainer, step)
 
     def _ipu_adopt_optimizers(self) -> None:
         """Lets the strategy make the variables of optimizers that were made outside its scope.
@@ -362,6 +421,10 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
                 optimizer._distribution_strategy = self.distribute_strategy
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 found.append(optimizer.inner_optimizer)
+
+
+def _keras_tensors(element: ElementFormat) -> Any:
+    return element.unflatten([keras.KerasTensor(s.shape, s.dtype) for s in element.specs])
 
 
 def _refuse_eager(run_eagerly: bool) -> None:

@@ -26,8 +26,10 @@ class Run:
     Args:
         options: Of the model.
         engine: Of the device that runs the model.
-        num_replicas: Of the model; each takes a batch per step.
+        replicas_for: Returns how many replicas the model has, each of which takes a batch per
+            step; the format of the batches is what it may have to be built for.
         epochs: Epochs that share one pass over the data if `steps_per_epoch` is given.
+        trains: Whether it is `fit`.
         callbacks: The callbacks, if they run on a thread of their own.
     """
 
@@ -36,13 +38,15 @@ class Run:
         options: ExtensionOptions,
         engine: Engine,
         *,
-        num_replicas: int = 1,
+        replicas_for: Callable[[ElementFormat], int] = lambda element: 1,
         epochs: int = 1,
+        trains: bool = False,
         callbacks: AsyncCallbackList | None = None,
     ):
+        self.trains = trains
         self._options = options
         self._engine = engine
-        self._num_replicas = num_replicas
+        self._replicas_for = replicas_for
         self._epochs = epochs
         self._callbacks = callbacks
         self._feeds: list[DatasetFeeds] = []
@@ -80,7 +84,9 @@ class Run:
             self._callbacks.close()
 
     def _feeds_of(self, epoch_iterator: TFEpochIterator, check_for) -> DatasetFeeds:
-        replicas = self._num_replicas
+        data_checks.num_steps(epoch_iterator)
+        source = _source_of(epoch_iterator)
+        replicas = self._replicas_for(source.element)
         steps = data_checks.num_steps(epoch_iterator, replicas)
         data_checks.refuse_shortage(epoch_iterator, self._epochs, replicas)
         epoch_iterator.steps_per_execution = data_checks.executed_steps(
@@ -88,7 +94,6 @@ class Run:
             steps,
             per_epoch=epoch_iterator.steps_per_epoch is not None,
         )
-        source = _source_of(epoch_iterator)
         if replicas > 1:
             adapter = _StepsOfReplicas(epoch_iterator.data_adapter, replicas)
             epoch_iterator.data_adapter = adapter

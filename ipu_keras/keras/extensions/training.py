@@ -1,14 +1,18 @@
 """Training in two parts: the gradients of a batch, and the update from those of many batches."""
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import tree
 
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
+
+_OPTIMIZER = keras.optimizers.Optimizer
 
 
 class TrainingParts:
@@ -72,11 +76,82 @@ class TrainingParts:
         self._present = [k for k, gradient in enumerate(found) if gradient is not None]
         # As on an IPU, accumulators are dense also for the gradients of lookups.
         return [
-            tf.cast(tf.convert_to_tensor(found[k]), self._dtype(weights[k])) for k in self._present
+            tf.cast(tf.convert_to_tensor(found[k]), dtype_for(weights[k], self._accumulator_dtype))
+            for k in self._present
         ]
 
-    def _dtype(self, weight: Any) -> Any:
-        dtype = self._accumulator_dtype
-        if callable(dtype) and not isinstance(dtype, type | tf.DType):
-            dtype = dtype(weight)
-        return weight.dtype if dtype is None else tf.as_dtype(dtype)
+
+def summing_gradients(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A train step of the user's own, whose optimizers add the gradients of all replicas.
+
+    Args:
+        model: Its attributes may be further optimizers.
+        step: Its train step.
+    """
+
+    def summing_step(data: Any) -> Any:
+        optimizers = [value for value in vars(model).values() if isinstance(value, _OPTIMIZER)]
+        with contextlib.ExitStack() as stack:
+            for optimizer in optimizers:
+                stack.enter_context(_summed(optimizer))
+            return step(data)
+
+    return summing_step
+
+
+@contextlib.contextmanager
+def _summed(optimizer: keras.Optimizer) -> Iterator[None]:
+    """Has an optimizer add gradients over replicas first.
+
+    Every way to apply gradients ends in `apply`; a layer around it in this one instance
+    leaves the optimizer's class, and what is saved of it, as they are.
+    """
+    original = optimizer.apply
+
+    def apply(grads, trainable_variables=None):
+        return original([_sum(gradient) for gradient in grads], trainable_variables)
+
+    object.__setattr__(optimizer, "apply", apply)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, "apply")
+
+
+def _sum(gradient: Any) -> Any:
+    if gradient is None:
+        return None
+    return cross_replica_sum(tf.convert_to_tensor(gradient))
+
+
+def with_dtype_of_logs(step: Callable[[Any], Any], dtype: Any) -> Callable[[Any], Any]:
+    """A step whose logs, which are accumulated, have the data type of the accumulators.
+
+    Args:
+        step: Returns logs, alone or with gradients.
+        dtype: `None` for that of each, a dtype, or a function from a tensor to one.
+    """
+
+    def cast(value: tf.Tensor) -> tf.Tensor:
+        return tf.cast(value, dtype_for(value, dtype))
+
+    def casting_step(data: Any) -> Any:
+        returned = step(data)
+        if isinstance(returned, tuple):
+            logs, gradients = returned
+            return tf.nest.map_structure(cast, logs), gradients
+        return tf.nest.map_structure(cast, returned)
+
+    return casting_step
+
+
+def dtype_for(value: Any, dtype: Any) -> tf.DType:
+    """The data type of an accumulator.
+
+    Args:
+        value: What is accumulated, or the variable whose gradient it is.
+        dtype: `None` for the same, a dtype, or a function from the value to one.
+    """
+    if callable(dtype) and not isinstance(dtype, type | tf.DType):
+        dtype = dtype(value)
+    return tf.as_dtype(value.dtype if dtype is None else dtype)
