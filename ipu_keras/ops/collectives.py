@@ -4,7 +4,7 @@ Without replicas there is nothing to exchange: then each of them is what it is f
 of one, and leaves no trace.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
@@ -56,14 +56,13 @@ def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf
     """
     x = _tensor(x, _NUMBERS, name or "all_reduce")
 
-    @tf.custom_gradient
     def run(x):
         def gradient(upstream):
             return all_reduce_sum(upstream, groups)
 
         return _mark(x, Collective("all-reduce", groups, "add"), x.shape, name), gradient
 
-    return _alone(x) if groups.size == 1 else run(x)
+    return _alone(x) if groups.size == 1 else _differentiable(run, x)
 
 
 def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
@@ -79,7 +78,6 @@ def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Ten
     """
     x = _tensor(x, _MOVED, name or "all_gather")
 
-    @tf.custom_gradient
     def run(x):
         def gradient(upstream):
             mine = reduce_scatter(tf.reshape(upstream, [-1]), "add", groups)
@@ -88,7 +86,7 @@ def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Ten
         shape = (groups.size, *x.shape)
         return _mark(x, Collective("all-gather", groups, dimensions=(0,)), shape, name), gradient
 
-    return _alone(x)[tf.newaxis] if groups.size == 1 else run(x)
+    return _alone(x)[tf.newaxis] if groups.size == 1 else _differentiable(run, x)
 
 
 def all_to_all(
@@ -112,7 +110,6 @@ def all_to_all(
     shape[split] //= groups.size
     shape[concat] *= groups.size
 
-    @tf.custom_gradient
     def run(x):
         def gradient(upstream):
             return all_to_all(upstream, concat, split, groups)
@@ -120,7 +117,7 @@ def all_to_all(
         collective = Collective("all-to-all", groups, dimensions=(split, concat))
         return _mark(x, collective, shape, name), gradient
 
-    return _alone(x) if groups.size == 1 else run(x)
+    return _alone(x) if groups.size == 1 else _differentiable(run, x)
 
 
 def reduce_scatter(
@@ -141,7 +138,6 @@ def reduce_scatter(
     x = _tensor(x, ("bool",) if is_logical else _NUMBERS, name or "reduce_scatter")
     index = replica_index() % groups.size
 
-    @tf.custom_gradient
     def run(x):
         parts = _padded_parts(x, groups)
         collective = Collective("reduce-scatter", groups, operation, (0,))
@@ -158,7 +154,7 @@ def reduce_scatter(
 
         return result, gradient
 
-    return _alone(x) if groups.size == 1 else run(x)
+    return _alone(x) if groups.size == 1 else _differentiable(run, x)
 
 
 def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
@@ -173,6 +169,27 @@ def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tenso
     if groups.size == 1:
         return _alone(x)
     return tf.identity(_padded_parts(x, groups)[replica_index() % groups.size], name=name)
+
+
+def _differentiable(run: Callable, x: tf.Tensor) -> tf.Tensor:
+    """What a function returns that returns its gradient too.
+
+    The gradient is named after the place of the function, as those of TensorFlow's
+    operations are, so that the cost model knows whose it is.
+    """
+    scope = tf.get_current_name_scope()
+
+    @tf.custom_gradient
+    def named(x):
+        result, gradient = run(x)
+
+        def named_gradient(upstream):
+            with tf.name_scope(f"gradient_tape/{scope}/" if scope else "gradient_tape/"):
+                return gradient(upstream)
+
+        return result, named_gradient
+
+    return named(x)
 
 
 def _check_axes(shape: tf.TensorShape, split: int, concat: int, groups: ReplicaGroups) -> None:

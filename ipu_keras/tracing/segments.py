@@ -5,6 +5,7 @@ and so on. Each of these segments is one function, called once for each replica;
 them, the collectives are computed from the values of all replicas.
 """
 
+import dataclasses
 import functools
 import graphlib
 import itertools
@@ -152,10 +153,10 @@ class _Segment:
     """
 
     part: Part | None
-    given: Sequence[tf.Tensor]
-    results: Sequence[tf.Tensor]
-    waits: bool
-    collectives: Sequence[tuple[tf.Operation, Collective]]
+    given: Sequence[tf.Tensor] = ()
+    results: Sequence[tf.Tensor] = ()
+    waits: bool = False
+    collectives: Sequence[tuple[tf.Operation, Collective]] = ()
 
 
 class _Split:
@@ -174,69 +175,51 @@ class _Split:
         needed = _sorted({*(t.op for t in self._results), *self._writes})
         self._collectives = {op: found for op in needed if (found := collective_of(op))}
         self._levels = _levels(needed, self._collectives)
-        self._operations = [op for op in needed if self._is_computed(op)]
+        once = [op for op in needed if op not in self._outside and op.type not in _REPEATED]
+        self._names = {op.name for op in once}
+        self._operations = [
+            op for op in once if op not in self._collectives and not is_replica_index(op)
+        ]
+        self._returned = self._tensors_to_return()
 
     def segments(self) -> Iterator[_Segment]:
         """The segments in the order in which they run."""
         operations = _by_level(self._operations, self._levels)
         collectives = _by_level(self._collectives, self._levels)
-        returned = _by_level(self._returned(), self._levels)
+        returned = _by_level({t.op: None for t in self._returned.values()}, self._levels)
         for level in range(max(self._levels.values(), default=0) + 1):
+            part = self._part(operations.get(level, ()), returned.get(level, ()))
             found = [(op, self._collectives[op]) for op in collectives.get(level, ())]
-            yield self._segment(level, operations.get(level, ()), returned.get(level, ()), found)
+            yield dataclasses.replace(part, collectives=found)
 
-    def _segment(
-        self,
-        level: int,
-        operations: Sequence[tf.Operation],
-        returned: Sequence[tf.Operation],
-        collectives: Sequence[tuple[tf.Operation, Collective]],
+    def _part(
+        self, operations: Sequence[tf.Operation], returned: Sequence[tf.Operation]
     ) -> _Segment:
-        wanted = self._wanted
-        results = [t for op in returned for t in op.outputs if t.ref() in wanted]
+        """The segment of some operations, some of which others need, without collectives."""
+        results = [t for op in returned for t in op.outputs if t.ref() in self._returned]
         controls = [op for op in operations if op in self._writes]
         if not results and not controls:
-            return _Segment(None, (), (), False, collectives)
-        here = set(operations)
+            return _Segment(None)
+        elsewhere = self._names - {op.name for op in operations}
         taken = {t.ref(): t for op in operations for t in op.inputs}
-        given = [
-            t
-            for t in taken.values()
-            if t.op not in here | self._outside and t.op.type not in _REPEATED
-        ]
-        elsewhere = {op.name for op in self._levels if op not in here | self._outside}
-        elsewhere -= {op.name for op in self._levels if op.type in _REPEATED}
+        given = [t for t in taken.values() if t.op.name in elsewhere]
         part = extract(self._concrete, results, given=given, controls=controls, without=elsewhere)
-        waits = any(
-            before.name in elsewhere and before not in self._collectives
-            for op in operations
-            for before in op.control_inputs
-        )
-        return _Segment(part, given, results, waits, collectives)
+        before = {before for op in operations for before in op.control_inputs}
+        waits = any(op.name in elsewhere and op not in self._collectives for op in before)
+        return _Segment(part, given, results, waits)
 
-    def _is_computed(self, op: tf.Operation) -> bool:
-        """Whether an operation is in one segment, as neither a value from outside nor repeated."""
-        is_known = op in self._outside or op in self._collectives or is_replica_index(op)
-        return not is_known and op.type not in _REPEATED
-
-    def _returned(self) -> list[tf.Operation]:
-        """The operations of which a segment returns something."""
-        kept = {reference.deref().op for reference in self._wanted}
-        return [op for op in self._levels if op in kept]
-
-    @functools.cached_property
-    def _wanted(self) -> set[Any]:
-        """References of the tensors that a segment must return: those used outside of it."""
+    def _tensors_to_return(self) -> dict[Any, tf.Tensor]:
+        """What a segment returns: what the others, the collectives, or all replicas return."""
         ends = [t for op in self._collectives for t in op.inputs] + self._results
-        found = {t.ref() for t in ends if self._is_returned(t.op)}
-        for op in self._operations:
-            for t in op.inputs:
-                if self._is_computed(t.op) and self._levels[t.op] != self._levels[op]:
-                    found.add(t.ref())
-        return found
-
-    def _is_returned(self, op: tf.Operation) -> bool:
-        return self._is_computed(op) or op.type in _REPEATED
+        computed = set(self._operations)
+        found = [t for t in ends if t.op in computed or t.op.type in _REPEATED]
+        found += [
+            t
+            for op in self._operations
+            for t in op.inputs
+            if t.op in computed and self._levels[t.op] != self._levels[op]
+        ]
+        return {t.ref(): t for t in found}
 
 
 class _Replica:
@@ -256,7 +239,7 @@ class _Replica:
             for feed, placeholder in zip(feeds, placeholders, strict=True)
         ]
         self._captures = captures
-        self._last: tf.Operation | None = None
+        self._ran: list[tf.Operation] = []
         pairs = [(inner, self._own(outer)) for outer, inner in concrete.graph.captures]
         pairs += zip(placeholders, self._feeds, strict=True)
         index = tf.constant(number)
@@ -272,15 +255,20 @@ class _Replica:
         taken = [self._feeds[index] for index in segment.part.inputs]
         taken += self.look_up(segment.given)
         captured = [self._own(outer) for outer in function.captured_inputs]
-        waits = segment.waits and self._last is not None
-        with tf.control_dependencies([self._last] if waits else []):
+        with tf.control_dependencies(self._ran if segment.waits else []):
             # The same trace serves all replicas; calling it as usual would take the captures
             # that it was traced with.
             results = function._call_flat(taken, captured)
-        if not tf.executing_eagerly():
-            graph = tf.compat.v1.get_default_graph()
-            self._last = results[0].op if results else graph.get_operations()[-1]
+        self._note_call(results, segment.waits)
         self._values.update((t.ref(), r) for t, r in zip(segment.results, results, strict=True))
+
+    def _note_call(self, results: Sequence[tf.Tensor], waited: bool) -> None:
+        """Remembers the call that was just made for those that have to wait for it."""
+        if tf.executing_eagerly():
+            return
+        call = results[0].op if results else tf.compat.v1.get_default_graph().get_operations()[-1]
+        # Whoever waits for this call waits for those that it waited for.
+        self._ran = [call] if waited else [*self._ran, call]
 
     def look_up(self, tensors: Iterable[tf.Tensor]) -> list:
         """The replica's values of tensors of the trace."""

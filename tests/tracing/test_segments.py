@@ -1,7 +1,6 @@
 """What all replicas of a traced function do together."""
 
 import doctest
-import time
 
 import numpy as np
 import pytest
@@ -266,22 +265,6 @@ def test_tracing_takes_hardly_longer_for_more_replicas():
     ]
     assert len(called) == 16
     assert len(set(called)) == 2
-
-
-def test_many_collectives_take_time_in_proportion():
-    def chain(length):
-        def function(x):
-            for _ in range(length):
-                x = tf.sin(cross_replica_sum(x))
-            return x
-
-        concrete = trace(function, 2, X)
-        start = time.perf_counter()
-        replicate(concrete, 2)
-        return time.perf_counter() - start
-
-    chain(2)
-    assert chain(80) < 16 * chain(20)
 
 
 def test_examples():

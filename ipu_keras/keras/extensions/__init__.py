@@ -1,6 +1,7 @@
 """The IPU side of Keras models: the classes that models made in a strategy's scope gain."""
 
 from ipu_keras.keras.extensions.attachment import attach_extensions
+from ipu_keras.keras.extensions.batch_norm import attach_batch_norm
 from ipu_keras.keras.extensions.call_observer import attach_call_observer
 from ipu_keras.keras.extensions.functional_extension import (
     FunctionalExtension as FunctionalExtension,
@@ -22,6 +23,7 @@ from ipu_keras.keras.extensions.sequential_extension import (
     SequentialExtension as SequentialExtension,
 )
 
+attach_batch_norm()
 attach_extensions()
 attach_lstm()
 attach_pipeline_stages()

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import tree
+from keras.src import backend, tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
 from keras.src.saving import serialization_lib
 
@@ -130,7 +130,7 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
         call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
         data_checks.refuse_generators(call["validation_data"])
         epochs = max(call["epochs"] - call["initial_epoch"], 0)
-        with self._ipu_running(call, epochs, trains=True, add_history=True):
+        with self._ipu_running("train", call, epochs, add_history=True):
             return super().fit(**call)
 
     def evaluate(self, *args, **kwargs):
@@ -144,7 +144,7 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
             The loss and the metrics as Keras returns them.
         """
         call = _bound(TensorFlowTrainer.evaluate, self, args, kwargs)
-        with self._ipu_running(call):
+        with self._ipu_running("test", call):
             return super().evaluate(**call)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -161,7 +161,7 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
             NumPy arrays `(samples, ...)` in the model's output structure.
         """
         call = {"x": x, "callbacks": callbacks, "verbose": verbose}
-        with self._ipu_running(call):
+        with self._ipu_running("predict", call):
             epoch_iterator = TFEpochIterator(
                 x=x,
                 batch_size=batch_size,
@@ -254,18 +254,23 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
             # The stages of a model are known when it is built.
             x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
             with self._ipu_scope():
-                keras.backend.compute_output_spec(self, x)
+                backend.compute_output_spec(self, x)
         return self._ipu_num_replicas()
+
+    def _ipu_accumulates_logs(self, name: str) -> bool:
+        """Whether the outfeed of a program has the mean of what its steps return."""
+        accumulates = name != "predict" and self._ipu_options.pipelining.accumulate_outfeed
+        return bool(accumulates) and self._ipu_staged_calls() is not None
 
     def _get_metrics_result_or_logs(self, logs):
         """Keras's hook: by default it looks metrics up on the host, which are replica 0's."""
-        if self._ipu_num_replicas() > 1 or self._ipu_options.pipelining.accumulate_outfeed:
+        if self._ipu_num_replicas() > 1 or self._ipu_accumulates_logs("test"):
             return logs
         return super()._get_metrics_result_or_logs(logs)
 
     def _ipu_logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
         options = self._ipu_options
-        if options.pipelining.accumulate_outfeed and self._ipu_staged_calls() is not None:
+        if self._ipu_accumulates_logs(name):
             step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
             return self._ipu_step_function(name, step, OutfeedMode.MEAN, layout)
         if not options.asynchronous_callbacks:
@@ -294,12 +299,12 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
 
     @contextlib.contextmanager
     def _ipu_running(
-        self, call: dict[str, Any], epochs: int = 1, trains: bool = False, **callback_lists: bool
+        self, name: str, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
     ) -> Iterator[None]:
         """Checks the model, sets up callbacks in `call`, and closes what the call opened."""
         self._ipu_check_runnable()
         data_checks.refuse_generators(call["x"])
-        callbacks = self._ipu_asynchronous(call, callback_lists)
+        callbacks = self._ipu_asynchronous(name, call, callback_lists)
         # A callback may evaluate and predict, and `fit` itself evaluates.
         outer = self._ipu_run
         engine = self._ipu_device().engine
@@ -308,7 +313,7 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
             engine,
             replicas_for=self._ipu_replicas_for,
             epochs=epochs,
-            trains=trains,
+            trains=name == "train",
             callbacks=callbacks,
         )
         try:
@@ -321,10 +326,10 @@ class ModelExtension(ModelPipeline, TensorFlowTrainer):
             run.close()
 
     def _ipu_asynchronous(
-        self, call: dict[str, Any], callback_lists: dict[str, bool]
+        self, name: str, call: dict[str, Any], callback_lists: dict[str, bool]
     ) -> AsyncCallbackList | None:
         given = call["callbacks"]
-        if not self._ipu_options.asynchronous_callbacks:
+        if not self._ipu_options.asynchronous_callbacks or self._ipu_accumulates_logs(name):
             return None
         if isinstance(given, keras.callbacks.CallbackList):  # of `fit`, or the user's own
             return None

@@ -15,9 +15,11 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.recompilation import CompilationHistory, Recompilation, Signature, log
 from ipu_keras.runtime import SuperBatch
+from ipu_keras.system import SYSTEM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,10 @@ class StepFunction:
         return dataclasses.replace(executable, cycle_count=cycle_count)
 
     def _run_step(self, data: Any) -> Any:
-        return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
+        norms = SYSTEM.config.norms.experimental
+        groups = norms.distributed_batch_norm_replica_group_size
+        with distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1):
+            return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
