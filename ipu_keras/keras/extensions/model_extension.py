@@ -17,7 +17,7 @@ from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
-from ipu_keras.keras.extensions.model_options import ModelOptions
+from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
@@ -28,7 +28,7 @@ _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")
 
 
-class ModelExtension(ModelOptions, TensorFlowTrainer):
+class ModelExtension(ModelPipeline, TensorFlowTrainer):
     """What a model made in an `IPUStrategy`'s scope gains.
 
     `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the
@@ -212,7 +212,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             self._ipu_history = CompilationHistory()
         return StepFunction(
             name,
-            step,
+            self._ipu_in_stages(step),
             self.distribute_strategy,
             self._ipu_device(),
             outfeed_mode=mode,
