@@ -17,9 +17,9 @@ from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
-from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
+from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
 from ipu_keras.program import OutfeedMode
 from ipu_keras.recompilation import CompilationHistory
@@ -28,7 +28,7 @@ _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")
 
 
-class ModelExtension(ModelPipeline, TensorFlowTrainer):
+class ModelExtension(SavedOptions, TensorFlowTrainer):
     """What a model made in an `IPUStrategy`'s scope gains.
 
     `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the

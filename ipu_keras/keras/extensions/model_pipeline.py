@@ -317,10 +317,10 @@ class ModelPipeline(ModelOptions):
 
     def _ipu_has_arguments(self) -> bool:
         """Whether the model can be traced, if need be from the shapes that it was built for."""
-        shapes = getattr(self, "_build_shapes_dict", None)
-        if self._ipu_arguments is None and shapes and len(shapes) == 1:
-            (shape,) = shapes.values()
-            self._ipu_note_arguments((tree.map_shape_structure(keras.KerasTensor, shape),), {})
+        shapes = list((getattr(self, "_build_shapes_dict", None) or {}).values())
+        if self._ipu_arguments is None and len(shapes) == 1 and shapes[0] is not None:
+            tensors = tree.map_shape_structure(keras.KerasTensor, shapes[0])
+            self._ipu_note_arguments((tensors,), {})
         return self._ipu_arguments is not None
 
 

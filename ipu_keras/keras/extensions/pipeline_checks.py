@@ -14,7 +14,7 @@ from ipu_keras.pipelining_ops import PipelineSchedule
 
 def resolved_stages(
     calls: Sequence[LayerCall],
-    assigned: Sequence[int] | None,
+    assigned: Sequence[int | None] | None,
     operation_stages: Sequence[int | None] = (),
 ) -> tuple[int | None, ...]:
     """The stage of each call.
