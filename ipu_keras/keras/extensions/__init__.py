@@ -19,6 +19,7 @@ from ipu_keras.keras.extensions.pipeline_stage_assignment import (
 from ipu_keras.keras.extensions.pipeline_stage_assignment import (
     SequentialLayerPipelineStageAssignment as SequentialLayerPipelineStageAssignment,
 )
+from ipu_keras.keras.extensions.saved_options import attach_cloning
 from ipu_keras.keras.extensions.sequential_extension import (
     SequentialExtension as SequentialExtension,
 )
@@ -28,3 +29,4 @@ attach_extensions()
 attach_lstm()
 attach_pipeline_stages()
 attach_call_observer()
+attach_cloning()

@@ -18,7 +18,6 @@ from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
-from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.pipeline_checks import (
     check_ipus,
     check_step_not_overridden,
@@ -26,6 +25,7 @@ from ipu_keras.keras.extensions.pipeline_checks import (
 )
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
+from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
 from ipu_keras.keras.extensions.training import (
     TrainingParts,
@@ -39,7 +39,7 @@ _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")
 
 
-class ModelExtension(ModelPipeline, TensorFlowTrainer):
+class ModelExtension(SavedOptions, TensorFlowTrainer):
     """What a model made in an `IPUStrategy`'s scope gains.
 
     `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the

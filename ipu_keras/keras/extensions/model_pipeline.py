@@ -11,6 +11,7 @@ from keras.src import tree
 
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions import pipeline_checks as checks
+from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.call_observer import in_stages, recorded_calls
 from ipu_keras.keras.extensions.layer_calls import LayerCall
 from ipu_keras.keras.extensions.model_options import ModelOptions
@@ -51,6 +52,7 @@ class ModelPipeline(ModelOptions):
 
     # Of Keras.
     name: str
+    optimizer: Any
     distribute_strategy: Any
     _called: bool
     _flatten_layers: Callable[[], list]
@@ -162,6 +164,26 @@ class ModelPipeline(ModelOptions):
         multiple = checks.overlap(pipeline.schedule, pipeline.device_mapping, training)
         checks.check_depth(depth, multiple)
         return pipeline
+
+    def _ipu_check_training(self, num_steps: int) -> None:
+        """Checks what accumulation, of a pipelined model or not, asks of training.
+
+        Args:
+            num_steps: Steps of a replica in an execution.
+
+        Raises:
+            RuntimeError: They are no multiple of the accumulated ones, or the model overrides
+                `train_step`.
+            ValueError: The optimizer overrides `minimize`.
+        """
+        pipelined = self._ipu_staged_calls() is not None
+        options = self._ipu_options.pipelining if pipelined else self._ipu_options.accumulation
+        steps = options.steps_per_replica or 1
+        if not pipelined and steps == 1:
+            return
+        check_minimize(self.optimizer, keras.optimizers.Optimizer)
+        checks.check_step_not_overridden(self, "train_step", pipelined=pipelined)
+        checks.check_steps(num_steps, steps, pipelined=pipelined)
 
     def _ipu_in_stages(self, step: Callable) -> Callable:
         """A step whose operations are traced in the name scopes of their stages."""
@@ -295,10 +317,10 @@ class ModelPipeline(ModelOptions):
 
     def _ipu_has_arguments(self) -> bool:
         """Whether the model can be traced, if need be from the shapes that it was built for."""
-        shapes = getattr(self, "_build_shapes_dict", None)
-        if self._ipu_arguments is None and shapes and len(shapes) == 1:
-            (shape,) = shapes.values()
-            self._ipu_note_arguments((tree.map_shape_structure(keras.KerasTensor, shape),), {})
+        shapes = list((getattr(self, "_build_shapes_dict", None) or {}).values())
+        if self._ipu_arguments is None and len(shapes) == 1 and shapes[0] is not None:
+            tensors = tree.map_shape_structure(keras.KerasTensor, shapes[0])
+            self._ipu_note_arguments((tensors,), {})
         return self._ipu_arguments is not None
 
 

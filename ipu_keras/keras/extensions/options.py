@@ -41,7 +41,7 @@ class ExtensionOptions:
     infeed_name: str | None = None
     accumulation: AccumulationOptions = field(default_factory=AccumulationOptions)
     pipelining: PipeliningOptions = field(default_factory=PipeliningOptions)
-    stages: tuple[int, ...] | None = None
+    stages: tuple[int | None, ...] | None = None
     operation_stages: tuple[int | None, ...] = ()
 
 

@@ -14,7 +14,7 @@ from ipu_keras.pipelining_ops import PipelineSchedule
 
 def resolved_stages(
     calls: Sequence[LayerCall],
-    assigned: Sequence[int] | None,
+    assigned: Sequence[int | None] | None,
     operation_stages: Sequence[int | None] = (),
 ) -> tuple[int | None, ...]:
     """The stage of each call.
@@ -221,20 +221,18 @@ def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], training:
     return len(kept)
 
 
-def check_steps(
-    steps_per_execution: int, steps_per_replica: int | None, *, pipelined: bool
-) -> None:
+def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: bool) -> None:
     """Checks that an execution of training ends with a weight update.
 
     Args:
         steps_per_execution: Steps of a replica in an execution.
-        steps_per_replica: Steps of a replica per weight update; `None` for one.
+        steps_per_replica: Steps of a replica per weight update.
         pipelined: Whether the model is pipelined.
 
     Raises:
         RuntimeError: It does not.
     """
-    if steps_per_execution % (steps_per_replica or 1):
+    if steps_per_execution % steps_per_replica:
         setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
         raise RuntimeError(
             f"The {'pipelined ' if pipelined else ''}model has been configured to use gradient "

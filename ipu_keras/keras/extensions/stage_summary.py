@@ -4,9 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _LINE_LENGTH = 98
-# Where columns end, as parts of a line.
-_TWO_COLUMNS = (0.8, 1.0)
-_THREE_COLUMNS = (0.4, 0.8, 1.0)
+_STAGE = "Pipeline Stage"
 
 
 def print_summary(
@@ -22,9 +20,9 @@ def print_summary(
     """
     length = _LINE_LENGTH if line_length is None else line_length
     of_calls = any(hasattr(assignment, "node_index") for assignment in assignments)
-    heading: tuple[str, ...] = ("Layer (type)", "Pipeline Stage")
+    heading: tuple[str, ...] = ("Layer (type)", _STAGE)
     if of_calls:
-        heading = ("Layer (type) (node index)", "Input Layers", "Pipeline Stage")
+        heading = ("Layer (type) (node index)", "Input Layers", _STAGE)
     print_fn(f'Model: "{name}"')
     print_fn("_" * length)
     print_fn(_line(heading, length))
@@ -44,12 +42,9 @@ def _row(assignment: Any, of_calls: bool) -> tuple[str, ...]:
 
 
 def _line(columns: Sequence[str], length: int) -> str:
-    """Columns cut to their widths."""
-    line = ""
-    for column, end in zip(
-        columns, _TWO_COLUMNS if len(columns) == 2 else _THREE_COLUMNS, strict=True
-    ):
-        width = int(end * length)
-        # A space at least between columns.
-        line = f"{line}{column}"[: width - 1].ljust(width)
-    return line.rstrip()
+    """The columns, cut to their widths: the last takes its heading, the others share the rest."""
+    *first, stage = columns
+    width = (length - len(_STAGE)) // len(first)
+    # A space at least between columns.
+    cells = [column[: width - 1].ljust(width) for column in first]
+    return "".join([*cells, stage])
