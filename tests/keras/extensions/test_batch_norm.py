@@ -7,6 +7,7 @@ import tensorflow as tf
 from replicas import in_groups, numbers, trace
 
 from ipu_keras.keras.extensions.batch_norm import attach_batch_norm
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.tracing.segments import replicate, written_captures
 
@@ -129,6 +130,57 @@ def test_groups_that_do_not_divide_the_replicas():
     layer = layer_of((1, 2))
     with pytest.raises(ValueError, match="replica_group_size=2 in a program of 1"):
         trace(step_of(layer, 2), 1, *[tf.TensorSpec((1, 2))] * 2)
+
+
+def model_of():
+    keras.utils.set_random_seed(3)
+    layers = keras.layers
+    # The normalization takes a bias away again, and leaves noise as its gradient.
+    norm = [layers.Conv2D(4, 3, use_bias=False), layers.BatchNormalization(), layers.ReLU()]
+    model = keras.Sequential([keras.Input((5, 5, 2)), *norm, layers.Flatten(), layers.Dense(3)])
+    optimizer = keras.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+def train_step(model, optimizer, num_replicas):
+    def step(x, y):
+        with distributed_batch_norm(num_replicas), tf.GradientTape() as tape:
+            loss = tf.reduce_sum((model(x, training=True) - y) ** 2)
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        optimizer.apply([cross_replica_sum(gradient) for gradient in gradients], variables)
+
+    return step
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training_by_replicas_is_training_with_one_large_batch(jit_compile):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(3, 2, 4, 5, 5, 2)).astype(np.float32)
+    y = random.normal(size=(3, 2, 4, 3)).astype(np.float32)
+    stock, optimizer = model_of()
+    step = tf.function(train_step(stock, optimizer, 1))
+    for batch in zip(x, y, strict=True):
+        step(*(tf.constant(np.concatenate(each)) for each in batch))
+
+    model, optimizer = model_of()
+    specs = [tf.TensorSpec(each.shape[2:]) for each in (x, y)]
+    concrete = trace(train_step(model, optimizer, 2), 2, *specs)
+    written = written_captures(concrete)
+    variables = {v.value.handle.ref(): v.value for v in (*model.variables, *optimizer.variables)}
+    copies = [tf.Variable(variables[handle.ref()]) for handle in written]
+    others = {h.ref(): copy.handle for h, copy in zip(written, copies, strict=True)}
+    together = tf.function(
+        replicate(concrete, 2, [{}, others].__getitem__), jit_compile=jit_compile
+    )
+    for batch in zip(x, y, strict=True):
+        together([[tf.constant(each[k]) for each in batch] for k in range(2)])
+
+    for ours, theirs in zip(model.get_weights(), stock.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    for handle, copy in zip(written, copies, strict=True):
+        np.testing.assert_allclose(copy, variables[handle.ref()], rtol=1e-5, atol=1e-6)
 
 
 def test_attaching_twice():
