@@ -55,6 +55,8 @@ class ComputeSet:
         repeat: How often it runs in one run of the graph.
         layer: Path of the layer that it belongs to.
         backward: Whether it is part of the gradient.
+        stage: The stage of a pipeline that it is in, if there is one.
+        weight_update: Whether it runs once for each weight update, not for each batch.
         flops: Floating point operations of one run.
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
@@ -74,6 +76,16 @@ class ComputeSet:
     bytes_read: int = 0
     bytes_written: int = 0
     ipu: int = 0
+    stage: int | None = None
+    weight_update: bool = False
+
+    @property
+    def part(self) -> tuple[int | None, bool, bool]:
+        """What all have in common that run at the same time in a pipeline, or as often.
+
+        Without a stage, forward and backward are one.
+        """
+        return self.stage, self.backward and self.stage is not None, self.weight_update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +172,8 @@ class _Flattener:
                 repeat=repeat,
                 layer=op.layer,
                 backward=op.backward,
+                stage=op.stage,
+                weight_update=op.weight_update,
                 flops=work.flops,
                 bytes_read=work.bytes_read,
                 bytes_written=work.bytes_written,
@@ -231,6 +245,8 @@ class _Flattener:
                 repeat=repeat,
                 layer=op.layer,
                 backward=op.backward,
+                stage=op.stage,
+                weight_update=op.weight_update,
                 bytes_read=value.spec.nbytes,
                 bytes_written=value.spec.nbytes,
             )
@@ -309,6 +325,8 @@ def _updates(graph: Graph, results: Sequence[str]) -> dict[str, str]:
 def deduplicate(program: FlatProgram) -> FlatProgram:
     """Computes once what several ask for, such as Adam's powers of its rates.
 
+    What is in different parts of a pipeline, or runs not as often, does not share it.
+
     Args:
         program: Compute sets of one operation each.
 
@@ -321,7 +339,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
     for one in program.compute_sets:
         one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
-        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat)
+        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, one.part)
         first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
         if first is one:
             kept.append(one)
@@ -341,7 +359,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
 
     An operation joins the one that uses its result if nobody else does, both
     have as many elements, and both run as often. A broadcast joins everyone
-    who uses it: it costs nothing within another vertex.
+    who uses it: it costs nothing within another vertex. Nothing else joins what runs in
+    another part of a pipeline, or not as often.
 
     Args:
         program: Compute sets of one operation each.
@@ -381,6 +400,7 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and len(producer.writes) == 1
         and (uses == 1 or broadcasts)
         and producer.repeat == consumer.repeat
+        and (broadcasts or producer.part == consumer.part)
         and _size(producer) == _size(consumer)
     )
 
