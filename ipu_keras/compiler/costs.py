@@ -82,6 +82,24 @@ class Cost:
         """Of one run."""
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
+    def in_step(self, one: ComputeSet, batches_per_update: int) -> "Cost":
+        """What all runs of its compute set take in one step.
+
+        Of a part of the weight update, a step has its share, rounded up.
+
+        Args:
+            one: The compute set.
+            batches_per_update: Steps between two weight updates.
+        """
+        share = batches_per_update if one.weight_update else 1
+        return replace(
+            self,
+            compute_cycles=-(-self.compute_cycles * one.repeat // share),
+            exchange_cycles=-(-self.exchange_cycles * one.repeat // share),
+            sync_cycles=-(-self.sync_cycles * one.repeat // share),
+            exchange_bytes=-(-self.exchange_bytes * one.repeat // share),
+        )
+
     @property
     def message_bytes(self) -> int:
         """What arrives beside the temporaries, which hold what products receive."""

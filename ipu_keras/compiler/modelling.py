@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
@@ -26,6 +27,7 @@ from ipu_keras.compiler.normalizations import fuse_normalizations
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
+from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
 from ipu_keras.target import Target
 
@@ -44,12 +46,18 @@ class ModelOptions:
     Args:
         available_memory_proportion: Of a tile's memory, what the temporaries of
             a matrix product or convolution may take. Poplibs' default is 0.6.
-        steps_per_execution: Steps between two exchanges with the host.
+        steps_per_execution: Steps between two exchanges with the host; a step is one batch
+            on each replica, whether the weights are updated after it or not.
         dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to
             count as such, whatever they were traced with; see `precision`.
         recomputation: Whether activations are computed again for the gradient instead
             of kept; see `recomputation`.
         num_ipus: IPUs that share the layers; see `stages`. Systems hand out 1, 2, 4, ...
+        gradient_accumulation_count: Steps between two weight updates: what was traced in
+            the scope of the weight update runs once for as many steps; see `accumulation`.
+        gradient_accumulation_dtype: Of what gradients are added up in; by default, of the
+            gradients.
+        num_replicas: Copies of the program that run at the same time on IPUs of their own.
 
     Raises:
         ValueError: A number is out of its range, or there is no such choice.
@@ -60,8 +68,12 @@ class ModelOptions:
     dtype: str | None = None
     recomputation: bool = False
     num_ipus: int = 1
+    gradient_accumulation_count: int = 1
+    gradient_accumulation_dtype: str | None = None
+    num_replicas: int = 1
 
     def __post_init__(self) -> None:
+        self._check_counts()
         if not 0 < self.available_memory_proportion <= 1:
             raise ValueError(
                 "`available_memory_proportion` must be above 0 and at most 1. "
@@ -87,6 +99,30 @@ class ModelOptions:
                 "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
                 f"Received: num_ipus={self.num_ipus}"
             )
+        if self.gradient_accumulation_dtype not in (None, *PRECISIONS):
+            raise ValueError(
+                f"`gradient_accumulation_dtype` must be one of {', '.join(PRECISIONS)}, or None "
+                "for that of the gradients. Received: gradient_accumulation_dtype="
+                f"{self.gradient_accumulation_dtype!r}"
+            )
+
+    def _check_counts(self) -> None:
+        for name in ("gradient_accumulation_count", "num_replicas"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={count!r}")
+        if self.steps_per_execution % self.gradient_accumulation_count:
+            raise ValueError(
+                "`steps_per_execution` must be a multiple of `gradient_accumulation_count`: "
+                "executions end with a weight update. Received: "
+                f"steps_per_execution={self.steps_per_execution}, "
+                f"gradient_accumulation_count={self.gradient_accumulation_count}"
+            )
+
+    @property
+    def ipus_per_replica(self) -> int:
+        """IPUs that a copy of the program has."""
+        return self.num_ipus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +152,20 @@ class Model:
     host_cycles: int = 0
 
     @property
+    def compute_cycles(self) -> int:
+        """Tile cycles of one step without copies between host and IPU.
+
+        A step is one batch on each replica. Of a weight update that follows several steps,
+        each has an equal share.
+        """
+        count = self.options.gradient_accumulation_count
+        pairs = zip(self.program.compute_sets, self.costs, strict=True)
+        return sum(cost.in_step(one, count).cycles for one, cost in pairs)
+
+    @property
     def cycles_per_step(self) -> int:
         """Tile cycles of one step, copies between host and IPU included."""
-        pairs = zip(self.program.compute_sets, self.costs, strict=True)
-        return sum(cost.cycles * one.repeat for one, cost in pairs) + self.host_cycles
+        return self.compute_cycles + self.host_cycles
 
 
 def choose_precision(model: Model) -> Model:
@@ -131,13 +177,29 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    program = deduplicate(flatten(model.graph))
+    program = flatten(model.graph)
+    program = attribute_parts(program) if _has_parts(model.options) else without_parts(program)
+    program = deduplicate(program)
     return replace(model, program=fuse(fuse_normalizations(program)))
+
+
+def add_up_gradients(model: Model) -> Model:
+    """Adds up the gradients of several steps and replicas before the weight update."""
+    options = model.options
+    program = reduce_over_replicas(model.program, options.num_replicas)
+    if options.gradient_accumulation_count > 1:
+        program = accumulate(program, dtype=options.gradient_accumulation_dtype)
+    return replace(model, program=program)
 
 
 def order(model: Model) -> Model:
     """Puts the compute sets in the order of execution."""
-    return replace(model, program=schedule(model.program))
+    return replace(model, program=sorted_by_part(schedule(model.program)))
+
+
+def _has_parts(options: ModelOptions) -> bool:
+    """Whether it matters what is in the weight update."""
+    return options.gradient_accumulation_count > 1 or options.num_replicas > 1
 
 
 def reuse_memory(model: Model) -> Model:
@@ -176,8 +238,10 @@ def estimate_host_copies(model: Model) -> Model:
         for name in set(program.results) - set(program.updates)
         if program.values[name].role == "activation"
     )
+    # Replicas of several IPUs have links to the host of their own.
+    sharing = model.options.num_replicas if model.options.ipus_per_replica == 1 else 1
     seconds = sum(
-        host_seconds(target, num_bytes * steps, num_ipus=1)
+        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing)
         for num_bytes in (fed, fetched)
         if num_bytes
     )
@@ -188,7 +252,7 @@ def fill_tiles(model: Model) -> Model:
     """Places values on the tiles of each IPU and adds up what each tile holds."""
     regions: dict[str, Region] = {}
     plans = []
-    for ipu in range(model.options.num_ipus):
+    for ipu in range(model.options.ipus_per_replica):
         values = {name: v for name, v in model.program.values.items() if v.ipu == ipu}
         program = replace(model.program, values=values)
         here = map_linearly(program, model.target)
@@ -227,7 +291,7 @@ def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
 
 
 # What depends on the graph and its precision alone comes first.
-READING_PASSES = (choose_precision, write_out, order)
+READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
 MODEL_PASSES = (
     *READING_PASSES,
     drop_activations,

@@ -135,7 +135,7 @@ class PipelinePlan:
     num_micro_batches: int
     schedule: PipelineSchedule = PipelineSchedule.Grouped
     training: bool = True
-    recomputed: frozenset[int] = frozenset()
+    recomputed: tuple[int, ...] = ()
     copies: Mapping[int, tuple[int, ...]] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:

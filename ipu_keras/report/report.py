@@ -21,6 +21,7 @@ from ipu_keras.report.difference import Difference, Figures, difference
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.fixes import Fix, fixes_table
 from ipu_keras.report.perfetto_trace import perfetto_trace
+from ipu_keras.report.plain_options import plain_options
 from ipu_keras.report.rows import Row, arranged, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
 from ipu_keras.report.timeline import Timeline, ipu_timeline
@@ -45,7 +46,8 @@ class Report:
         rows: Its compute sets in the order of execution.
         error_bands: Median and largest error of the model on hardware
             measurements, by class of measurement.
-        batch_size: Samples of one step; `None` if it has none, or nobody knows.
+        batch_size: Samples of one step on one replica; `None` if it has none, or nobody
+            knows.
         recompilations: Of programs that ran: why those of this name were compiled
             again on the device, oldest first.
         fixes: What would help a program that does not fit, as `suggest_fixes` found.
@@ -83,10 +85,11 @@ class Report:
 
         Args:
             model: After all passes.
-            batch_size: Samples of one step, if it has any.
+            batch_size: Samples of one step on one replica, if it has any.
         """
         pairs = zip(model.program.compute_sets, model.costs, strict=True)
-        rows = tuple(row_of(one, cost) for one, cost in pairs)
+        count = model.options.gradient_accumulation_count
+        rows = tuple(row_of(one, cost, count) for one, cost in pairs)
         return cls(model=model, rows=rows, error_bands=error_bands(), batch_size=batch_size)
 
     @property
@@ -96,8 +99,12 @@ class Report:
 
     @property
     def compute_cycles(self) -> int:
-        """Tile cycles of one step, without copies between host and IPU."""
-        return sum(row.cycles for row in self.rows)
+        """Tile cycles of one step, without copies between host and IPU.
+
+        A step is one batch on each replica. If weights are updated after several steps, each
+        has an equal share of the update.
+        """
+        return self.model.compute_cycles
 
     @property
     def host_cycles(self) -> int:
@@ -126,20 +133,24 @@ class Report:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Samples by time; `None` without a batch size, or if a step takes no time."""
+        """Samples of all replicas by time.
+
+        `None` without a batch size, or if a step takes no time.
+        """
         if self.batch_size is None or self.cycles_per_step == 0:
             return None
-        return self.batch_size / self.seconds_per_step
+        return self.batch_size * self.model.options.num_replicas / self.seconds_per_step
 
     @property
     def flops_per_step(self) -> int:
-        """Floating point operations of one step."""
-        return sum(row.flops for row in self.rows)
+        """Floating point operations of one step, on all replicas."""
+        return sum(row.flops for row in self.rows) * self.model.options.num_replicas
 
     @property
     def peak_flops(self) -> float:
         """Floating point operations of float16 that all IPUs do in a second, at most."""
-        target, num_ipus = self.model.target, self.model.options.num_ipus
+        target, options = self.model.target, self.model.options
+        num_ipus = options.ipus_per_replica * options.num_replicas
         return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
 
     @property
@@ -286,7 +297,7 @@ class Report:
             settings={
                 "program": self.name,
                 "batch_size": self.batch_size,
-                **asdict(self.model.options),
+                **plain_options(self.model.options),
                 "target": target.name,
                 **numbers,
             },
@@ -315,7 +326,7 @@ class Report:
             "schema": SCHEMA_VERSION,
             "name": self.name,
             "target": _target_dict(model.target),
-            "options": asdict(model.options),
+            "options": plain_options(model.options),
             "cycles": {
                 "per_step": self.cycles_per_step,
                 "per_execution": self.cycles_per_execution,
@@ -493,7 +504,13 @@ class Report:
     def _pace(self) -> Iterator[str]:
         """Lines on samples and executions, if there is something to say."""
         if self.samples_per_second is not None:
-            yield f"{self.samples_per_second:,.0f} samples/s, {self.batch_size:,} in a step"
+            replicas = self.model.options.num_replicas
+            each = f" on each of {replicas} replicas" if replicas > 1 else ""
+            yield f"{self.samples_per_second:,.0f} samples/s, {self.batch_size:,} in a step{each}"
+        count = self.model.options.gradient_accumulation_count
+        if count > 1:
+            cycles = self.cycles_per_step * count
+            yield f"Weights are updated after {count:,} steps, {cycles:,} cycles"
         steps = self.model.options.steps_per_execution
         if steps > 1:
             yield (

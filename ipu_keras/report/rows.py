@@ -17,7 +17,7 @@ class Row:
         family: Of its operations, such as `"dot"`; `"mixed"` in groups of several.
         layer: Path of the layer; empty if unknown.
         backward: Whether it belongs to the gradient; in groups, whether all do.
-        repeat: How often it runs in one step.
+        repeat: How often it runs in one step; of a weight update, in each.
         compute_cycles: Tile cycles of its vertices in one step, on the slowest tile.
         exchange_cycles: Of the exchange before them.
         sync_cycles: Of synchronization.
@@ -51,19 +51,27 @@ class Row:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
 
-def row_of(one: ComputeSet, cost: Cost) -> Row:
-    """The row of a compute set: its cost times how often it runs in a step."""
+def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
+    """The row of a compute set: its cost times how often it runs in a step.
+
+    Args:
+        one: The compute set.
+        cost: Of one run.
+        batches_per_update: Steps between two weight updates, of which each has a share.
+    """
+    share = batches_per_update if one.weight_update else 1
+    cost = cost.in_step(one, batches_per_update)
     return Row(
         name=one.name,
         family=one.family,
         layer=one.layer,
         backward=one.backward,
         repeat=one.repeat,
-        compute_cycles=cost.compute_cycles * one.repeat,
-        exchange_cycles=cost.exchange_cycles * one.repeat,
-        sync_cycles=cost.sync_cycles * one.repeat,
-        flops=one.flops * one.repeat,
-        exchange_bytes=cost.exchange_bytes * one.repeat,
+        compute_cycles=cost.compute_cycles,
+        exchange_cycles=cost.exchange_cycles,
+        sync_cycles=cost.sync_cycles,
+        flops=-(-one.flops * one.repeat // share),
+        exchange_bytes=cost.exchange_bytes,
         temporary_bytes=cost.temporary_bytes,
         confidence=cost.confidence.value,
         detail=cost.detail,

@@ -233,7 +233,7 @@ def test_recomputation_comes_after_what_it_needs():
         device_mapping=(0, 1),
         num_micro_batches=2,
         schedule=INTERLEAVED,
-        recomputed=frozenset({0}),
+        recomputed=(0,),
     )
     stream = streams(schedule_pipeline(plan))[0]
     assert " ".join(map(str, stream)) == (
