@@ -57,6 +57,7 @@ class ComputeSet:
         backward: Whether it is part of the gradient.
         stage: The stage of a pipeline that it is in, if there is one.
         weight_update: Whether it runs once for each weight update, not for each batch.
+        recomputed: Whether a backward part of a stage repeats it from the forward one.
         flops: Floating point operations of one run.
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
@@ -78,6 +79,7 @@ class ComputeSet:
     ipu: int = 0
     stage: int | None = None
     weight_update: bool = False
+    recomputed: bool = False
 
     @property
     def part(self) -> tuple[int | None, bool, bool]:
@@ -99,6 +101,7 @@ class FlatProgram:
         updates: Names of variables by names of the results that are their new
             values, which are written in place.
         in_place: Names of values by names of those that take over their memory.
+        stashes: Of a pipeline, how many more batches a value is kept of, by its name.
         num_unknown_loops: Loops whose trips depend on data: they were counted with
             their bound, or as one trip.
     """
@@ -108,6 +111,7 @@ class FlatProgram:
     results: tuple[str, ...] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
+    stashes: Mapping[str, int] = field(default_factory=dict)
     num_unknown_loops: int = 0
 
 

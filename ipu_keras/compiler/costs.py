@@ -20,6 +20,7 @@ from ipu_keras.compiler.exchange import (
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.memory import num_tiles_of
+from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertices import VertexCycles
 from ipu_keras.ir import num_elements
@@ -114,14 +115,23 @@ class CostTable:
         program: In the order of execution.
         memory_proportion: Of a tile's memory, what the temporaries of a product
             may take.
+        proportion_of: Gives that proportion for a compute set that has its own, or `None`.
     """
 
-    def __init__(self, target: Target, program: FlatProgram, *, memory_proportion: float):
+    def __init__(
+        self,
+        target: Target,
+        program: FlatProgram,
+        *,
+        memory_proportion: float,
+        proportion_of: Callable[[ComputeSet], float | None] = lambda one: None,
+    ):
         self._target = target
         self._values = program.values
         self._in_place = {**program.in_place, **program.updates}
         self._memory_proportion = memory_proportion
-        self._plans: dict[Convolution, ConvolutionPlan] = {}
+        self._proportion_of = proportion_of
+        self._plans: dict[tuple[Convolution, float], ConvolutionPlan] = {}
         # The value whose spread over the tiles a value shares.
         self._layouts: dict[str, str] = {}
         self._by_family: Mapping[str, Callable[[ComputeSet], Cost]] = {
@@ -142,6 +152,7 @@ class CostTable:
             "scatter": self._scatter,
             "softmax": self._normalized,
             "sort": self._sort,
+            STASH_FAMILY: self._stashed,
             "stream copy": self._free,
             "transpose": self._rearranged,
         }
@@ -180,15 +191,23 @@ class CostTable:
 
     def _inter_ipu_copy(self, one: ComputeSet) -> Cost:
         target, source = self._target, self._values[one.reads[0]]
-        seconds = inter_ipu_copy_seconds(target, source.spec.nbytes, source=source.ipu, to=one.ipu)
+        specs = [self._spec(name) for name in one.reads]
+        size = sum(spec.nbytes for spec in specs)
+        seconds = inter_ipu_copy_seconds(target, size, source=source.ipu, to=one.ipu)
         sync = sync_cycles(target, num_ipus=2)
         return Cost(
             exchange_cycles=math.ceil(seconds * target.clock_hz) - sync,
             sync_cycles=sync,
-            exchange_bytes=self._bytes_per_tile(source.spec),
+            exchange_bytes=sum(map(self._bytes_per_tile, specs)),
             vertex=one.family,
             detail=f"from IPU {source.ipu} to IPU {one.ipu}",
         )
+
+    def _stashed(self, one: ComputeSet) -> Cost:
+        """Copies on the tiles that have the values, which all start together."""
+        cycles = vertices.copy(self._target, num_bytes=self._inputs_per_tile(one), atom_bytes=8)
+        tiles = max(self._tiles(self._spec(name)) for name in one.reads)
+        return replace(self._cost(one, cycles, 0, vertex="copy"), tiles=tiles)
 
     def _elementwise(self, one: ComputeSet) -> Cost:
         output = one.writes[0].spec
@@ -249,11 +268,13 @@ class CostTable:
     def _product(self, one: ComputeSet) -> Cost:
         op = one.ops[-1]
         convolution = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
-        if convolution not in self._plans:
-            self._plans[convolution] = plan(
-                self._target, convolution, memory_proportion=self._memory_proportion
+        own = self._proportion_of(one)
+        proportion = self._memory_proportion if own is None else own
+        if (convolution, proportion) not in self._plans:
+            self._plans[convolution, proportion] = plan(
+                self._target, convolution, memory_proportion=proportion
             )
-        found = self._plans[convolution]
+        found = self._plans[convolution, proportion]
         return Cost(
             compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
             exchange_cycles=found.exchange_cycles,

@@ -24,11 +24,21 @@ from ipu_keras.compiler.memory import (
     plan_memory,
 )
 from ipu_keras.compiler.normalizations import fuse_normalizations
+from ipu_keras.compiler.pipeline_model import (
+    PipelineRun,
+    is_training,
+    plan_of,
+    proportion_of,
+    run_of,
+)
+from ipu_keras.compiler.pipeline_placement import place_stages
+from ipu_keras.compiler.pipeline_recomputation import recomputation_mode, recompute_stages
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
+from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 
 # Bytes of code that have no published size: rough figures from the shares that
@@ -58,6 +68,9 @@ class ModelOptions:
         gradient_accumulation_dtype: Of what gradients are added up in; by default, of the
             gradients.
         num_replicas: Copies of the program that run at the same time on IPUs of their own.
+        pipeline: How the stages of the trace run, each on its IPU; `None` if it has none. The
+            micro-batches that pass through are the steps between two weight updates; in
+            inference, without accumulation, those of an execution. `num_ipus` stays 1.
 
     Raises:
         ValueError: A number is out of its range, or there is no such choice.
@@ -71,9 +84,11 @@ class ModelOptions:
     gradient_accumulation_count: int = 1
     gradient_accumulation_dtype: str | None = None
     num_replicas: int = 1
+    pipeline: Pipeline | None = None
 
     def __post_init__(self) -> None:
         self._check_counts()
+        self._check_pipeline()
         if not 0 < self.available_memory_proportion <= 1:
             raise ValueError(
                 "`available_memory_proportion` must be above 0 and at most 1. "
@@ -122,7 +137,29 @@ class ModelOptions:
     @property
     def ipus_per_replica(self) -> int:
         """IPUs that a copy of the program has."""
-        return self.num_ipus
+        return self.num_ipus if self.pipeline is None else self.pipeline.num_ipus
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it matters what is traced in the scope of a stage or of the weight update."""
+        counts = self.gradient_accumulation_count, self.num_replicas
+        return self.pipeline is not None or max(counts) > 1
+
+    @property
+    def num_stages(self) -> int:
+        """Of the pipeline; 0 if there is none."""
+        return 0 if self.pipeline is None else self.pipeline.num_stages
+
+    def _check_pipeline(self) -> None:
+        if self.pipeline is None:
+            return
+        if self.num_ipus != 1:
+            raise ValueError(
+                "`num_ipus` shares the layers of a step without stages; with a `pipeline`, its "
+                f"`device_mapping` says where they are. Received: num_ipus={self.num_ipus}"
+            )
+        proportion_of(self.pipeline)
+        recomputation_mode(self.pipeline.schedule, self.pipeline.recomputation_mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +176,7 @@ class Model:
         regions: Where each value lies.
         memory: How full the tiles become.
         host_cycles: Tile cycles of one step in which data moves between host and IPU.
+        pipeline_run: Its pipeline in time, if it has one.
     """
 
     name: str
@@ -150,14 +188,25 @@ class Model:
     regions: dict[str, Region] = field(default_factory=dict)
     memory: MemoryPlan = field(default_factory=MemoryPlan)
     host_cycles: int = 0
+    pipeline_run: PipelineRun | None = None
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Steps that pass through the pipeline between two weight updates, or in an execution."""
+        count = self.options.gradient_accumulation_count
+        if count > 1 or is_training(self.program):
+            return count
+        return self.options.steps_per_execution
 
     @property
     def compute_cycles(self) -> int:
         """Tile cycles of one step without copies between host and IPU.
 
         A step is one batch on each replica. Of a weight update that follows several steps,
-        each has an equal share.
+        each has an equal share; in a pipeline, also of the time in which it fills and drains.
         """
+        if self.pipeline_run is not None:
+            return -(-self.pipeline_run.cycles // self.pipeline_run.plan.num_micro_batches)
         count = self.options.gradient_accumulation_count
         pairs = zip(self.program.compute_sets, self.costs, strict=True)
         return sum(cost.in_step(one, count).cycles for one, cost in pairs)
@@ -177,8 +226,11 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    program = flatten(model.graph)
-    program = attribute_parts(program) if _has_parts(model.options) else without_parts(program)
+    program, options = flatten(model.graph), model.options
+    if options.has_parts:
+        program = attribute_parts(program, options.num_stages)
+    else:
+        program = without_parts(program)
     program = deduplicate(program)
     return replace(model, program=fuse(fuse_normalizations(program)))
 
@@ -194,12 +246,8 @@ def add_up_gradients(model: Model) -> Model:
 
 def order(model: Model) -> Model:
     """Puts the compute sets in the order of execution."""
-    return replace(model, program=sorted_by_part(schedule(model.program)))
-
-
-def _has_parts(options: ModelOptions) -> bool:
-    """Whether it matters what is in the weight update."""
-    return options.gradient_accumulation_count > 1 or options.num_replicas > 1
+    program = schedule(model.program)
+    return replace(model, program=sorted_by_part(program, model.options.num_stages))
 
 
 def reuse_memory(model: Model) -> Model:
@@ -211,22 +259,43 @@ def drop_activations(model: Model) -> Model:
     """Computes activations again for the gradient if that was chosen."""
     if not model.options.recomputation:
         return model
-    return replace(model, program=recompute(model.program))
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return replace(model, program=recompute(model.program))
+    mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
+    program = recompute_stages(model.program, pipeline.num_stages, mode)
+    return replace(model, program=program)
 
 
 def place_on_ipus(model: Model) -> Model:
-    """Shares the layers among the IPUs."""
-    return replace(model, program=shard(model.program, model.options.num_ipus))
+    """Shares the layers among the IPUs, or puts stages where they belong."""
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return replace(model, program=shard(model.program, model.options.num_ipus))
+    plan = plan_of(model.program, pipeline, model.num_micro_batches)
+    return replace(model, program=place_stages(model.program, plan))
 
 
 def estimate_cycles(model: Model) -> Model:
     """Costs every compute set."""
+    pipeline = model.options.pipeline
+    own = {} if pipeline is None else {"proportion_of": proportion_of(pipeline)}
     table = CostTable(
         model.target,
         model.program,
         memory_proportion=model.options.available_memory_proportion,
+        **own,
     )
     return replace(model, costs=tuple(map(table.cost, model.program.compute_sets)))
+
+
+def run_pipeline(model: Model) -> Model:
+    """Puts the parts of a pipeline in time."""
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return model
+    plan = plan_of(model.program, pipeline, model.num_micro_batches)
+    return replace(model, pipeline_run=run_of(model.program, model.costs, plan))
 
 
 def estimate_host_copies(model: Model) -> Model:
@@ -298,6 +367,7 @@ MODEL_PASSES = (
     place_on_ipus,
     reuse_memory,
     estimate_cycles,
+    run_pipeline,
     estimate_host_copies,
     fill_tiles,
 )

@@ -5,7 +5,9 @@ stages run, and when micro-batches begin. Everything else follows from that: the
 instructions, what waits between two stages, and when all IPUs are busy.
 
 A stage has a forward part and, in training, a backward one. Parts that follow each other
-run in different steps: results cross between IPUs at the end of a step.
+run in different steps: results cross between IPUs at the beginning of the step that the
+next part is in. Until then they are in the memory of who made them, and what waits for a
+backward part, results of other IPUs included, is what the stage's forward part has read.
 """
 
 import enum
@@ -123,7 +125,7 @@ class PipelinePlan:
         schedule: In which order stages run.
         training: Whether stages have backward parts and weights are updated.
         recomputed: Stages that compute activations again.
-        copies: By position in `parts_in_order`, the IPUs that need results of a part;
+        copies: By position in `parts_in_order`, the IPUs that need results of a part later;
             by default the one of the next part, if that is another one.
 
     Raises:
@@ -174,19 +176,16 @@ class PipelinePlan:
         following = self.ipu_of(position + 1)
         return () if following == self.ipu_of(position) else (following,)
 
-    def num_alive(self, first: int, last: int, *, copied: bool = False) -> int:
+    def num_alive(self, first: int, last: int) -> int:
         """Micro-batches of which a value is in memory at the same time, at most.
 
         Args:
-            first: Position of the part that makes it.
+            first: Position of the part in whose step it comes to be there.
             last: Position of the last part that reads it.
-            copied: Whether it is there only from the end of the first part's step on,
-                as what comes from another IPU.
         """
         pattern = _pattern(self)
-        # Twice the time, so that the end of a step has a number too.
-        made = [2 * pattern.time(first, m) + copied for m in range(self.num_micro_batches)]
-        read = [2 * pattern.time(last, m) for m in range(self.num_micro_batches)]
+        made = [pattern.time(first, m) for m in range(self.num_micro_batches)]
+        read = [pattern.time(last, m) for m in range(self.num_micro_batches)]
         return max(bisect_right(made, end) - m for m, end in enumerate(read))
 
     @property
@@ -391,19 +390,27 @@ def _phases(
 def _instructions(
     plan: PipelinePlan, running: Sequence[tuple[int, int]], stashes: Sequence[int]
 ) -> list[Instruction]:
-    """Of one step: parts by IPU, and of an IPU those of later stages first.
+    """Of one step: copies, then parts by IPU, and of an IPU those of later stages first.
 
     They work on earlier micro-batches, whose memory becomes free.
     """
-    found: list[Instruction] = []
+    found = _arrivals(plan, running)
     for position, micro_batch in sorted(running, key=lambda one: (plan.ipu_of(one[0]), -one[0])):
         stage, backward = plan.parts_in_order[position]
         works = _works(backward, stashed=stashes[stage] > 1, again=stage in plan.recomputed)
         ipu = plan.ipu_of(position)
-        parts = [Part(work, ipu, stage, backward) for work in works]
-        parts += [Part(Work.COPY, ipu, stage, backward, to) for to in plan.copies_of(position)]
-        found += [Instruction(part, micro_batch) for part in parts]
+        found += [Instruction(Part(work, ipu, stage, backward), micro_batch) for work in works]
     return found
+
+
+def _arrivals(plan: PipelinePlan, running: Sequence[tuple[int, int]]) -> list[Instruction]:
+    """The copies of what the parts before those of a step made."""
+    return [
+        Instruction(Part(Work.COPY, plan.ipu_of(before), *plan.parts_in_order[before], to), batch)
+        for before, batch in sorted((position - 1, batch) for position, batch in running)
+        if before >= 0
+        for to in plan.copies_of(before)
+    ]
 
 
 def _works(backward: bool, *, stashed: bool, again: bool) -> list[Work]:

@@ -82,8 +82,8 @@ class PipelineTiming:
 def time_pipeline(steps: Sequence[Step], cycles: Mapping[Part, int]) -> PipelineTiming:
     """When each instruction of a schedule runs.
 
-    In a step, each IPU does its work; when all are done, copies cross. Those over different
-    pairs of IPUs cross at the same time.
+    In a step, first copies cross, those between different pairs of IPUs at the same time; then
+    each IPU does its work.
 
     Args:
         steps: Of a schedule.
@@ -95,9 +95,9 @@ def time_pipeline(steps: Sequence[Step], cycles: Mapping[Part, int]) -> Pipeline
     for step in steps:
         work = [i for i in step.instructions if i.part.work is not Work.COPY]
         copies = [i for i in step.instructions if i.part.work is Work.COPY]
-        end, found = _lined_up(work, cycles, starts[-1], lambda part: (part.ipu,))
+        end, found = _lined_up(copies, cycles, starts[-1], lambda part: (part.ipu, part.to))
         events += found
-        end, found = _lined_up(copies, cycles, end, lambda part: (part.ipu, part.to))
+        end, found = _lined_up(work, cycles, end, lambda part: (part.ipu,))
         events += found
         by_phase[step.phase] += end - starts[-1]
         starts.append(end)

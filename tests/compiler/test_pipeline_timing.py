@@ -92,7 +92,7 @@ def test_the_slowest_stage_sets_the_pace():
     assert one.cycles_by_phase == {Phase.FILL: 10, Phase.STEADY: 90, Phase.DRAIN: 30}
 
 
-def test_copies_cross_when_all_are_done():
+def test_copies_cross_before_all_begin():
     one = timing([10, 30], [0, 0], 2, training=False, copies=5)
     shown = [(str(event.instruction), event.start, event.cycles) for event in one.events]
     assert shown == [
