@@ -30,8 +30,8 @@ class Value:
     Args:
         name: Unique in the program.
         spec: Shape and dtype.
-        role: `"variable"`, `"argument"` (of the infeed), `"constant"` or
-            `"activation"`.
+        role: `"variable"`, `"argument"` (of the infeed), `"constant"`,
+            `"activation"`, or `"remote"`: a variable that is not on tiles.
         ipu: Where it lies.
     """
 
@@ -102,6 +102,7 @@ class FlatProgram:
             values, which are written in place.
         in_place: Names of values by names of those that take over their memory.
         stashes: Of a pipeline, how many more batches a value is kept of, by its name.
+        remote_bytes: What lies in the memory of the machine, not on tiles, in bytes.
         num_unknown_loops: Loops whose trips depend on data: they were counted with
             their bound, or as one trip.
     """
@@ -112,6 +113,7 @@ class FlatProgram:
     updates: Mapping[str, str] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
     stashes: Mapping[str, int] = field(default_factory=dict)
+    remote_bytes: int = 0
     num_unknown_loops: int = 0
 
 

@@ -16,10 +16,12 @@ from ipu_keras.compiler.exchange import (
     exchange_cycles,
     inter_ipu_copy_seconds,
     reduce_scatter_seconds,
+    remote_seconds,
     sync_cycles,
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.memory import num_tiles_of
+from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertices import VertexCycles
@@ -115,6 +117,7 @@ class CostTable:
         program: In the order of execution.
         memory_proportion: Of a tile's memory, what the temporaries of a product
             may take.
+        num_ipus: That run the program, all replicas together.
         proportion_of: Gives that proportion for a compute set that has its own, or `None`.
     """
 
@@ -124,12 +127,14 @@ class CostTable:
         program: FlatProgram,
         *,
         memory_proportion: float,
+        num_ipus: int = 1,
         proportion_of: Callable[[ComputeSet], float | None] = lambda one: None,
     ):
         self._target = target
         self._values = program.values
         self._in_place = {**program.in_place, **program.updates}
         self._memory_proportion = memory_proportion
+        self._num_ipus = num_ipus
         self._proportion_of = proportion_of
         self._plans: dict[tuple[Convolution, float], ConvolutionPlan] = {}
         # The value whose spread over the tiles a value shares.
@@ -152,6 +157,7 @@ class CostTable:
             "scatter": self._scatter,
             "softmax": self._normalized,
             "sort": self._sort,
+            REMOTE_FAMILY: self._remote,
             STASH_FAMILY: self._stashed,
             "stream copy": self._free,
             "transpose": self._rearranged,
@@ -201,6 +207,20 @@ class CostTable:
             exchange_bytes=sum(map(self._bytes_per_tile, specs)),
             vertex=one.family,
             detail=f"from IPU {source.ipu} to IPU {one.ipu}",
+        )
+
+    def _remote(self, one: ComputeSet) -> Cost:
+        specs = one.operands
+        size = sum(spec.nbytes for spec in specs)
+        seconds = remote_seconds(self._target, size, num_ipus=self._num_ipus)
+        sync = sync_cycles(self._target, num_ipus=2)
+        return Cost(
+            exchange_cycles=math.ceil(seconds * self._target.clock_hz) - sync,
+            sync_cycles=sync,
+            exchange_bytes=sum(map(self._bytes_per_tile, specs)),
+            vertex=one.family,
+            confidence=Confidence.GUESSED,
+            detail=one.ops[-1].kind,
         )
 
     def _stashed(self, one: ComputeSet) -> Cost:

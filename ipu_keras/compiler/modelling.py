@@ -24,6 +24,7 @@ from ipu_keras.compiler.memory import (
     plan_memory,
 )
 from ipu_keras.compiler.normalizations import fuse_normalizations
+from ipu_keras.compiler.offloading import offload
 from ipu_keras.compiler.pipeline_model import (
     PipelineRun,
     is_training,
@@ -273,7 +274,8 @@ def place_on_ipus(model: Model) -> Model:
     if pipeline is None:
         return replace(model, program=shard(model.program, model.options.num_ipus))
     plan = plan_of(model.program, pipeline, model.num_micro_batches)
-    return replace(model, program=place_stages(model.program, plan))
+    program = place_stages(model.program, plan)
+    return replace(model, program=offload(program, pipeline, model.options.num_replicas))
 
 
 def estimate_cycles(model: Model) -> Model:
@@ -284,6 +286,7 @@ def estimate_cycles(model: Model) -> Model:
         model.target,
         model.program,
         memory_proportion=model.options.available_memory_proportion,
+        num_ipus=model.options.ipus_per_replica * model.options.num_replicas,
         **own,
     )
     return replace(model, costs=tuple(map(table.cost, model.program.compute_sets)))

@@ -45,7 +45,7 @@ def work_of_part(one: ComputeSet, source_ipu: int) -> Part:
         return Part(Work.WEIGHT_UPDATE, one.ipu)
     if one.family == COPY_FAMILY:
         return Part(Work.COPY, source_ipu, one.stage, one.backward, one.ipu)
-    if one.family == STASH_FAMILY:
+    if one.ops[-1].kind in (Work.STASH.value, Work.UNSTASH.value):
         return Part(Work(one.ops[-1].kind), one.ipu, one.stage, one.backward)
     work = Work.BACKWARD if one.backward else Work.FORWARD
     return Part(Work.RECOMPUTE if one.recomputed else work, one.ipu, one.stage, one.backward)
