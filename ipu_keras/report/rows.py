@@ -28,6 +28,8 @@ class Row:
             `"guessed"`; of a group, the least sure.
         detail: How it is computed, such as the method and splits of a plan.
         ipu: Where it runs; of a group, where its first member does.
+        stage: The stage of the pipeline, if there is one; of a group, if all are in one.
+        weight_update: Whether it runs once for each weight update; in groups, whether all do.
     """
 
     name: str
@@ -44,6 +46,15 @@ class Row:
     confidence: str
     detail: str = ""
     ipu: int = 0
+    stage: int | None = None
+    weight_update: bool = False
+
+    @property
+    def phase(self) -> str:
+        """`"forward"`, `"backward"` or `"weight update"`."""
+        if self.weight_update:
+            return "weight update"
+        return "backward" if self.backward else "forward"
 
     @property
     def cycles(self) -> int:
@@ -76,6 +87,8 @@ def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
         confidence=cost.confidence.value,
         detail=cost.detail,
         ipu=one.ipu,
+        stage=one.stage,
+        weight_update=one.weight_update,
     )
 
 
@@ -97,6 +110,8 @@ def group(name: str, members: Sequence[Row]) -> Row:
         temporary_bytes=max(row.temporary_bytes for row in members),
         confidence=max((row.confidence for row in members), key=order.index),
         ipu=members[0].ipu,
+        stage=members[0].stage if len({row.stage for row in members}) == 1 else None,
+        weight_update=all(row.weight_update for row in members),
     )
 
 
@@ -106,6 +121,8 @@ _KEYS: Mapping[str, Callable[[Row], str]] = {
     "family": lambda row: row.family,
     "backward": lambda row: "backward" if row.backward else "forward",
     "confidence": lambda row: row.confidence,
+    "stage": lambda row: _stage_name(row),
+    "phase": lambda row: row.phase,
     "op": lambda row: row.name,
 }
 
@@ -120,6 +137,12 @@ _NUMBERS = (
     "temporary_bytes",
     "repeat",
 )
+
+
+def _stage_name(row: Row) -> str:
+    if row.weight_update:
+        return row.phase
+    return "(no stage)" if row.stage is None else f"stage {row.stage}"
 
 
 def arranged(rows: Sequence[Row], key: str, sort: str | None) -> tuple[Row, ...]:
