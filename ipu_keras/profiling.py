@@ -57,12 +57,14 @@ def report_of(
         graph: The step.
         target: Name of the hardware, or a `Target`.
         batch_size: Samples of the step, if it has any.
-        **options: Of `ModelOptions`.
+        **options: Of `ModelOptions`. An execution ends with a weight update: unless told
+            otherwise, it has as many steps as are accumulated.
 
     Raises:
         ValueError: No such target, or an option out of its range.
         TypeError: No such option.
     """
+    options.setdefault("steps_per_execution", options.get("gradient_accumulation_count", 1))
     hardware = target_named(target) if isinstance(target, str) else target
     model = cached_model(name, graph, hardware, ModelOptions(**options))
     return Report.of(model, batch_size=batch_size)

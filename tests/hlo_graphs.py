@@ -1,5 +1,7 @@
 """Builds HLO graphs by hand, and checks those that were not."""
 
+from dataclasses import replace
+
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
 
@@ -141,3 +143,33 @@ def training_step(layers, *, batch=64, width=64):
             ops.append(product(gradient, shape, f"dz{k}", f"w{k}", contracted=(1, 1), **here))
     ops += [op(f"u{k}", "subtract", square, f"w{k}", f"dw{k}", layer="sgd") for k in range(layers)]
     return graph(*ops, results=("loss", *(f"u{k}" for k in range(layers))))
+
+
+def staged_step(layers, *, stages=None, **sizes):
+    """`training_step`, as traced in the scopes of stages and of the weight update.
+
+    Args:
+        layers: How many there are.
+        stages: The stage of each layer; by default, each is one by itself.
+        **sizes: As for `training_step`.
+    """
+    stages = list(range(layers)) if stages is None else stages
+    by_layer = {f"l{k}": stage for k, stage in enumerate(stages)} | {"loss": stages[-1]}
+    whole = training_step(layers, **sizes)
+    ops = (
+        replace(one, weight_update=True)
+        if one.layer == "sgd"
+        else replace(one, stage=by_layer.get(one.layer))
+        for one in whole.ops
+    )
+    return replace(whole, ops=tuple(ops))
+
+
+def forward_only(step):
+    """The forward pass of `training_step` or `staged_step`, with its loss."""
+    ops = [
+        replace(one, attributes={k: v for k, v in one.attributes.items() if k != "result"})
+        for one in step.ops
+        if not one.backward and one.layer != "sgd"
+    ]
+    return graph(*ops, results=("loss",))

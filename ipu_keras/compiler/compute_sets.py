@@ -30,8 +30,8 @@ class Value:
     Args:
         name: Unique in the program.
         spec: Shape and dtype.
-        role: `"variable"`, `"argument"` (of the infeed), `"constant"` or
-            `"activation"`.
+        role: `"variable"`, `"argument"` (of the infeed), `"constant"`,
+            `"activation"`, or `"remote"`: a variable that is not on tiles.
         ipu: Where it lies.
     """
 
@@ -55,6 +55,9 @@ class ComputeSet:
         repeat: How often it runs in one run of the graph.
         layer: Path of the layer that it belongs to.
         backward: Whether it is part of the gradient.
+        stage: The stage of a pipeline that it is in, if there is one.
+        weight_update: Whether it runs once for each weight update, not for each batch.
+        recomputed: Whether a backward part of a stage repeats it from the forward one.
         flops: Floating point operations of one run.
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
@@ -74,6 +77,17 @@ class ComputeSet:
     bytes_read: int = 0
     bytes_written: int = 0
     ipu: int = 0
+    stage: int | None = None
+    weight_update: bool = False
+    recomputed: bool = False
+
+    @property
+    def part(self) -> tuple[int | None, bool, bool]:
+        """What all have in common that run at the same time in a pipeline, or as often.
+
+        Without a stage, forward and backward are one.
+        """
+        return self.stage, self.backward and self.stage is not None, self.weight_update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +101,8 @@ class FlatProgram:
         updates: Names of variables by names of the results that are their new
             values, which are written in place.
         in_place: Names of values by names of those that take over their memory.
+        stashes: Of a pipeline, how many more batches a value is kept of, by its name.
+        remote_bytes: What lies in the memory of the machine, not on tiles, in bytes.
         num_unknown_loops: Loops whose trips depend on data: they were counted with
             their bound, or as one trip.
     """
@@ -96,6 +112,8 @@ class FlatProgram:
     results: tuple[str, ...] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
+    stashes: Mapping[str, int] = field(default_factory=dict)
+    remote_bytes: int = 0
     num_unknown_loops: int = 0
 
 
@@ -160,6 +178,8 @@ class _Flattener:
                 repeat=repeat,
                 layer=op.layer,
                 backward=op.backward,
+                stage=op.stage,
+                weight_update=op.weight_update,
                 flops=work.flops,
                 bytes_read=work.bytes_read,
                 bytes_written=work.bytes_written,
@@ -231,6 +251,8 @@ class _Flattener:
                 repeat=repeat,
                 layer=op.layer,
                 backward=op.backward,
+                stage=op.stage,
+                weight_update=op.weight_update,
                 bytes_read=value.spec.nbytes,
                 bytes_written=value.spec.nbytes,
             )
@@ -309,6 +331,8 @@ def _updates(graph: Graph, results: Sequence[str]) -> dict[str, str]:
 def deduplicate(program: FlatProgram) -> FlatProgram:
     """Computes once what several ask for, such as Adam's powers of its rates.
 
+    What is in different parts of a pipeline, or runs not as often, does not share it.
+
     Args:
         program: Compute sets of one operation each.
 
@@ -321,7 +345,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
     for one in program.compute_sets:
         one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
-        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat)
+        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, one.part)
         first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
         if first is one:
             kept.append(one)
@@ -341,7 +365,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
 
     An operation joins the one that uses its result if nobody else does, both
     have as many elements, and both run as often. A broadcast joins everyone
-    who uses it: it costs nothing within another vertex.
+    who uses it: it costs nothing within another vertex. Nothing else joins what runs in
+    another part of a pipeline, or not as often.
 
     Args:
         program: Compute sets of one operation each.
@@ -381,6 +406,7 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and len(producer.writes) == 1
         and (uses == 1 or broadcasts)
         and producer.repeat == consumer.repeat
+        and (broadcasts or producer.part == consumer.part)
         and _size(producer) == _size(consumer)
     )
 

@@ -16,10 +16,13 @@ from ipu_keras.compiler.exchange import (
     exchange_cycles,
     inter_ipu_copy_seconds,
     reduce_scatter_seconds,
+    remote_seconds,
     sync_cycles,
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.memory import num_tiles_of
+from ipu_keras.compiler.offloading import REMOTE_FAMILY
+from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertices import VertexCycles
 from ipu_keras.ir import num_elements
@@ -82,6 +85,24 @@ class Cost:
         """Of one run."""
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
+    def in_step(self, one: ComputeSet, batches_per_update: int) -> "Cost":
+        """What all runs of its compute set take in one step.
+
+        Of a part of the weight update, a step has its share, rounded up.
+
+        Args:
+            one: The compute set.
+            batches_per_update: Steps between two weight updates.
+        """
+        share = batches_per_update if one.weight_update else 1
+        return replace(
+            self,
+            compute_cycles=-(-self.compute_cycles * one.repeat // share),
+            exchange_cycles=-(-self.exchange_cycles * one.repeat // share),
+            sync_cycles=-(-self.sync_cycles * one.repeat // share),
+            exchange_bytes=-(-self.exchange_bytes * one.repeat // share),
+        )
+
     @property
     def message_bytes(self) -> int:
         """What arrives beside the temporaries, which hold what products receive."""
@@ -96,14 +117,26 @@ class CostTable:
         program: In the order of execution.
         memory_proportion: Of a tile's memory, what the temporaries of a product
             may take.
+        num_ipus: That run the program, all replicas together.
+        proportion_of: Gives that proportion for a compute set that has its own, or `None`.
     """
 
-    def __init__(self, target: Target, program: FlatProgram, *, memory_proportion: float):
+    def __init__(
+        self,
+        target: Target,
+        program: FlatProgram,
+        *,
+        memory_proportion: float,
+        num_ipus: int = 1,
+        proportion_of: Callable[[ComputeSet], float | None] = lambda one: None,
+    ):
         self._target = target
         self._values = program.values
         self._in_place = {**program.in_place, **program.updates}
         self._memory_proportion = memory_proportion
-        self._plans: dict[Convolution, ConvolutionPlan] = {}
+        self._num_ipus = num_ipus
+        self._proportion_of = proportion_of
+        self._plans: dict[tuple[Convolution, float], ConvolutionPlan] = {}
         # The value whose spread over the tiles a value shares.
         self._layouts: dict[str, str] = {}
         self._by_family: Mapping[str, Callable[[ComputeSet], Cost]] = {
@@ -124,6 +157,8 @@ class CostTable:
             "scatter": self._scatter,
             "softmax": self._normalized,
             "sort": self._sort,
+            REMOTE_FAMILY: self._remote,
+            STASH_FAMILY: self._stashed,
             "stream copy": self._free,
             "transpose": self._rearranged,
         }
@@ -162,15 +197,37 @@ class CostTable:
 
     def _inter_ipu_copy(self, one: ComputeSet) -> Cost:
         target, source = self._target, self._values[one.reads[0]]
-        seconds = inter_ipu_copy_seconds(target, source.spec.nbytes, source=source.ipu, to=one.ipu)
+        specs = [self._spec(name) for name in one.reads]
+        size = sum(spec.nbytes for spec in specs)
+        seconds = inter_ipu_copy_seconds(target, size, source=source.ipu, to=one.ipu)
         sync = sync_cycles(target, num_ipus=2)
         return Cost(
             exchange_cycles=math.ceil(seconds * target.clock_hz) - sync,
             sync_cycles=sync,
-            exchange_bytes=self._bytes_per_tile(source.spec),
+            exchange_bytes=sum(map(self._bytes_per_tile, specs)),
             vertex=one.family,
             detail=f"from IPU {source.ipu} to IPU {one.ipu}",
         )
+
+    def _remote(self, one: ComputeSet) -> Cost:
+        specs = one.operands
+        size = sum(spec.nbytes for spec in specs)
+        seconds = remote_seconds(self._target, size, num_ipus=self._num_ipus)
+        sync = sync_cycles(self._target, num_ipus=2)
+        return Cost(
+            exchange_cycles=math.ceil(seconds * self._target.clock_hz) - sync,
+            sync_cycles=sync,
+            exchange_bytes=sum(map(self._bytes_per_tile, specs)),
+            vertex=one.family,
+            confidence=Confidence.GUESSED,
+            detail=one.ops[-1].kind,
+        )
+
+    def _stashed(self, one: ComputeSet) -> Cost:
+        """Copies on the tiles that have the values, which all start together."""
+        cycles = vertices.copy(self._target, num_bytes=self._inputs_per_tile(one), atom_bytes=8)
+        tiles = max(self._tiles(self._spec(name)) for name in one.reads)
+        return replace(self._cost(one, cycles, 0, vertex="copy"), tiles=tiles)
 
     def _elementwise(self, one: ComputeSet) -> Cost:
         output = one.writes[0].spec
@@ -231,11 +288,13 @@ class CostTable:
     def _product(self, one: ComputeSet) -> Cost:
         op = one.ops[-1]
         convolution = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
-        if convolution not in self._plans:
-            self._plans[convolution] = plan(
-                self._target, convolution, memory_proportion=self._memory_proportion
+        own = self._proportion_of(one)
+        proportion = self._memory_proportion if own is None else own
+        if (convolution, proportion) not in self._plans:
+            self._plans[convolution, proportion] = plan(
+                self._target, convolution, memory_proportion=proportion
             )
-        found = self._plans[convolution]
+        found = self._plans[convolution, proportion]
         return Cost(
             compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
             exchange_cycles=found.exchange_cycles,

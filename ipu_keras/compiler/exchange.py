@@ -31,6 +31,10 @@ _COLLECTIVE_IDLE_CYCLES = 3000
 # Four IPUs share one host link, which is as wide as those of two (documents).
 _IPUS_PER_HOST_LINK = 4
 _HOST_LINK_WIDTH = 2
+# Four IPUs share the memory of their machine, which has about so much bandwidth (a white paper
+# on the machine; no measurement is known).
+_IPUS_PER_MACHINE = 4
+_REMOTE_BYTES_PER_SECOND = 20e9
 
 
 @dataclass(frozen=True)
@@ -329,6 +333,32 @@ def host_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
     width = boxes * _HOST_LINK_WIDTH + min(rest, _HOST_LINK_WIDTH)
     latency = target.host_latency_cycles / target.clock_hz
     return latency + num_bytes / (width * target.host_bytes_per_second)
+
+
+def remote_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
+    """Seconds of a copy between an IPU and the memory of its machine, synchronization included.
+
+    Args:
+        target: The hardware.
+        num_bytes: Of one IPU, in bytes.
+        num_ipus: That copy as much at the same time; those of a machine share its bandwidth.
+
+    Raises:
+        ValueError: A count that cannot be.
+
+    Example:
+
+    Alone, 20 GB/s; two of a machine have half of that each:
+
+    >>> from ipu_keras.target import target_named
+    >>> gc200 = target_named("gc200")
+    >>> [round(remote_seconds(gc200, 10**9, num_ipus=n), 3) for n in (1, 2, 4, 16)]
+    [0.05, 0.1, 0.2, 0.2]
+    """
+    _check_positive(num_ipus=num_ipus)
+    _check_not_negative(num_bytes=num_bytes)
+    bandwidth = _REMOTE_BYTES_PER_SECOND / min(num_ipus, _IPUS_PER_MACHINE)
+    return target.global_sync_cycles / target.clock_hz + num_bytes / bandwidth
 
 
 def reduce_scatter_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:

@@ -205,6 +205,16 @@ def innermost_loop(name: str) -> str:
     return name[: name.rfind(_LOOP_BODY) + len(_LOOP_BODY)] if _LOOP_BODY in name else ""
 
 
+def outermost_loop(name: str) -> str:
+    """The prefix of the outermost loop that a compute set is in; empty if in none.
+
+    Args:
+        name: The compute set's.
+    """
+    ends = [name.find(mark) for mark in (_LOOP_BODY, _LOOP_CONDITION) if mark in name]
+    return name[: min(ends)] if ends else ""
+
+
 def is_in_loop(one: ComputeSet) -> bool:
     """Whether a compute set is inside a loop, which runs as a whole.
 

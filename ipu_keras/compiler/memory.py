@@ -209,14 +209,17 @@ def plan_memory(
     """
     always = {"variable": np.zeros(target.num_tiles, np.int64)}
     always["constant"] = always["variable"].copy()
+    stashes = always["variable"].copy()
     for name, value in program.values.items():
         if value.role in always:
             _fill(always[value.role], regions[name])
+        if name in program.stashes:
+            _fill(stashes, regions[name], program.stashes[name])
     live = _live_bytes(program, regions, target, lifetimes(program))
     messages = np.asarray([*message_bytes, 0], np.int64)[: len(live)]
     live += (np.asarray([*temporary_bytes, 0], np.int64)[: len(live)] + messages)[:, None]
     fixed = sum(vars(overhead).values())
-    always_live = always["variable"] + always["constant"] + fixed
+    always_live = always["variable"] + always["constant"] + stashes + fixed
     peak = live.max(axis=0)
     arrived = int(messages[live.argmax(axis=0)].sum())
     categories = {
@@ -225,6 +228,8 @@ def plan_memory(
         "activations": int(peak.sum()) - arrived,
         "message_buffers": arrived,
     }
+    if program.stashes:
+        categories["stashes"] = int(stashes.sum())
     categories.update((name, size * target.num_tiles) for name, size in vars(overhead).items())
     return MemoryPlan(
         bytes_by_category=categories,
@@ -280,8 +285,9 @@ def alive_on_worst_tile(
         now = lifetime is not None and lifetime.first <= memory.peak_position <= lifetime.last
         always = program.values[name].role in ("variable", "constant")
         tile = (memory.worst_tile - region.first_tile) % num_tiles
-        if (now or always) and tile < region.num_tiles:
-            yield name, region.bytes_per_tile
+        copies = int(now or always) + program.stashes.get(name, 0)
+        if copies and tile < region.num_tiles:
+            yield name, region.bytes_per_tile * copies
 
 
 def _live_bytes(
@@ -309,9 +315,9 @@ def _live_bytes(
     return table[:-1, :-1]
 
 
-def _fill(tiles: np.ndarray, region: Region) -> None:
+def _fill(tiles: np.ndarray, region: Region, copies: int = 1) -> None:
     for start, stop in _spans(region, len(tiles)):
-        tiles[start:stop] += region.bytes_per_tile
+        tiles[start:stop] += region.bytes_per_tile * copies
 
 
 def _spans(region: Region, num_tiles: int) -> Iterable[tuple[int, int]]:

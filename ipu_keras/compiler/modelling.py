@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
@@ -23,10 +24,22 @@ from ipu_keras.compiler.memory import (
     plan_memory,
 )
 from ipu_keras.compiler.normalizations import fuse_normalizations
+from ipu_keras.compiler.offloading import offload
+from ipu_keras.compiler.pipeline_model import (
+    PipelineRun,
+    is_training,
+    plan_of,
+    proportion_of,
+    run_of,
+)
+from ipu_keras.compiler.pipeline_placement import place_stages
+from ipu_keras.compiler.pipeline_recomputation import recomputation_mode, recompute_stages
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
+from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
+from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 
 # Bytes of code that have no published size: rough figures from the shares that
@@ -44,12 +57,21 @@ class ModelOptions:
     Args:
         available_memory_proportion: Of a tile's memory, what the temporaries of
             a matrix product or convolution may take. Poplibs' default is 0.6.
-        steps_per_execution: Steps between two exchanges with the host.
+        steps_per_execution: Steps between two exchanges with the host; a step is one batch
+            on each replica, whether the weights are updated after it or not.
         dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to
             count as such, whatever they were traced with; see `precision`.
         recomputation: Whether activations are computed again for the gradient instead
             of kept; see `recomputation`.
         num_ipus: IPUs that share the layers; see `stages`. Systems hand out 1, 2, 4, ...
+        gradient_accumulation_count: Steps between two weight updates: what was traced in
+            the scope of the weight update runs once for as many steps; see `accumulation`.
+        gradient_accumulation_dtype: Of what gradients are added up in; by default, of the
+            gradients.
+        num_replicas: Copies of the program that run at the same time on IPUs of their own.
+        pipeline: How the stages of the trace run, each on its IPU; `None` if it has none. The
+            micro-batches that pass through are the steps between two weight updates; in
+            inference, without accumulation, those of an execution. `num_ipus` stays 1.
 
     Raises:
         ValueError: A number is out of its range, or there is no such choice.
@@ -60,8 +82,14 @@ class ModelOptions:
     dtype: str | None = None
     recomputation: bool = False
     num_ipus: int = 1
+    gradient_accumulation_count: int = 1
+    gradient_accumulation_dtype: str | None = None
+    num_replicas: int = 1
+    pipeline: Pipeline | None = None
 
     def __post_init__(self) -> None:
+        self._check_counts()
+        self._check_pipeline()
         if not 0 < self.available_memory_proportion <= 1:
             raise ValueError(
                 "`available_memory_proportion` must be above 0 and at most 1. "
@@ -87,6 +115,52 @@ class ModelOptions:
                 "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
                 f"Received: num_ipus={self.num_ipus}"
             )
+        if self.gradient_accumulation_dtype not in (None, *PRECISIONS):
+            raise ValueError(
+                f"`gradient_accumulation_dtype` must be one of {', '.join(PRECISIONS)}, or None "
+                "for that of the gradients. Received: gradient_accumulation_dtype="
+                f"{self.gradient_accumulation_dtype!r}"
+            )
+
+    def _check_counts(self) -> None:
+        for name in ("gradient_accumulation_count", "num_replicas"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={count!r}")
+        if self.steps_per_execution % self.gradient_accumulation_count:
+            raise ValueError(
+                "`steps_per_execution` must be a multiple of `gradient_accumulation_count`: "
+                "executions end with a weight update. Received: "
+                f"steps_per_execution={self.steps_per_execution}, "
+                f"gradient_accumulation_count={self.gradient_accumulation_count}"
+            )
+
+    @property
+    def ipus_per_replica(self) -> int:
+        """IPUs that a copy of the program has."""
+        return self.num_ipus if self.pipeline is None else self.pipeline.num_ipus
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it matters what is traced in the scope of a stage or of the weight update."""
+        counts = self.gradient_accumulation_count, self.num_replicas
+        return self.pipeline is not None or max(counts) > 1
+
+    @property
+    def num_stages(self) -> int:
+        """Of the pipeline; 0 if there is none."""
+        return 0 if self.pipeline is None else self.pipeline.num_stages
+
+    def _check_pipeline(self) -> None:
+        if self.pipeline is None:
+            return
+        if self.num_ipus != 1:
+            raise ValueError(
+                "`num_ipus` shares the layers of a step without stages; with a `pipeline`, its "
+                f"`device_mapping` says where they are. Received: num_ipus={self.num_ipus}"
+            )
+        proportion_of(self.pipeline)
+        recomputation_mode(self.pipeline.schedule, self.pipeline.recomputation_mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +177,7 @@ class Model:
         regions: Where each value lies.
         memory: How full the tiles become.
         host_cycles: Tile cycles of one step in which data moves between host and IPU.
+        pipeline_run: Its pipeline in time, if it has one.
     """
 
     name: str
@@ -114,12 +189,33 @@ class Model:
     regions: dict[str, Region] = field(default_factory=dict)
     memory: MemoryPlan = field(default_factory=MemoryPlan)
     host_cycles: int = 0
+    pipeline_run: PipelineRun | None = None
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Steps that pass through the pipeline between two weight updates, or in an execution."""
+        count = self.options.gradient_accumulation_count
+        if count > 1 or is_training(self.program):
+            return count
+        return self.options.steps_per_execution
+
+    @property
+    def compute_cycles(self) -> int:
+        """Tile cycles of one step without copies between host and IPU.
+
+        A step is one batch on each replica. Of a weight update that follows several steps,
+        each has an equal share; in a pipeline, also of the time in which it fills and drains.
+        """
+        if self.pipeline_run is not None:
+            return -(-self.pipeline_run.cycles // self.pipeline_run.plan.num_micro_batches)
+        count = self.options.gradient_accumulation_count
+        pairs = zip(self.program.compute_sets, self.costs, strict=True)
+        return sum(cost.in_step(one, count).cycles for one, cost in pairs)
 
     @property
     def cycles_per_step(self) -> int:
         """Tile cycles of one step, copies between host and IPU included."""
-        pairs = zip(self.program.compute_sets, self.costs, strict=True)
-        return sum(cost.cycles * one.repeat for one, cost in pairs) + self.host_cycles
+        return self.compute_cycles + self.host_cycles
 
 
 def choose_precision(model: Model) -> Model:
@@ -131,13 +227,28 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    program = deduplicate(flatten(model.graph))
+    program, options = flatten(model.graph), model.options
+    if options.has_parts:
+        program = attribute_parts(program, options.num_stages)
+    else:
+        program = without_parts(program)
+    program = deduplicate(program)
     return replace(model, program=fuse(fuse_normalizations(program)))
+
+
+def add_up_gradients(model: Model) -> Model:
+    """Adds up the gradients of several steps and replicas before the weight update."""
+    options = model.options
+    program = reduce_over_replicas(model.program, options.num_replicas)
+    if options.gradient_accumulation_count > 1:
+        program = accumulate(program, dtype=options.gradient_accumulation_dtype)
+    return replace(model, program=program)
 
 
 def order(model: Model) -> Model:
     """Puts the compute sets in the order of execution."""
-    return replace(model, program=schedule(model.program))
+    program = schedule(model.program)
+    return replace(model, program=sorted_by_part(program, model.options.num_stages))
 
 
 def reuse_memory(model: Model) -> Model:
@@ -149,22 +260,45 @@ def drop_activations(model: Model) -> Model:
     """Computes activations again for the gradient if that was chosen."""
     if not model.options.recomputation:
         return model
-    return replace(model, program=recompute(model.program))
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return replace(model, program=recompute(model.program))
+    mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
+    program = recompute_stages(model.program, pipeline.num_stages, mode)
+    return replace(model, program=program)
 
 
 def place_on_ipus(model: Model) -> Model:
-    """Shares the layers among the IPUs."""
-    return replace(model, program=shard(model.program, model.options.num_ipus))
+    """Shares the layers among the IPUs, or puts stages where they belong."""
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return replace(model, program=shard(model.program, model.options.num_ipus))
+    plan = plan_of(model.program, pipeline, model.num_micro_batches)
+    program = place_stages(model.program, plan)
+    return replace(model, program=offload(program, pipeline, model.options.num_replicas))
 
 
 def estimate_cycles(model: Model) -> Model:
     """Costs every compute set."""
+    pipeline = model.options.pipeline
+    own = {} if pipeline is None else {"proportion_of": proportion_of(pipeline)}
     table = CostTable(
         model.target,
         model.program,
         memory_proportion=model.options.available_memory_proportion,
+        num_ipus=model.options.ipus_per_replica * model.options.num_replicas,
+        **own,
     )
     return replace(model, costs=tuple(map(table.cost, model.program.compute_sets)))
+
+
+def run_pipeline(model: Model) -> Model:
+    """Puts the parts of a pipeline in time."""
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return model
+    plan = plan_of(model.program, pipeline, model.num_micro_batches)
+    return replace(model, pipeline_run=run_of(model.program, model.costs, plan))
 
 
 def estimate_host_copies(model: Model) -> Model:
@@ -176,8 +310,10 @@ def estimate_host_copies(model: Model) -> Model:
         for name in set(program.results) - set(program.updates)
         if program.values[name].role == "activation"
     )
+    # Replicas of several IPUs have links to the host of their own.
+    sharing = model.options.num_replicas if model.options.ipus_per_replica == 1 else 1
     seconds = sum(
-        host_seconds(target, num_bytes * steps, num_ipus=1)
+        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing)
         for num_bytes in (fed, fetched)
         if num_bytes
     )
@@ -188,7 +324,7 @@ def fill_tiles(model: Model) -> Model:
     """Places values on the tiles of each IPU and adds up what each tile holds."""
     regions: dict[str, Region] = {}
     plans = []
-    for ipu in range(model.options.num_ipus):
+    for ipu in range(model.options.ipus_per_replica):
         values = {name: v for name, v in model.program.values.items() if v.ipu == ipu}
         program = replace(model.program, values=values)
         here = map_linearly(program, model.target)
@@ -227,13 +363,14 @@ def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
 
 
 # What depends on the graph and its precision alone comes first.
-READING_PASSES = (choose_precision, write_out, order)
+READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
 MODEL_PASSES = (
     *READING_PASSES,
     drop_activations,
     place_on_ipus,
     reuse_memory,
     estimate_cycles,
+    run_pipeline,
     estimate_host_copies,
     fill_tiles,
 )

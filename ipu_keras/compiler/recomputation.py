@@ -10,12 +10,12 @@ from ipu_keras.compiler.layer_order import LayerOrder, crossing_bytes, layer_ord
 from ipu_keras.compiler.liveness import is_in_loop
 
 # What is no larger lies on one tile, and is kept: counts, rates, seeds of random draws.
-_KEPT_BYTES = 128
+KEPT_BYTES = 128
 
 # Random draws give the same again from the same seed, which is kept.
-_REPEATABLE = DETERMINISTIC | {"random", "pooling", "gather", "norm", "softmax"}
+REPEATABLE = DETERMINISTIC | {"random", "pooling", "gather", "norm", "softmax"}
 
-_SUFFIX = "/recomputed"
+SUFFIX = "/recomputed"
 
 
 def recompute(program: FlatProgram) -> FlatProgram:
@@ -117,9 +117,9 @@ class _Recomputation:
             return False
         one = self._program.compute_sets[position]
         return (
-            one.family in _REPEATABLE
+            one.family in REPEATABLE
             and not is_in_loop(one)
-            and self._program.values[name].spec.nbytes > _KEPT_BYTES
+            and self._program.values[name].spec.nbytes > KEPT_BYTES
             and name not in self._results
             and name not in self._uses.in_loops
             and self._uses.forward.get(name, set()) <= {segment}
@@ -146,15 +146,15 @@ class _Recomputation:
         return self._is_dropped(name) and self._segment_of(name) in self._repeated
 
     def _renamed(self, name: str) -> str:
-        return f"{name}{_SUFFIX}" if self._comes_again(name) else name
+        return f"{name}{SUFFIX}" if self._comes_again(name) else name
 
     def _copy(self, position: int) -> ComputeSet:
         one = self._program.compute_sets[position]
         return replace(
             one,
-            name=f"{one.name}{_SUFFIX}",
+            name=f"{one.name}{SUFFIX}",
             reads=tuple(map(self._renamed, one.reads)),
-            writes=tuple(Value(f"{v.name}{_SUFFIX}", v.spec) for v in one.writes),
+            writes=tuple(Value(f"{v.name}{SUFFIX}", v.spec) for v in one.writes),
             backward=True,
         )
 

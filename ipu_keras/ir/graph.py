@@ -31,6 +31,8 @@ class Op:
         layer: Path of the Keras layer or name scope that asked for it; empty
             if tracing could not tell.
         backward: Whether it belongs to the gradient of that layer.
+        stage: The stage of a pipeline that it was traced in, if any.
+        weight_update: Whether it was traced as a part of the weight update.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Op:
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     layer: str = ""
     backward: bool = False
+    stage: int | None = None
+    weight_update: bool = False
 
 
 @dataclass(frozen=True)

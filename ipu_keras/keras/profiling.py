@@ -42,7 +42,10 @@ def profile(
             (`"float16"` or `"float32"`: all floating point numbers of the step count as
             such, whatever the model has), `recomputation` (`True`: activations are computed
             again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
-            layers are shared among so many IPUs, of which one computes at a time).
+            layers are shared among so many IPUs, of which one computes at a time). Of
+            functions that trace their parts in the scopes of stages and of the weight update,
+            also `gradient_accumulation_count` (steps between two weight updates),
+            `gradient_accumulation_dtype`, `num_replicas` and `pipeline` (a `Pipeline`).
 
     Returns:
         The report. If the step does not fit into the memory of an IPU, its `fixes` say what

@@ -29,6 +29,8 @@ _COLUMNS = (
     "detail",
     "ipu",
 )
+# Of programs whose steps have parts.
+_COLUMNS_OF_PARTS = ("stage", "phase")
 
 
 def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pandas.DataFrame":
@@ -51,9 +53,12 @@ def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pand
         {
             **vars(row),
             "cycles": row.cycles,
+            "phase": row.phase,
             "seconds": row.cycles / clock_hz,
             "share": row.cycles / max(total_cycles, 1),
         }
         for row in rows
     )
-    return pandas.DataFrame(lines, columns=list(_COLUMNS))
+    has_parts = any(row.stage is not None or row.weight_update for row in rows)
+    columns = [*_COLUMNS, *(_COLUMNS_OF_PARTS if has_parts else ())]
+    return pandas.DataFrame(lines, columns=columns)

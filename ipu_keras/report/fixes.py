@@ -177,7 +177,9 @@ class _Search:
         return next(may_fit, None)
 
     def _more_ipus(self) -> list[int]:
-        """Twice as many, four times as many and so on."""
+        """Twice as many, four times as many and so on; a pipeline's stages say how many."""
+        if self._model.options.pipeline is not None:
+            return []
         counts, count = [], 2 * self._model.options.num_ipus
         while count <= _MAX_IPUS:
             counts.append(count)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ipu_keras.compiler.modelling import Model
+from ipu_keras.compiler.pipeline_timing import PipelineTiming
+from ipu_keras.report.html_pipeline import pipeline_picture
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.rows import Row
@@ -32,6 +34,12 @@ class HtmlContents(Protocol):
     @property
     def host_cycles(self) -> int: ...
 
+    @property
+    def busy_cycles(self) -> int: ...
+
+    @property
+    def pipeline_timing(self) -> PipelineTiming | None: ...
+
     def by(self, key: str) -> tuple[Row, ...]: ...
 
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]: ...
@@ -50,7 +58,7 @@ def page(report: HtmlContents) -> str:
     Returns:
         The page, with its style, its script and its pictures inside.
     """
-    model, rows = report.model, report.rows
+    model, rows, timing = report.model, report.rows, report.pipeline_timing
     return _rendered(
         "report.html.j2",
         report,
@@ -62,6 +70,8 @@ def page(report: HtmlContents) -> str:
         else "",
         lanes=LANES,
         spans=spans(rows, model.costs),
+        trace_cycles=report.host_cycles + report.busy_cycles,
+        pipeline_picture=None if timing is None else pipeline_picture(timing),
         colours=FamilyColours(tuple(row.name for row in report.by("family"))),
         always_live=_in_words(model.memory.always_live_by_category),
         not_always_live=_in_words(model.memory.not_always_live_by_category),

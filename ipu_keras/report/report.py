@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import numpy as np
 from ipu_keras.atomic_files import write_atomically
 from ipu_keras.compiler.memory import alive_on_worst_tile
 from ipu_keras.compiler.modelling import Model
+from ipu_keras.compiler.pipeline_placement import work_of_part
+from ipu_keras.compiler.pipeline_timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.recompilation import Recompilation
 from ipu_keras.report.chrome_trace import chrome_trace
@@ -21,9 +24,11 @@ from ipu_keras.report.difference import Difference, Figures, difference
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.fixes import Fix, fixes_table
 from ipu_keras.report.perfetto_trace import perfetto_trace
+from ipu_keras.report.pipeline_view import PipelineView, pipeline_view, stage_table
+from ipu_keras.report.plain_options import plain_options
 from ipu_keras.report.rows import Row, arranged, row_of
 from ipu_keras.report.text import cost_table, memory_table, rendered
-from ipu_keras.report.timeline import Timeline, ipu_timeline
+from ipu_keras.report.timeline import IpuTimeline, Timeline, ipu_timeline, pipeline_timeline
 from ipu_keras.target import SOURCES
 
 if TYPE_CHECKING:
@@ -45,7 +50,8 @@ class Report:
         rows: Its compute sets in the order of execution.
         error_bands: Median and largest error of the model on hardware
             measurements, by class of measurement.
-        batch_size: Samples of one step; `None` if it has none, or nobody knows.
+        batch_size: Samples of one step on one replica; `None` if it has none, or nobody
+            knows.
         recompilations: Of programs that ran: why those of this name were compiled
             again on the device, oldest first.
         fixes: What would help a program that does not fit, as `suggest_fixes` found.
@@ -83,10 +89,11 @@ class Report:
 
         Args:
             model: After all passes.
-            batch_size: Samples of one step, if it has any.
+            batch_size: Samples of one step on one replica, if it has any.
         """
         pairs = zip(model.program.compute_sets, model.costs, strict=True)
-        rows = tuple(row_of(one, cost) for one, cost in pairs)
+        count = model.options.gradient_accumulation_count
+        rows = tuple(row_of(one, cost, count) for one, cost in pairs)
         return cls(model=model, rows=rows, error_bands=error_bands(), batch_size=batch_size)
 
     @property
@@ -96,8 +103,29 @@ class Report:
 
     @property
     def compute_cycles(self) -> int:
-        """Tile cycles of one step, without copies between host and IPU."""
+        """Tile cycles of one step, without copies between host and IPU.
+
+        A step is one batch on each replica. If weights are updated after several steps, each
+        has an equal share of the update.
+        """
+        return self.model.compute_cycles
+
+    @property
+    def busy_cycles(self) -> int:
+        """Tile cycles of all `rows`: of all IPUs of a pipeline, which work at the same time."""
         return sum(row.cycles for row in self.rows)
+
+    @cached_property
+    def pipeline_timing(self) -> PipelineTiming | None:
+        """When each IPU of a pipeline does what; `None` without one."""
+        run = self.model.pipeline_run
+        return None if run is None else run.timing()
+
+    @property
+    def pipeline(self) -> PipelineView | None:
+        """Stages, bubbles and phases of a pipeline; `None` without one."""
+        run, timing = self.model.pipeline_run, self.pipeline_timing
+        return None if run is None or timing is None else pipeline_view(run, timing)
 
     @property
     def host_cycles(self) -> int:
@@ -126,20 +154,24 @@ class Report:
 
     @property
     def samples_per_second(self) -> float | None:
-        """Samples by time; `None` without a batch size, or if a step takes no time."""
+        """Samples of all replicas by time.
+
+        `None` without a batch size, or if a step takes no time.
+        """
         if self.batch_size is None or self.cycles_per_step == 0:
             return None
-        return self.batch_size / self.seconds_per_step
+        return self.batch_size * self.model.options.num_replicas / self.seconds_per_step
 
     @property
     def flops_per_step(self) -> int:
-        """Floating point operations of one step."""
-        return sum(row.flops for row in self.rows)
+        """Floating point operations of one step, on all replicas."""
+        return sum(row.flops for row in self.rows) * self.model.options.num_replicas
 
     @property
     def peak_flops(self) -> float:
         """Floating point operations of float16 that all IPUs do in a second, at most."""
-        target, num_ipus = self.model.target, self.model.options.num_ipus
+        target, options = self.model.target, self.model.options
+        num_ipus = options.ipus_per_replica * options.num_replicas
         return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
 
     @property
@@ -158,7 +190,7 @@ class Report:
     def guessed_share(self) -> float:
         """Share of the IPU's cycles that rest on guesses."""
         guessed = sum(row.cycles for row in self.rows if row.confidence == "guessed")
-        return guessed / max(self.compute_cycles, 1)
+        return guessed / max(self.busy_cycles, 1)
 
     @property
     def not_lowered(self) -> tuple[str, ...]:
@@ -194,8 +226,8 @@ class Report:
         """The rows in groups, those with the most cycles first.
 
         Args:
-            key: `"layer"`, `"family"`, `"backward"` or `"confidence"`; `"op"` for
-                the rows themselves.
+            key: `"layer"`, `"family"`, `"backward"`, `"confidence"`, `"stage"` or
+                `"phase"` (forward, backward, weight update); `"op"` for the rows themselves.
             sort: What else comes first if there is most of it: `"compute_cycles"`,
                 `"exchange_cycles"`, `"sync_cycles"`, `"flops"`, `"exchange_bytes"`,
                 `"temporary_bytes"` or `"repeat"`. `"name"` sorts by letters,
@@ -222,6 +254,7 @@ class Report:
         - `temporary_bytes`: bytes that a tile needs only while it runs; of a
           group, the most.
         - `ipu`: where it runs; of a group, where its first member does.
+        - `stage` and `phase`, if the step has parts: as of `Row`.
 
         Args:
             by: As `key` of `by`.
@@ -232,7 +265,7 @@ class Report:
             ValueError: As for `by`.
         """
         clock_hz = self.model.target.clock_hz
-        return data_frame(self.by(by, sort), clock_hz, self.compute_cycles)
+        return data_frame(self.by(by, sort), clock_hz, self.busy_cycles)
 
     def diff(self, other: "Report") -> Difference:
         """What changes from this report to another one.
@@ -286,7 +319,7 @@ class Report:
             settings={
                 "program": self.name,
                 "batch_size": self.batch_size,
-                **asdict(self.model.options),
+                **plain_options(self.model.options),
                 "target": target.name,
                 **numbers,
             },
@@ -315,7 +348,7 @@ class Report:
             "schema": SCHEMA_VERSION,
             "name": self.name,
             "target": _target_dict(model.target),
-            "options": asdict(model.options),
+            "options": plain_options(model.options),
             "cycles": {
                 "per_step": self.cycles_per_step,
                 "per_execution": self.cycles_per_execution,
@@ -348,8 +381,15 @@ class Report:
             },
             "fixes": [asdict(fix) for fix in self.fixes],
             "error_bands": {name: dict(band) for name, band in self.error_bands.items()},
-            "rows": [{**asdict(row), "cycles": row.cycles} for row in self.rows],
+            "rows": [self._plain_row(row) for row in self.rows],
+            **({} if self.pipeline is None else {"pipeline": self.pipeline.to_dict()}),
         }
+
+    def _plain_row(self, row: Row) -> dict[str, Any]:
+        plain = {**asdict(row), "cycles": row.cycles}
+        if not self.model.options.has_parts:
+            del plain["stage"], plain["weight_update"]
+        return plain
 
     def to_json(self) -> str:
         """The report as JSON: equal text for equal programs, targets and options."""
@@ -357,6 +397,8 @@ class Report:
 
     def to_chrome_trace(self) -> str:
         """One step on a timeline, in the JSON form that chrome://tracing and Perfetto read.
+
+        Of a pipeline, all that happens between two weight updates, with its bubbles.
 
         Compute sets follow each other; each is split into synchronization, exchange
         and compute. Times are microseconds, memory is bytes over all tiles.
@@ -384,16 +426,24 @@ class Report:
         target, memory = self.model.target, self.model.memory
         always_live = memory.always_live_by_tile.reshape(memory.num_ipus, -1).sum(axis=1)
         ipus = tuple(
-            ipu_timeline(
-                f"IPU {ipu} ({target.name})",
-                self.rows,
-                ipu=ipu,
-                host_cycles=self.host_cycles,
-                live_bytes=memory.live_by_ipu[ipu] + always_live[ipu],
-            )
+            self._ipu_timeline(ipu, memory.live_by_ipu[ipu] + always_live[ipu])
             for ipu in range(memory.num_ipus)
         )
         return Timeline(clock_hz=target.clock_hz, ipus=ipus)
+
+    def _ipu_timeline(self, ipu: int, live: np.ndarray) -> IpuTimeline:
+        name, timing = f"IPU {ipu} ({self.model.target.name})", self.pipeline_timing
+        run = self.model.pipeline_run
+        if run is None or timing is None:
+            host = self.host_cycles
+            return ipu_timeline(name, self.rows, ipu=ipu, host_cycles=host, live_bytes=live)
+        by_part: dict[Any, int] = {}
+        for one, num_bytes in zip(self.model.program.compute_sets, live, strict=False):
+            part = work_of_part(one, ipu)
+            if one.ipu == ipu:
+                by_part[part] = max(by_part.get(part, 0), int(num_bytes))
+        host = self.host_cycles * run.plan.num_micro_batches
+        return pipeline_timeline(name, timing, ipu=ipu, host_cycles=host, live_bytes=by_part)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.
@@ -445,8 +495,9 @@ class Report:
         return rendered(
             self._summary(),
             *([fixes_table(self.fixes)] if self.fixes else []),
-            cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], self.compute_cycles),
-            cost_table("Families", families, self.compute_cycles),
+            *([] if self.pipeline is None else [stage_table(self.pipeline.stages)]),
+            cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], self.busy_cycles),
+            cost_table("Families", families, self.busy_cycles),
             memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
         )
 
@@ -476,10 +527,15 @@ class Report:
         model, memory = self.model, self.model.memory
         if memory.num_ipus > 1:
             tile = memory.worst_tile % model.target.num_tiles
+            pipelined = model.pipeline_run is not None
             yield (
-                f"The fullest tile is tile {tile} of IPU {memory.worst_ipu} of {memory.num_ipus}, "
-                "which share the layers; one computes at a time"
+                f"The fullest tile is tile {tile} of IPU {memory.worst_ipu} of {memory.num_ipus}"
+                f"{'' if pipelined else ', which share the layers; one computes at a time'}"
             )
+        if self.pipeline is not None:
+            yield str(self.pipeline)
+        if model.program.remote_bytes:
+            yield f"{model.program.remote_bytes:,} bytes lie in remote memory"
         loops = model.program.num_unknown_loops
         if loops:
             yield f"{loops} loops whose trips depend on data count with their bound, or once"
@@ -493,7 +549,13 @@ class Report:
     def _pace(self) -> Iterator[str]:
         """Lines on samples and executions, if there is something to say."""
         if self.samples_per_second is not None:
-            yield f"{self.samples_per_second:,.0f} samples/s, {self.batch_size:,} in a step"
+            replicas = self.model.options.num_replicas
+            each = f" on each of {replicas} replicas" if replicas > 1 else ""
+            yield f"{self.samples_per_second:,.0f} samples/s, {self.batch_size:,} in a step{each}"
+        count = self.model.options.gradient_accumulation_count
+        if count > 1:
+            cycles = self.cycles_per_step * count
+            yield f"Weights are updated after {count:,} steps, {cycles:,} cycles"
         steps = self.model.options.steps_per_execution
         if steps > 1:
             yield (

@@ -17,7 +17,7 @@ class Row:
         family: Of its operations, such as `"dot"`; `"mixed"` in groups of several.
         layer: Path of the layer; empty if unknown.
         backward: Whether it belongs to the gradient; in groups, whether all do.
-        repeat: How often it runs in one step.
+        repeat: How often it runs in one step; of a weight update, in each.
         compute_cycles: Tile cycles of its vertices in one step, on the slowest tile.
         exchange_cycles: Of the exchange before them.
         sync_cycles: Of synchronization.
@@ -28,6 +28,8 @@ class Row:
             `"guessed"`; of a group, the least sure.
         detail: How it is computed, such as the method and splits of a plan.
         ipu: Where it runs; of a group, where its first member does.
+        stage: The stage of the pipeline, if there is one; of a group, if all are in one.
+        weight_update: Whether it runs once for each weight update; in groups, whether all do.
     """
 
     name: str
@@ -44,6 +46,15 @@ class Row:
     confidence: str
     detail: str = ""
     ipu: int = 0
+    stage: int | None = None
+    weight_update: bool = False
+
+    @property
+    def phase(self) -> str:
+        """`"forward"`, `"backward"` or `"weight update"`."""
+        if self.weight_update:
+            return "weight update"
+        return "backward" if self.backward else "forward"
 
     @property
     def cycles(self) -> int:
@@ -51,23 +62,33 @@ class Row:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
 
-def row_of(one: ComputeSet, cost: Cost) -> Row:
-    """The row of a compute set: its cost times how often it runs in a step."""
+def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
+    """The row of a compute set: its cost times how often it runs in a step.
+
+    Args:
+        one: The compute set.
+        cost: Of one run.
+        batches_per_update: Steps between two weight updates, of which each has a share.
+    """
+    share = batches_per_update if one.weight_update else 1
+    cost = cost.in_step(one, batches_per_update)
     return Row(
         name=one.name,
         family=one.family,
         layer=one.layer,
         backward=one.backward,
         repeat=one.repeat,
-        compute_cycles=cost.compute_cycles * one.repeat,
-        exchange_cycles=cost.exchange_cycles * one.repeat,
-        sync_cycles=cost.sync_cycles * one.repeat,
-        flops=one.flops * one.repeat,
-        exchange_bytes=cost.exchange_bytes * one.repeat,
+        compute_cycles=cost.compute_cycles,
+        exchange_cycles=cost.exchange_cycles,
+        sync_cycles=cost.sync_cycles,
+        flops=-(-one.flops * one.repeat // share),
+        exchange_bytes=cost.exchange_bytes,
         temporary_bytes=cost.temporary_bytes,
         confidence=cost.confidence.value,
         detail=cost.detail,
         ipu=one.ipu,
+        stage=one.stage,
+        weight_update=one.weight_update,
     )
 
 
@@ -89,6 +110,8 @@ def group(name: str, members: Sequence[Row]) -> Row:
         temporary_bytes=max(row.temporary_bytes for row in members),
         confidence=max((row.confidence for row in members), key=order.index),
         ipu=members[0].ipu,
+        stage=members[0].stage if len({row.stage for row in members}) == 1 else None,
+        weight_update=all(row.weight_update for row in members),
     )
 
 
@@ -98,6 +121,8 @@ _KEYS: Mapping[str, Callable[[Row], str]] = {
     "family": lambda row: row.family,
     "backward": lambda row: "backward" if row.backward else "forward",
     "confidence": lambda row: row.confidence,
+    "stage": lambda row: _stage_name(row),
+    "phase": lambda row: row.phase,
     "op": lambda row: row.name,
 }
 
@@ -112,6 +137,12 @@ _NUMBERS = (
     "temporary_bytes",
     "repeat",
 )
+
+
+def _stage_name(row: Row) -> str:
+    if row.weight_update:
+        return row.phase
+    return "(no stage)" if row.stage is None else f"stage {row.stage}"
 
 
 def arranged(rows: Sequence[Row], key: str, sort: str | None) -> tuple[Row, ...]:

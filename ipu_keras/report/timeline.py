@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 
+from ipu_keras.compiler.pipeline_schedule import Part, Work
+from ipu_keras.compiler.pipeline_timing import Event, PipelineTiming
 from ipu_keras.report.rows import Row
 
 # One above the other, on each IPU.
@@ -102,6 +104,70 @@ def ipu_timeline(
         for start, num_bytes in zip([0, *starts[1:]], live_bytes, strict=False)
     )
     return IpuTimeline(name=name, slices=tuple(slices), memory=tuple(memory))
+
+
+def pipeline_timeline(
+    name: str, timing: PipelineTiming, *, ipu: int, host_cycles: int, live_bytes: Mapping[Part, int]
+) -> IpuTimeline:
+    """What one IPU of a pipeline does between two weight updates, and when it waits.
+
+    Args:
+        name: Of the IPU.
+        timing: Of the pipeline.
+        ipu: Whose work is shown. The first one exchanges data with the host, all at first.
+        host_cycles: Of the copies between host and IPU, of all micro-batches.
+        live_bytes: While each part runs, over all tiles of the IPU; `Part.ipu` is this one.
+    """
+    found = [event for event in timing.events if event.instruction.part.ipu == ipu]
+    slices = [_piece(event, host_cycles) for event in found if event.cycles and not _copies(event)]
+    slices += _copy_slices(found, host_cycles)
+    if found:
+        slices += [
+            Slice(track=_LAYERS, name="bubble", start=host_cycles + start, cycles=end - start)
+            for start, end in timing.bubbles(ipu)
+        ]
+    slices.sort(key=lambda one: one.start)
+    if host_cycles and ipu == 0:
+        slices.insert(0, Slice(track=_HOST, name=_HOST, start=0, cycles=host_cycles))
+    memory = tuple(
+        MemorySample(start=host_cycles + event.start, num_bytes=live_bytes[event.instruction.part])
+        for event in found
+        if event.instruction.part in live_bytes
+    )
+    return IpuTimeline(name=name, slices=tuple(slices), memory=memory)
+
+
+def _copies(event: Event) -> bool:
+    return event.instruction.part.work is Work.COPY
+
+
+def _piece(event: Event, offset: int) -> Slice:
+    part = event.instruction.part
+    details: dict[str, int | str] = {"work": part.work.value, "cycles": event.cycles}
+    if part.stage is not None:
+        details["stage"] = part.stage
+        details["micro-batch"] = event.instruction.micro_batch or 0
+    return Slice(
+        track=_LAYERS,
+        name=str(event.instruction),
+        start=offset + event.start,
+        cycles=event.cycles,
+        details=details,
+    )
+
+
+def _copy_slices(events: Iterable[Event], offset: int) -> Iterator[Slice]:
+    """Copies that begin together, to several IPUs, as one slice."""
+    copies = [event for event in events if _copies(event) and event.cycles]
+    for _, group in groupby(copies, key=lambda event: event.start):
+        together = list(group)
+        yield Slice(
+            track=_LAYERS,
+            name=" ".join(str(event.instruction) for event in together),
+            start=offset + together[0].start,
+            cycles=max(event.cycles for event in together),
+            details={"work": Work.COPY.value},
+        )
 
 
 def _layer(row: Row, start: int) -> Slice:

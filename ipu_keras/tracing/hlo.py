@@ -176,7 +176,7 @@ class _ModuleReader:
 
     def _hand_down_place(self, caller: Op) -> None:
         """Gives what a layer calls to that layer, where its own names say nothing."""
-        if not caller.layer:
+        if not Place.of(caller).is_known:
             return
         for name in caller.body:
             body = self._functions[name]
@@ -208,8 +208,7 @@ class _ModuleReader:
             body=self._body(instruction) if instruction.opcode in _CALLS else (),
             inputs=tuple(v for operand in instruction.operand_ids for v in values.tensors[operand]),
             attributes=attributes,
-            layer=place.layer,
-            backward=place.backward,
+            **vars(place),
         )
 
     def _body(self, instruction) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tensorflow.python.framework import op_def_registry
 
 from ipu_keras.ir import Op
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
 
 # What calls of a function put in front of the names in it, and what XLA calls
 # the values that enter and leave a computation.
@@ -22,6 +23,9 @@ _TAPE = "gradient_tape"
 _GRADIENTS = re.compile(r"gradients(?:_\d+)?")
 _GRADIENT_SUFFIX = "_grad"
 _NUMBER = re.compile(r"(?:_\d+)+$")
+
+# TensorFlow numbers the scopes of a name that is entered several times.
+_STAGE = re.compile(re.escape(stage_scope(0)).replace("0", r"(\d+)") + r"(?:_\d+)*")
 
 # Layers may stand within these: the cell of a recurrent layer.
 _CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while"})
@@ -67,10 +71,24 @@ class Place:
     Args:
         layer: Path of the layer or name scope; empty if the name has none.
         backward: Whether it belongs to the gradient of that layer.
+        stage: The stage of a pipeline whose scope it is in, if any.
+        weight_update: Whether it is in the scope of the weight update.
     """
 
     layer: str = ""
     backward: bool = False
+    stage: int | None = None
+    weight_update: bool = False
+
+    @classmethod
+    def of(cls, op: Op) -> "Place":
+        """Where an operation belongs, as far as it knows itself."""
+        return cls(op.layer, op.backward, op.stage, op.weight_update)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the name said anything."""
+        return bool(self.layer) or self.stage is not None or self.weight_update
 
 
 def operation_path(op_name: str) -> str:
@@ -108,7 +126,12 @@ class LayerNames:
     Example:
         >>> names = LayerNames({"model/dense/MatMul"})
         >>> names.place("gradient_tape/model/dense/MatMul/MatMul_1")
-        Place(layer='model/dense', backward=True)
+        Place(layer='model/dense', backward=True, stage=None, weight_update=False)
+
+    Scopes of the parts of a step are no layers:
+
+    >>> names.place("gradient_tape/pipeline_stage_1/dense/MatMul/MatMul_1")
+    Place(layer='dense', backward=True, stage=1, weight_update=False)
     """
 
     def __init__(self, operations: Collection[str]):
@@ -138,8 +161,14 @@ class LayerNames:
                 continue
             if self._is_operation(scope) or "/".join(forward[: index + 1]) in self._operations:
                 break
-            scopes.append(scope)
-        return Place("/".join(scopes), backward)
+            if not _is_part(scope):
+                scopes.append(scope)
+        return Place(
+            "/".join(scopes),
+            backward,
+            stage=_stage_of(parts[:-1]),
+            weight_update=any(_kind(scope) == WEIGHT_UPDATE_SCOPE for scope in parts[:-1]),
+        )
 
     def _is_operation(self, scope: str) -> bool:
         """Whether a scope is one that TensorFlow opens around parts of an operation."""
@@ -152,6 +181,17 @@ class LayerNames:
 
 def _kind(scope: str) -> str:
     return _NUMBER.sub("", scope)
+
+
+def _is_part(scope: str) -> bool:
+    """Whether a scope says which part of a step an operation is in."""
+    return _STAGE.fullmatch(scope) is not None or _kind(scope) == WEIGHT_UPDATE_SCOPE
+
+
+def _stage_of(scopes: Sequence[str]) -> int | None:
+    """The stage of the innermost scope of one."""
+    found = [match[1] for match in map(_STAGE.fullmatch, scopes) if match]
+    return int(found[-1]) if found else None
 
 
 def _without_repetition(parts: list[str]) -> list[str]:
@@ -177,7 +217,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
     Returns:
         The operations, in the same order.
     """
-    places = {op.name: Place(op.layer, op.backward) for op in ops if op.layer}
+    places = {op.name: Place.of(op) for op in ops if Place.of(op).is_known}
     waiting = [op for op in ops if op.name in unnamed and op.name not in places]
     for op in waiting:
         if op.kind != "parameter":
@@ -191,16 +231,22 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
         if op.kind == "parameter":
             found = [places[user] for user in users[op.name] if user in places]
             backward = all(place.backward for place in found)
-            places.setdefault(op.name, Place(found[0].layer, backward) if found else Place())
+            place = replace(found[0], backward=backward) if found else Place()
+            places.setdefault(op.name, place)
         elif op.name not in places:
             _settle(places, op, users[op.name])
     return tuple(_placed(op, places) for op in ops)
 
 
 def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
-    """Gives operations without a layer that of the operation that calls their graph."""
-    place = {op.name: Place(caller.layer, caller.backward) for op in ops if not op.layer}
-    return tuple(_placed(op, place) for op in ops)
+    """Gives operations without a layer, or a stage, that of who calls their graph."""
+    places = {}
+    for op in ops:
+        place = Place.of(op) if op.layer else replace(Place.of(caller), stage=op.stage)
+        stage = caller.stage if place.stage is None else place.stage
+        is_update = caller.weight_update or op.weight_update
+        places[op.name] = replace(place, stage=stage, weight_update=is_update)
+    return tuple(_placed(op, places) for op in ops)
 
 
 def operation_of_reference(value: str) -> str:
@@ -216,12 +262,16 @@ def operation_of_reference(value: str) -> str:
 def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None:
     found = [places[name] for name in neighbours if name in places]
     if len({place.layer for place in found}) == 1:
-        # What the forward pass needs too is a part of it.
-        places[op.name] = Place(found[0].layer, all(place.backward for place in found))
+        stages = {place.stage for place in found}
+        places[op.name] = Place(
+            found[0].layer,
+            # What the forward pass needs too is a part of it.
+            all(place.backward for place in found),
+            stage=found[0].stage if len(stages) == 1 else None,
+            weight_update=all(place.weight_update for place in found),
+        )
 
 
 def _placed(op: Op, places: Mapping[str, Place]) -> Op:
     place = places.get(op.name)
-    if place is None or (place.layer, place.backward) == (op.layer, op.backward):
-        return op
-    return replace(op, layer=place.layer, backward=place.backward)
+    return op if place is None or place == Place.of(op) else replace(op, **vars(place))

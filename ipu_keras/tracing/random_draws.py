@@ -204,6 +204,8 @@ def _draw(scope: str, parts: Sequence[Op], used: Sequence[str], by_name: Mapping
         attributes={"distribution": _distribution(scope)},
         layer=parts[0].layer,
         backward=parts[0].backward,
+        stage=parts[0].stage,
+        weight_update=parts[0].weight_update,
         stateful=any(op.stateful for op in parts),
     )
 

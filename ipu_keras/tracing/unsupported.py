@@ -121,8 +121,7 @@ def _operation(
         tuple(TensorSpec(tuple(t.shape), t.dtype.name) for t in given if t.op is op),
         inputs=tuple(values[t.ref()] for t in op.inputs if t.ref() in values),
         attributes={NOT_LOWERED: True},
-        layer=place.layer,
-        backward=place.backward,
+        **vars(place),
     )
 
 

@@ -567,7 +567,7 @@ def test_a_training_step(ipu, device):
             with tf.name_scope("loss"):
                 loss = tf.reduce_mean(y * y)
         gradient = tape.gradient(loss, kernel)
-        with tf.name_scope("sgd"):
+        with tf.name_scope("weight_update"), tf.name_scope("sgd"):
             momentum.assign(momentum * 0.9 - gradient * rate)
             kernel.assign_add(momentum)
         return loss
@@ -583,8 +583,8 @@ def test_a_training_step(ipu, device):
         for o in ops(graph, "parameter")
     }
     assert parameters == {
-        "x": ("argument", (spec(8, 3),), "pipeline_stage_0/dense"),
-        "dense/kernel": ("variable", (spec(3, 4),), "pipeline_stage_0/dense"),
+        "x": ("argument", (spec(8, 3),), "dense"),
+        "dense/kernel": ("variable", (spec(3, 4),), "dense"),
         "sgd/momentum": ("variable", (spec(3, 4),), "sgd"),
         "sgd/rate": ("variable", (spec(),), "sgd"),
     }
@@ -600,16 +600,22 @@ def test_a_training_step(ipu, device):
 
     forward, backward = sorted(ops(graph, "dot"), key=lambda o: o.backward)
     for product in (forward, backward):
-        assert product.layer == "pipeline_stage_0/dense"
+        assert (product.layer, product.stage) == ("dense", 0)
     assert backward.backward
     assert backward.outputs == (spec(3, 4),)
     (mean,) = ops(graph, "reduce")
     assert (mean.layer, mean.backward) == ("loss", False)
-    assert {o.layer for o in graph.ops} == {"pipeline_stage_0/dense", "loss", "sgd"}
+    assert {o.layer for o in graph.ops} == {"dense", "loss", "sgd"}
     # The gradient of a mean over 8 x 4 elements: 1/32 for each.
     values = [o.attributes.get("value") for o in ops(graph, "constant") if o.backward]
     assert 0.03125 in values
     assert not any(o.backward for o in graph.ops if o.layer == "sgd")
+    assert {o.layer for o in graph.ops if o.weight_update} == {"sgd"}
+    assert all(o.weight_update for o in graph.ops if o.layer == "sgd")
+    assert {(o.layer, o.stage) for o in graph.ops if not o.weight_update} == {
+        ("dense", 0),
+        ("loss", None),
+    }
 
 
 def test_variables_are_told_from_captured_tensors():

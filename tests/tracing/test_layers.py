@@ -46,12 +46,13 @@ def test_calls_around_an_operation(op_name, path):
         ("sequential_1/dense_2_1/MatMul", "sequential_1/dense_2_1", False),
         ("adam/Mul_9", "adam", False),
         ("MatMul", "", False),
-        # Scopes of the stages of a pipeline are kept for it.
+        # Scopes of the parts of a step are no layers.
         (
             "gradient_tape/pipeline_stage_0/model/conv/convolution/Conv2DBackpropFilter",
-            "pipeline_stage_0/model/conv",
+            "model/conv",
             True,
         ),
+        ("weight_update/adam/Mul_9", "adam", False),
         ("gradient_tape/model/conv/convolution/Conv2DBackpropInput", "model/conv", True),
         # A registered operation, and one of the trace, are no layers...
         ("gradient_tape/model/dense/BiasAdd/BiasAddGrad", "model/dense", True),
@@ -80,7 +81,35 @@ def test_calls_around_an_operation(op_name, path):
     ],
 )
 def test_layers_of_names(path, layer, backward):
-    assert LayerNames(OPERATIONS).place(path) == Place(layer, backward)
+    place = LayerNames(OPERATIONS).place(path)
+    assert (place.layer, place.backward) == (layer, backward)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("model/dense/MatMul", Place("model/dense")),
+        ("pipeline_stage_2/mul", Place("", stage=2)),
+        # The scope of a stage is entered again.
+        ("pipeline_stage_0_1/model/dense/MatMul", Place("model/dense", stage=0)),
+        ("model/pipeline_stage_12_3/dense/MatMul", Place("model/dense", stage=12)),
+        (
+            "gradient_tape/pipeline_stage_1/model/dense/MatMul/MatMul_1",
+            Place("model/dense", backward=True, stage=1),
+        ),
+        (
+            "gradient_tape/pipeline_stage_1/rnn/while/pipeline_stage_1/rnn/while_grad/while",
+            Place("rnn", backward=True, stage=1),
+        ),
+        ("weight_update/Add", Place("", weight_update=True)),
+        ("weight_update_1/sgd/Sub_1", Place("sgd", weight_update=True)),
+        # An operation of that name is no scope.
+        ("dense/weight_update", Place("dense")),
+        ("dense/pipeline_stage_1", Place("dense")),
+    ],
+)
+def test_parts_of_a_step(path, place):
+    assert LayerNames(OPERATIONS).place(path) == place
 
 
 def op(name, *inputs, kind="add", layer="", backward=False):
@@ -130,6 +159,39 @@ def test_inherited_layers():
     }
     # A name without a scope is an answer too.
     assert with_inherited_places(ordered, ()) == ordered
+
+
+def test_inherited_stages():
+    ops = (
+        op("w", kind="parameter"),
+        Op("a", "add", inputs=("w",), layer="shared", stage=0),
+        Op("b", "add", inputs=("w",), layer="shared", stage=1),
+        op("of_a", "a"),
+        op("of_both", "a", "b"),
+        Op("u", "add", inputs=("of_both",), weight_update=True),
+        op("of_update", "u"),
+    )
+    inherited = with_inherited_places(ops, {"w", "of_a", "of_both", "of_update"})
+    assert {o.name: (o.layer, o.stage, o.weight_update) for o in inherited} == {
+        "w": ("shared", 0, False),
+        "a": ("shared", 0, False),
+        "b": ("shared", 1, False),
+        "of_a": ("shared", 0, False),
+        "of_both": ("shared", None, False),
+        "u": ("", None, True),
+        "of_update": ("", None, True),
+    }
+
+
+def test_called_graphs_are_in_the_stage_that_calls_them():
+    body = (op("a"), op("b", layer="cell"), Op("c", "add", layer="cell", stage=1))
+    caller = Op("while", "while", layer="rnn", stage=2, weight_update=True)
+    found = with_place_of_caller(body, caller)
+    assert [(o.layer, o.stage, o.weight_update) for o in found] == [
+        ("rnn", 2, True),
+        ("cell", 2, True),
+        ("cell", 1, True),
+    ]
 
 
 def test_called_graphs_belong_to_the_layer_that_calls_them():

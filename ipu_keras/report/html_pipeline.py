@@ -1,0 +1,80 @@
+"""A pipeline between two weight updates as bars, a lane for each IPU, for the HTML report."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipu_keras.compiler.pipeline_schedule import Work
+from ipu_keras.compiler.pipeline_timing import PipelineTiming
+
+# More bars than a screen has pixels only make the file larger.
+MAX_BARS = 3000
+
+_STYLES = {
+    Work.FORWARD: "forward",
+    Work.BACKWARD: "backward",
+    Work.RECOMPUTE: "recompute",
+    Work.STASH: "stash",
+    Work.UNSTASH: "stash",
+    Work.COPY: "exchange",
+    Work.WEIGHT_UPDATE: "update",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """An instruction of a pipeline.
+
+    Args:
+        ipu: Whose lane it is on.
+        start: Tile cycles after the pipeline begins.
+        cycles: Tile cycles that it takes.
+        style: Name of its colour.
+        text: What it is.
+    """
+
+    ipu: int
+    start: int
+    cycles: int
+    style: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PipelinePicture:
+    """The bars of a pipeline from its beginning on.
+
+    Args:
+        ipus: Numbers of the IPUs, a lane for each.
+        bars: In order of time.
+        cycles: Tile cycles that are shown.
+        is_whole: Whether that is all of it.
+    """
+
+    ipus: tuple[int, ...]
+    bars: tuple[Bar, ...]
+    cycles: int
+    is_whole: bool
+
+
+def pipeline_picture(timing: PipelineTiming, max_bars: int = MAX_BARS) -> PipelinePicture:
+    """What a page draws of a pipeline: all of it, or as much of its beginning as fits.
+
+    Args:
+        timing: Of the pipeline.
+        max_bars: That are drawn.
+    """
+    bars = tuple(_bars(timing))
+    is_whole = len(bars) <= max_bars
+    # Up to where a step begins that is left out.
+    end = timing.cycles if is_whole else max(s for s in timing.starts if s <= bars[max_bars].start)
+    shown = tuple(bar for bar in bars[:max_bars] if bar.start + bar.cycles <= end)
+    return PipelinePicture(tuple(timing.busy), shown, end, is_whole)
+
+
+def _bars(timing: PipelineTiming) -> Iterator[Bar]:
+    for event in timing.events:
+        part = event.instruction.part
+        if event.cycles:
+            text = f"{event.instruction}: {part.work.value}, {event.cycles:,} cycles"
+            style = _STYLES[part.work]
+            yield Bar(part.ipu, event.start, event.cycles, style, text)

@@ -1,0 +1,144 @@
+"""A program's pipeline as figures: its stages, its phases and how long IPUs wait."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from ipu_keras.compiler.pipeline_model import PipelineRun
+from ipu_keras.compiler.pipeline_schedule import Work
+from ipu_keras.compiler.pipeline_timing import PipelineTiming
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageView:
+    """One stage of a pipeline; cycles are those of one micro-batch.
+
+    Args:
+        stage: Its number.
+        ipu: Where it is.
+        forward_cycles: Of its forward part.
+        backward_cycles: Of its backward part.
+        recompute_cycles: Of activations that are computed again.
+        stash_cycles: Of what puts activations away and takes them back.
+        copy_cycles: Of copies to other IPUs, while which all wait.
+        num_stashed: Micro-batches between its forward and its backward part, at most.
+    """
+
+    stage: int
+    ipu: int
+    forward_cycles: int
+    backward_cycles: int
+    recompute_cycles: int
+    stash_cycles: int
+    copy_cycles: int
+    num_stashed: int
+
+    @property
+    def cycles(self) -> int:
+        """Tile cycles of its IPU for one micro-batch, without copies."""
+        return (
+            self.forward_cycles + self.backward_cycles + self.recompute_cycles + self.stash_cycles
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineView:
+    """A pipeline between two weight updates or, in inference, in an execution.
+
+    Args:
+        schedule: In which order stages run: `"Grouped"`, `"Interleaved"` or `"Sequential"`.
+        num_micro_batches: That pass through.
+        cycles: Tile cycles of all.
+        cycles_by_phase: Of these, those of `"fill"`, `"steady"`, `"drain"` and
+            `"weight update"`, where there are any.
+        utilisation: Share of the time of all IPUs with a stage in which they do not wait.
+        bubble_share: Share in which they wait for each other.
+        slowest_stage: The stage with the most cycles for a micro-batch.
+        stages: In their order.
+    """
+
+    schedule: str
+    num_micro_batches: int
+    cycles: int
+    cycles_by_phase: Mapping[str, int]
+    utilisation: float
+    bubble_share: float
+    slowest_stage: int
+    stages: tuple[StageView, ...]
+
+    def __str__(self) -> str:
+        slowest = self.stages[self.slowest_stage]
+        return (
+            f"{self.schedule} pipeline of {len(self.stages)} stages, "
+            f"{self.num_micro_batches:,} micro-batches in {self.cycles:,} cycles: its IPUs are "
+            f"busy {self.utilisation:.1%} of the time and wait for {self.bubble_share:.1%}; stage "
+            f"{slowest.stage} on IPU {slowest.ipu} is the slowest, with {slowest.cycles:,} cycles "
+            "for a micro-batch"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, in a fixed order."""
+        stages = [{**asdict(stage), "cycles": stage.cycles} for stage in self.stages]
+        return {**asdict(self), "stages": stages}
+
+
+def pipeline_view(run: PipelineRun, timing: PipelineTiming) -> PipelineView:
+    """The figures of a pipeline.
+
+    Args:
+        run: It.
+        timing: Its schedule in time.
+    """
+    return PipelineView(
+        schedule=run.plan.schedule.name,
+        num_micro_batches=run.plan.num_micro_batches,
+        cycles=run.cycles,
+        cycles_by_phase={phase.value: size for phase, size in timing.cycles_by_phase.items()},
+        utilisation=timing.utilisation,
+        bubble_share=timing.bubble_share,
+        slowest_stage=run.slowest_stage,
+        stages=tuple(_stage(run, stage) for stage in range(run.plan.num_stages)),
+    )
+
+
+def _stage(run: PipelineRun, stage: int) -> StageView:
+    def cycles(*works: Work) -> int:
+        parts = run.part_cycles.items()
+        return sum(size for part, size in parts if part.stage == stage and part.work in works)
+
+    return StageView(
+        stage=stage,
+        ipu=run.plan.device_mapping[stage],
+        forward_cycles=cycles(Work.FORWARD),
+        backward_cycles=cycles(Work.BACKWARD),
+        recompute_cycles=cycles(Work.RECOMPUTE),
+        stash_cycles=cycles(Work.STASH, Work.UNSTASH),
+        copy_cycles=cycles(Work.COPY),
+        num_stashed=run.plan.stash_counts[stage],
+    )
+
+
+def stage_table(stages: Sequence[StageView]) -> Table:
+    """A line for each stage.
+
+    Args:
+        stages: In their order.
+    """
+    table = Table(title="Stages, cycles for a micro-batch", title_justify="left")
+    names = ("stage", "IPU", "cycles", "forward", "backward", "recompute", "stash", "copies")
+    for column in (*names, "batches kept"):
+        table.add_column(column, justify="right")
+    for one in stages:
+        numbers = (
+            one.cycles,
+            one.forward_cycles,
+            one.backward_cycles,
+            one.recompute_cycles,
+            one.stash_cycles,
+            one.copy_cycles,
+            one.num_stashed,
+        )
+        table.add_row(str(one.stage), str(one.ipu), *(f"{number:,}" for number in numbers))
+    return table

@@ -1,0 +1,39 @@
+"""The options of a program as plain values."""
+
+from dataclasses import asdict, fields
+from enum import Enum
+from typing import Any
+
+from ipu_keras.compiler.modelling import ModelOptions
+
+# They are left out where they have no effect, as they were before they existed.
+_IF_GIVEN = (
+    "gradient_accumulation_count",
+    "gradient_accumulation_dtype",
+    "num_replicas",
+    "pipeline",
+)
+
+
+def plain_options(options: ModelOptions) -> dict[str, Any]:
+    """Names and values of options, with texts for what JSON has no word for.
+
+    Args:
+        options: Of a model.
+    """
+    defaults = {field.name: field.default for field in fields(options)}
+    return {
+        name: _plain(value)
+        for name, value in asdict(options).items()
+        if name not in _IF_GIVEN or value != defaults[name]
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, dict):
+        return {name: _plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return value
