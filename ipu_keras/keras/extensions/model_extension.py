@@ -402,7 +402,7 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         """Checks that an execution of training ends with a weight update."""
         pipelined = self._ipu_staged_calls() is not None
         options = self._ipu_options.pipelining if pipelined else self._ipu_options.accumulation
-        check_steps(steps_per_execution, options.steps_per_replica, pipelined=pipelined)
+        check_steps(steps_per_execution, options.steps_per_replica or 1, pipelined=pipelined)
 
     def _ipu_batch_check(self, element: ElementFormat) -> Check | None:
         return data_checks.nan_label_check(element, self.loss) if self.compiled else None

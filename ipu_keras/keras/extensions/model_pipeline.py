@@ -159,10 +159,8 @@ class ModelPipeline(ModelOptions):
         self._ipu_check_stages(*staged)
         pipeline = self._ipu_pipeline_of(staged)
         checks.check_shared_weights(*staged, pipeline.device_mapping)
-        checks.check_schedule(pipeline.schedule, pipeline.device_mapping, training)
         depth = self._ipu_training_depth() if training else num_steps
-        multiple = checks.overlap(pipeline.schedule, pipeline.device_mapping, training)
-        checks.check_depth(depth, multiple)
+        checks.check_depth(pipeline, training, depth)
         return pipeline
 
     def _ipu_check_training(self, num_steps: int) -> None:

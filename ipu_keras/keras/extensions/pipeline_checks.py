@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 from keras.src.models.functional import Functional
 
+from ipu_keras.compiler import depth_message, overlap
 from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.program import Pipeline
 
 
 def resolved_stages(
@@ -163,62 +164,22 @@ def check_shared_weights(
                 raise tf.errors.UnimplementedError(None, None, message)
 
 
-def check_schedule(
-    schedule: PipelineSchedule, device_mapping: Sequence[int], training: bool
-) -> None:
-    """Checks that a schedule can run the stages where they are.
-
-    Raises:
-        NotImplementedError: Training is to interleave stages on one IPU.
-    """
-    repeated = len(set(device_mapping)) < len(device_mapping)
-    if training and repeated and schedule is PipelineSchedule.Interleaved:
-        raise NotImplementedError(
-            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline "
-            "stages on the same device when training. Use PipelineSchedule.Grouped, or one IPU for "
-            f"each stage. Received: device_mapping={list(device_mapping)}"
-        )
-
-
-def check_depth(num_iterations: int, multiple: int) -> None:
+def check_depth(pipeline: Pipeline, training: bool, num_iterations: int) -> None:
     """Checks that a pipeline can be filled and drained in whole rounds.
 
     Args:
+        pipeline: Its schedule says how many iterations are under way at a time.
+        training: Whether each stage has a backward one.
         num_iterations: How often each stage runs.
-        multiple: What `overlap` says of the schedule.
 
     Raises:
-        FailedPreconditionError: The former is no multiple of the latter.
+        FailedPreconditionError: The number is no multiple of what the schedule needs.
+        NotImplementedError: Training is to interleave stages on one IPU.
     """
+    multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
     if num_iterations % multiple:
-        message = (
-            f"The number of iterations of the pipeline must be a multiple of {multiple}, but it is "
-            f"{num_iterations}. This number might be called "
-            "`gradient_accumulation_steps_per_replica` of `set_pipelining_options` when training, "
-            "`steps_per_execution` of `compile` otherwise, or gradient accumulation count."
-        )
+        message = depth_message(multiple, num_iterations)
         raise tf.errors.FailedPreconditionError(None, None, message)
-
-
-def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], training: bool) -> int:
-    """How many iterations of a pipeline are under way at a time, once it is full.
-
-    Args:
-        schedule: The order in which the stages run.
-        device_mapping: The IPU of each stage.
-        training: Whether each stage has a backward one.
-    """
-    if schedule is PipelineSchedule.Sequential:
-        return 1
-    ipus = [*device_mapping, *(reversed(device_mapping) if training else ())]
-    if schedule is PipelineSchedule.Grouped:
-        return len(ipus)
-    kept: list[list[int]] = []
-    for shift in range(len(ipus)):
-        rotation = ipus[shift:] + ipus[:shift]
-        if all(a != b for other in kept for a, b in zip(rotation, other, strict=True)):
-            kept.append(rotation)
-    return len(kept)
 
 
 def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: bool) -> None:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import keras
 import pytest
@@ -7,8 +8,9 @@ import tensorflow as tf
 from ipu_keras.keras.extensions import pipeline_checks as checks
 from ipu_keras.keras.extensions.layer_calls import LayerCall, functional_calls
 from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.program import Pipeline
 
-GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
+GROUPED, INTERLEAVED, _ = PipelineSchedule
 
 
 def raises(error, message):
@@ -148,46 +150,27 @@ def test_a_layer_without_weights_may_be_on_several_ipus():
 
 
 def test_interleaved_stages_on_one_ipu():
+    repeated = Pipeline(device_mapping=(0, 1, 0), schedule=INTERLEAVED)
     message = (
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages "
-        "on the same device when training. Use PipelineSchedule.Grouped, or one IPU for each"
+        "on the same device in training."
     )
     with raises(NotImplementedError, message):
-        checks.check_schedule(INTERLEAVED, (0, 1, 0), training=True)
-    checks.check_schedule(INTERLEAVED, (0, 1, 0), training=False)
-    checks.check_schedule(INTERLEAVED, (0, 1, 2), training=True)
-    checks.check_schedule(GROUPED, (0, 1, 0), training=True)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "device_mapping", "training", "expected"),
-    [
-        (SEQUENTIAL, (0, 1, 2), True, 1),
-        (GROUPED, (0, 1, 2), False, 3),
-        (GROUPED, (0, 1, 2), True, 6),
-        (GROUPED, (0, 0), True, 4),
-        (INTERLEAVED, (0, 1, 2), False, 3),
-        # 0 1 1 0 and, two later, 1 0 0 1: never the same IPU at the same time.
-        (INTERLEAVED, (0, 1), True, 2),
-        (INTERLEAVED, (0, 1, 2), True, 3),
-        (INTERLEAVED, (0, 1, 2, 3), True, 4),
-        # 0 1 0 meets itself in any rotation, 0 1 0 1 does not in one.
-        (INTERLEAVED, (0, 1, 0), False, 1),
-        (INTERLEAVED, (0, 1, 0, 1), False, 2),
-    ],
-)
-def test_iterations_that_overlap(schedule, device_mapping, training, expected):
-    assert checks.overlap(schedule, device_mapping, training) == expected
+        checks.check_depth(repeated, True, 6)
+    checks.check_depth(repeated, False, 1)
+    checks.check_depth(replace(repeated, schedule=GROUPED), True, 6)
 
 
 def test_a_depth_that_does_not_fill_the_pipeline():
+    pipeline = Pipeline(device_mapping=(0, 1))
     message = (
         "The number of iterations of the pipeline must be a multiple of 4, but it is 6. This "
-        "number might be called `gradient_accumulation_steps_per_replica`"
+        "number might be called `gradient_accumulation_count`"
     )
     with raises(tf.errors.FailedPreconditionError, message):
-        checks.check_depth(6, 4)
-    checks.check_depth(8, 4)
+        checks.check_depth(pipeline, True, 6)
+    checks.check_depth(pipeline, True, 8)
+    checks.check_depth(pipeline, False, 6)
 
 
 # What the execution asks
