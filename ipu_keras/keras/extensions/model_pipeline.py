@@ -28,11 +28,12 @@ class StagedCalls(NamedTuple):
     stages: tuple[int | None, ...]
 
 
-class _Arguments(NamedTuple):
-    """The arguments of a model, tensors as `KerasTensor`."""
+@dataclasses.dataclass(frozen=True)
+class _Tensor:
+    """What a model was called with. Only if its stages are asked for it must be of a tensor."""
 
-    args: Any
-    kwargs: Any
+    shape: Any
+    dtype: Any
 
 
 class ModelPipeline(ModelOptions):
@@ -44,8 +45,8 @@ class ModelPipeline(ModelOptions):
 
     # Whether the `call` of the model, or of one that it is in, enters PipelineStage scopes.
     _ipu_stages_in_call = False
-    # Of the first call.
-    _ipu_arguments: Callable[[], _Arguments] | None = None
+    # Of the first call, by position and by name, with `KerasTensor` for tensors.
+    _ipu_arguments: Callable[[], tuple[Any, Any]] | None = None
     _ipu_assignment_class: type = ModelLayerPipelineStageAssignment
     # Whether the stages can be given as plain integers.
     _ipu_takes_integers = True
@@ -309,9 +310,9 @@ class ModelPipeline(ModelOptions):
             )
 
     def _ipu_note_arguments(self, args, kwargs) -> None:
-        arguments = _Arguments(*tree.map_structure(_specification, (args, kwargs)))
+        noted = tree.map_structure(_noted, (args, kwargs))
         # Not the value itself, which Keras would take for layers or weights of the model.
-        self._ipu_arguments = lambda: arguments
+        self._ipu_arguments = lambda: tree.map_structure(_symbolic, noted)
 
     def _ipu_has_arguments(self) -> bool:
         """Whether the model can be traced, if need be from the shapes that it was built for."""
@@ -322,8 +323,13 @@ class ModelPipeline(ModelOptions):
         return self._ipu_arguments is not None
 
 
-def _specification(value: Any) -> Any:
-    """A tensor or array as `KerasTensor`; anything else as it is."""
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+def _noted(value: Any) -> Any:
+    """What to keep of an argument: not the values of tensors and arrays."""
+    is_tensor = hasattr(value, "shape") and hasattr(value, "dtype")
+    return _Tensor(value.shape, value.dtype) if is_tensor else value
+
+
+def _symbolic(value: Any) -> Any:
+    if not isinstance(value, _Tensor):
         return value
     return keras.KerasTensor(value.shape, keras.backend.standardize_dtype(value.dtype))

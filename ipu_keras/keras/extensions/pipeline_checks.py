@@ -256,8 +256,8 @@ def check_call_not_overridden(model: keras.Model) -> None:
 def _refuse_overridden(model: keras.Model, name: str, what: str) -> None:
     raise RuntimeError(
         f"The function `{name}` for the model {model.name} has been overridden. This is not "
-        f"supported for {what}, which must know what the function does. Remove it, or make the "
-        "model without."
+        f"supported for {what}, whose programs are made of Keras's own function. Remove the "
+        "override, or use the model without."
     )
 
 

@@ -1,4 +1,5 @@
 import re
+import types
 
 import keras
 import numpy as np
@@ -345,6 +346,17 @@ class Scoped(Subclass):
             x = self.a(inputs)
         with PipelineStage(1):
             return self.b(x)
+
+
+class Labelled(keras.Model):
+    def call(self, inputs, label=None):
+        return inputs * label.factor
+
+
+def test_a_model_can_still_be_called_with_anything(strategy):
+    label = types.SimpleNamespace(shape=None, dtype="of no tensor", factor=2.0)
+    with strategy.scope():
+        np.testing.assert_array_equal(Labelled()(X + 1, label=label), X + 2)
 
 
 def test_scopes_in_the_call_of_a_subclass(strategy):

@@ -224,7 +224,7 @@ def test_a_model_with_steps_of_its_own(strategy, pipelined, what):
     for model, step in zip(models, ("train_step", "test_step"), strict=True):
         message = (
             f"The function `{step}` for the model {model.name} has been overridden. This is not "
-            f"supported for {what}, which must know what the function does."
+            f"supported for {what}, whose programs are made of Keras's own function."
         )
         with raises(RuntimeError, message):
             checks.check_step_not_overridden(model, step, pipelined=pipelined)

@@ -1,3 +1,4 @@
+import doctest
 import re
 
 import keras
@@ -6,11 +7,16 @@ import tensorflow as tf
 
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import PipelineStage
+from ipu_keras.keras.extensions import pipeline_stage
 from ipu_keras.keras.extensions.pipeline_stage import (
     attach_pipeline_stages,
     current_stage,
     stage_of,
 )
+
+
+def test_the_example(strategy):
+    assert doctest.testmod(pipeline_stage).failed == 0
 
 
 def raises(error, message):
