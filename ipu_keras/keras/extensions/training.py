@@ -10,7 +10,6 @@ import tensorflow as tf
 from keras.src import tree
 
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
-from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 
 _OPTIMIZER = keras.optimizers.Optimizer
 
@@ -65,8 +64,7 @@ class TrainingParts:
         given: list[Any] = [None] * len(weights)
         for position, gradient in zip(self._present, gradients, strict=True):
             given[position] = tf.cast(gradient, weights[position].dtype)
-        with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-            self._model.optimizer.apply_gradients(zip(given, weights, strict=True))
+        self._model.optimizer.apply_gradients(zip(given, weights, strict=True))
 
     def _gradients(self, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
         weights = self._model.trainable_weights
