@@ -137,8 +137,6 @@ class HostCallable:
         self._step = step
         self._device = device
         self._variables: ReplicaVariables | None = None
-        # What `num_writes` of the device was after the last execution.
-        self._last_writes: int | None = None
         self._executions = list(compilation.executions)
         self._refusal: str | None = None
         self._function: Any = None
@@ -177,25 +175,17 @@ class HostCallable:
         with tf.device(self._device.name):
             if self._function is None:
                 self._function = self._build()
-            self._synchronize()
-            outfeed = self._function(*tensors)
-        self._last_writes = self._device.num_writes
-        return outfeed
-
-    def _synchronize(self) -> None:
-        """Gives all replicas the variables of replica 0, as loading a program on IPUs does.
-
-        They keep their own as long as nothing but this program may have written any.
-        """
-        assert self._variables is not None
-        if self._device.num_writes != self._last_writes:
+            assert self._variables is not None
             self._variables.synchronize()
+            outfeed = self._function(*tensors)
+        self._variables.note_execution()
+        return outfeed
 
     def _build(self) -> Callable:
         program = self._compilation.program
         if self._step.for_xla and not self.execution.is_compiled:
             self._trace_again()
-        self._variables = ReplicaVariables(self._step.function, program.num_replicas)
+        self._variables = ReplicaVariables(self._step.function, program.num_replicas, self._device)
         graphs = StepGraphs(
             self._compilation,
             self._step.function,

@@ -1,11 +1,12 @@
 """The variables of replicas: shared ones, and copies of those that replicas write."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.tracing import written_captures
+from ipu_keras.device import IpuDevice
+from ipu_keras.tracing import EXCHANGES, graph_of, replicate, replicated, written_captures
 
 # The states of random generators, by what their variables are called: the position in
 # the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
@@ -27,10 +28,13 @@ class ReplicaVariables:
     Args:
         step: The trace of the step, a `tf.ConcreteFunction`.
         num_replicas: How many there are.
+        device: On which the step runs.
     """
 
-    def __init__(self, step: Any, num_replicas: int):
-        self.num_replicas = num_replicas
+    def __init__(self, step: Any, num_replicas: int, device: IpuDevice):
+        self._device = device
+        # What `num_writes` of the device was after the last execution.
+        self._last_writes: int | None = None
         self._originals = _written_variables(step) if num_replicas > 1 else []
         self._copies = [
             [_copy(original, replica) for original in self._originals]
@@ -65,10 +69,79 @@ class ReplicaVariables:
         return tf.nest.flatten(concrete._call_flat(list(tensors), captures))
 
     def synchronize(self) -> None:
-        """Gives all replicas the values that replica 0 has."""
+        """Before an execution, gives all replicas the values of replica 0, if need be.
+
+        As on IPUs, where loading a program does that. Replicas keep their own values as long
+        as nothing but this program may have written any.
+        """
+        if self._device.num_writes == self._last_writes:
+            return
         for replica, copies in enumerate(self._copies, start=1):
             for original, copy in zip(self._originals, copies, strict=True):
                 copy.assign(_value(original, replica))
+
+    def note_execution(self) -> None:
+        """After an execution, remembers what was written until then."""
+        self._last_writes = self._device.num_writes
+
+
+class ReplicatedFunction:
+    """A `tf.function` of a user's that all replicas of a device run together.
+
+    Every replica gets the same arguments. Replicas whose results nobody sees, as they exchange
+    nothing with replica 0, are not computed.
+
+    Args:
+        function: A `tf.function`.
+        device: It has an IPU for each replica.
+        check: Called with the structure of the results when the function is traced.
+    """
+
+    def __init__(self, function: Any, device: IpuDevice, check: Callable[[Any], None]):
+        self._device = device
+        self._check = check
+        self._function = tf.function(function.python_function, autograph=function._autograph)
+        self._jit_compile = function._jit_compile
+        # By the name of the trace of one replica.
+        self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
+
+    def __call__(self, *args, **kwargs):
+        """Runs the function.
+
+        Args:
+            *args: As the function takes them.
+            **kwargs: As the function takes them.
+
+        Returns:
+            What replica 0 returns.
+        """
+        given, named = tf.nest.map_structure(_spec, (args, kwargs))
+        with replicated(len(self._device.ipus)):
+            concrete = self._function.get_concrete_function(*given, **named)
+        if concrete.name not in self._programs:
+            self._check(concrete.structured_outputs)
+            self._programs[concrete.name] = self._program(concrete)
+        variables, run = self._programs[concrete.name]
+        variables.synchronize()
+        results = run(*(x for x in tf.nest.flatten((args, kwargs)) if tf.is_tensor(x)))
+        variables.note_execution()
+        return results
+
+    def _program(self, concrete: Any) -> tuple["ReplicaVariables", Callable]:
+        if not EXCHANGES & graph_of(concrete).kinds:
+            return ReplicaVariables(concrete, 1, self._device), concrete
+        num_replicas = len(self._device.ipus)
+        variables = ReplicaVariables(concrete, num_replicas, self._device)
+        together = replicate(concrete, num_replicas, variables.captures_of)
+
+        def run(*tensors):
+            return together([list(tensors)] * num_replicas)[0]
+
+        return variables, tf.function(run, autograph=False, jit_compile=self._jit_compile)
+
+
+def _spec(value: Any) -> Any:
+    return tf.TensorSpec(value.shape, value.dtype) if tf.is_tensor(value) else value
 
 
 def _written_variables(concrete: Any) -> list[tf.Variable]:
