@@ -198,8 +198,7 @@ class HostCallable:
             return graphs(*feeds)
 
         run.__name__ = program.name
-        in_xla = self.execution is HostExecution.COMPILED_LOOP
-        function = tf.function(run, autograph=False, jit_compile=in_xla)
+        function = tf.function(run, autograph=False, jit_compile=graphs.is_one_program)
         batches = program.repeat_count * program.num_replicas
         specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)

@@ -141,12 +141,21 @@ class StepGraphs:
             return found
         return [tf.reshape(tensor, (-1, *tensor.shape[2:])) for tensor in found]
 
+    @property
+    def is_one_program(self) -> bool:
+        """Whether XLA compiles the whole execution, and not its parts.
+
+        What replicas do with variables of their own is compiled once for all of them, as a
+        part, for the time of compilation not to grow with their number.
+        """
+        whole = self._execution is HostExecution.COMPILED_LOOP
+        return whole and not (self._sequential and self._program.num_replicas > 1)
+
     def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
         found = self._batches(feeds)
         num_results = len(self._results)
-        update = self._update
-        if self._execution is HostExecution.COMPILED_STEPS:
-            update = _compiled(update)
+        in_parts = self._execution.is_compiled and not self.is_one_program
+        update = _compiled(self._update) if in_parts else self._update
         update(*found[num_results:])
         return self._means(found[:num_results])
 
@@ -209,8 +218,14 @@ class StepGraphs:
         first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
         num_kept = len(_outputs(first.function)) - len(self._gradients)
         collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
-        own_feeds = [feeds[i] for i in first.inputs]
-        found = self._steps(first.function, own_feeds, collect, self._program.num_replicas)
+
+        def begin(*own: Any) -> list[Any]:
+            return self._steps(first.function, own, collect, self._program.num_replicas)
+
+        in_loop = self._execution is HostExecution.COMPILED_LOOP
+        found = tf.function(begin, autograph=False, jit_compile=in_loop)(
+            *(feeds[i] for i in first.inputs)
+        )
         kept = [self._kept] * len(self._results)
 
         def finish(own: Sequence[Any]) -> list[Any]:

@@ -29,6 +29,8 @@ CONVOLUTIONS = frozenset(
 
 CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
 
+_LOOPS = frozenset({"StatelessWhile", "While"})
+
 # What makes it worth to compute a step in two parts. Without them, what crosses
 # from one part to the other costs more than the order of steps.
 _HEAVY = CONVOLUTIONS | {
@@ -37,8 +39,7 @@ _HEAVY = CONVOLUTIONS | {
     "BatchMatMulV3",
     "Einsum",
     "MatMul",
-    "StatelessWhile",
-    "While",
+    *_LOOPS,
 }
 
 
@@ -68,9 +69,17 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         compiled = "Rsqrt" in graph.kinds and not CONVOLUTION_GRADIENTS & graph.kinds
         compiled = compiled and not compilation.onednn
         reason = f"{'normalized ' if compiled else ''}convolution {convolution}"
+    # Gradients of several batches that become one: calls of XLA programs at the same time gain
+    # less than a loop in one program saves, unless steps are loops themselves, which leave
+    # cores idle.
+    accumulates = compilation.program.update is not None and not _LOOPS & graph.kinds
     return dataclasses.replace(
         compilation,
-        executions=_ranked(compiled, in_order, in_loop=convolution is None),
+        executions=_ranked(
+            compiled,
+            in_order,
+            one_program=(in_order or accumulates) and convolution is None,
+        ),
         reason=reason,
         sequential=sequential,
     )
@@ -85,10 +94,10 @@ def _worth_splitting(graph: Graph) -> frozenset[str]:
     return sequential if heavy and not heavy & sequential else frozenset()
 
 
-def _ranked(compiled: bool, in_order: bool, *, in_loop: bool) -> tuple[HostExecution, ...]:
+def _ranked(compiled: bool, in_order: bool, *, one_program: bool) -> tuple[HostExecution, ...]:
     loop = HostExecution.GRAPH_LOOP if in_order else HostExecution.PARALLEL_LOOP
     if not compiled:
         return (loop,)
-    if in_order and in_loop:
+    if one_program:
         return (HostExecution.COMPILED_LOOP, loop)
     return (HostExecution.COMPILED_STEPS, loop)
