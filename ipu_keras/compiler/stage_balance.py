@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from ipu_keras.compiler.accumulation import is_accumulator
 from ipu_keras.compiler.compute_sets import FlatProgram
 from ipu_keras.compiler.modelling import (
     Model,
@@ -77,7 +78,12 @@ class Split:
 
 
 def layer_costs(
-    graph: Graph, num_layers: int, target: Target, options: ModelOptions
+    graph: Graph,
+    num_layers: int,
+    target: Target,
+    options: ModelOptions,
+    *,
+    state_share: float = 0.0,
 ) -> tuple[LayerCost, ...]:
     """Models a step whose layers were traced as if each were a stage by itself.
 
@@ -86,6 +92,8 @@ def layer_costs(
         num_layers: How many there are.
         target: The hardware.
         options: Without a pipeline.
+        state_share: Bytes of the optimizer's state for each byte of gradients, where the step
+            was traced with a simpler optimizer.
 
     Returns:
         One for each layer.
@@ -103,10 +111,10 @@ def layer_costs(
         estimate_cycles,
     ):
         model = model_pass(model)
-    return _summed(model, num_layers)
+    return _summed(model, num_layers, state_share)
 
 
-def _summed(model: Model, num_layers: int) -> tuple[LayerCost, ...]:
+def _summed(model: Model, num_layers: int, state_share: float) -> tuple[LayerCost, ...]:
     program = model.program
     cycles, variables, activations = ([0] * num_layers for _ in range(3))
     for one, cost in zip(program.compute_sets, model.costs, strict=True):
@@ -114,7 +122,8 @@ def _summed(model: Model, num_layers: int) -> tuple[LayerCost, ...]:
             cycles[one.stage] += cost.cycles * one.repeat
     for value in program.values.values():
         if value.role == "variable":
-            variables[value.ipu] += value.spec.nbytes
+            states = state_share if is_accumulator(value) else 0
+            variables[value.ipu] += value.spec.nbytes + int(value.spec.nbytes * states)
     makers, reached = _reach(program)
     for name in _kept_for_gradient(program) & makers.keys():
         activations[makers[name]] += program.values[name].spec.nbytes

@@ -1,6 +1,7 @@
 """Which layers of a Keras model should be in which stage of a pipeline."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,6 +72,7 @@ def suggest_pipeline(
         training=training,
         options=model_options(options),
         together=_together(layers),
+        state_share=_state_share(model) if training else 0.0,
     )
     print_table(found.table(f"Stages of {name}, cycles for a micro-batch"))
     return _assigned(assignments, found.after.stages)
@@ -107,12 +109,24 @@ def _together(layers: Sequence[keras.Layer]) -> list[tuple[int, int]]:
     return [(found[0], found[-1]) for found in calls.values() if len(found) > 1]
 
 
+def _state_share(model: keras.Model) -> float:
+    """Bytes of the optimizer's state for each byte of what it trains."""
+    states = sum(_num_bytes(variable) for variable in model.optimizer.variables)
+    weights = sum(_num_bytes(variable) for variable in model.trainable_variables)
+    return states / max(weights, 1)
+
+
+def _num_bytes(variable: Any) -> int:
+    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+
+
 @contextlib.contextmanager
 def _scopes(model: keras.Model, layers: Sequence[keras.Layer]) -> Iterator[None]:
     """Traces layer k in the scope of stage k; of a layer with several calls, one after the other.
 
-    Keras looks `call` up on the layer itself, so that it can be hidden for a while without a
-    change of its class.
+    Weights are updated by gradient descent: what the optimizer does is of no stage, and tracing
+    it takes as long as the rest. Keras looks `call` up on the layer itself, so that it can be
+    hidden for a while without a change of its class.
     """
     positions: dict[int, list[int]] = {}
     for position, layer in enumerate(layers):
@@ -123,7 +137,7 @@ def _scopes(model: keras.Model, layers: Sequence[keras.Layer]) -> Iterator[None]
             vars(layer)["call"] = _in_scopes(layer.call, positions[key])
         if getattr(model, "optimizer", None) is not None:
             hidden[id(model.optimizer)] = model.optimizer
-            vars(model.optimizer)["apply"] = _in_update(model.optimizer.apply)
+            vars(model.optimizer)["apply"] = _plain_update
         yield
     finally:
         for layer in hidden.values():
@@ -145,9 +159,8 @@ def _in_scopes(call: Callable[..., Any], positions: Sequence[int]) -> Callable[.
     return scoped
 
 
-def _in_update(apply: Callable[..., Any]) -> Callable[..., Any]:
-    def scoped(*args, **kwargs):
-        with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-            return apply(*args, **kwargs)
-
-    return scoped
+def _plain_update(gradients: Sequence[Any], trainable_variables: Sequence[Any]) -> None:
+    with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+        for gradient, variable in zip(gradients, trainable_variables, strict=True):
+            if gradient is not None:
+                variable.assign_sub(tf.cast(gradient, variable.dtype))

@@ -62,6 +62,7 @@ def balanced_pipeline(
     training: bool,
     options: ModelOptions,
     together: Collection[tuple[int, int]] = (),
+    state_share: float = 0.0,
 ) -> BalancedPipeline:
     """Models the layers of a step and balances stages of them.
 
@@ -74,11 +75,13 @@ def balanced_pipeline(
         training: Whether the step has a gradient.
         options: Without a pipeline.
         together: First and last layer of runs that may not be cut, as they share variables.
+        state_share: Bytes of the optimizer's state for each byte of gradients that the
+            step does not show.
 
     Raises:
         ValueError: There are fewer layers than stages.
     """
-    layers = layer_costs(graph, num_layers, target, options)
+    layers = layer_costs(graph, num_layers, target, options, state_share=state_share)
     stashes = _stashes(num_stages, schedule, training=training)
     even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
     after = balance(layers, stashes, target, together=together)

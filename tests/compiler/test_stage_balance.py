@@ -91,6 +91,8 @@ def test_costs_of_layers():
     tensor = 4 * 64 * 64
     # A weight and its accumulator.
     assert [one.variable_bytes for one in found] == [2 * tensor] * 3
+    with_state = layer_costs(staged_step(3), 3, GC200, options, state_share=1.5)
+    assert [one.variable_bytes for one in with_state] == [3.5 * tensor] * 3
     # x and h0; h1; h2 with the gradient.
     assert [one.activation_bytes for one in found] == [2 * tensor, tensor, tensor]
     assert [one.crossing_bytes for one in found] == [tensor, tensor, 0]
