@@ -256,6 +256,8 @@ cdef struct DeviceState:
     pthread_mutex_t refusal_lock
     char* refusal
     Counters counters
+    # Never reset, so that whoever remembers it sees every later write.
+    int64_t num_writes
     # Chains only ever grow, so a reader needs no lock.
     Program* programs[NUM_PROGRAM_BUCKETS]
     TFE_CustomDevice callbacks
@@ -301,11 +303,22 @@ cdef Program* find_program(DeviceState* device, const char* name) noexcept nogil
     return program
 
 
+cdef bint writes_variables(const char* op_name) noexcept nogil:
+    """True for `AssignVariableOp`, `ResourceScatterAdd`, `ResourceApplyAdam` and their like."""
+    if strncmp(op_name, "Resource", 8) == 0:
+        return strncmp(op_name, "ResourceGather", 14) != 0
+    return strncmp(op_name, "Assign", 6) == 0
+
+
 cdef void count_execution(DeviceState* device, const char* name) noexcept nogil:
     if not is_function(name):
         atomic_add(&device.counters.num_operations, 1)
+        if writes_variables(name):
+            atomic_add(&device.num_writes, 1)
         return
     atomic_add(&device.counters.num_function_calls, 1)
+    # What a function does is not known here.
+    atomic_add(&device.num_writes, 1)
     cdef Program* program = find_program(device, name)
     if program != NULL:
         atomic_add(&program.num_executions, 1)
@@ -755,6 +768,10 @@ cdef class CustomDevice:
             "num_bytes_to_device": atomic_read(&counters.num_bytes_to_device),
             "num_bytes_from_device": atomic_read(&counters.num_bytes_from_device),
         }
+
+    def num_writes(self):
+        """How many ops and functions ran that may have written variables; never reset."""
+        return atomic_read(&self._state.num_writes)
 
     def program_executions(self):
         """Executions of each registered program, by function name."""

@@ -11,8 +11,14 @@ _requirements.check()
 from ipu_keras import config as config
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
+from ipu_keras import ops as ops
+from ipu_keras import pipelining_ops as pipelining_ops
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
+from ipu_keras.ops import all_to_all_op as all_to_all_op
+from ipu_keras.ops import cross_replica_ops as cross_replica_ops
+from ipu_keras.ops import reduce_scatter_op as reduce_scatter_op
+from ipu_keras.ops import replication_ops as replication_ops
 from ipu_keras.system import SYSTEM
 
 # The devices of TensorFlow follow the configuration of the system from now on.

@@ -12,10 +12,16 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Everything below an alias is an alias as well, so `tensorflow.python.ipu.keras`
-# needs no line. `tf.keras` is the first of the two modules that TensorFlow makes
-# of one Keras file until `tensorflow.keras` is imported, and the second after that.
+# Each is documented in `tensorflow.python.ipu` and in `tensorflow.python.ipu.ops`.
+_OP_MODULES = ("all_to_all_op", "cross_replica_ops", "reduce_scatter_op", "replication_ops")
+
+# The first that fits counts. Everything below an alias is an alias as well, so
+# `tensorflow.python.ipu.keras` needs no line. `tf.keras` is the first of the two modules
+# that TensorFlow makes of one Keras file until `tensorflow.keras` is imported, and the
+# second after that.
 ALIASES = {
+    **{f"tensorflow.python.ipu.{name}": f"ipu_keras.ops.{name}" for name in _OP_MODULES},
+    "tensorflow.python.ipu.ops.pipelining_ops": "ipu_keras.pipelining_ops",
     "tensorflow.python.ipu": "ipu_keras",
     "keras.ipu": "ipu_keras.keras",
     "keras._tf_keras.keras.ipu": "ipu_keras.keras",

@@ -4,7 +4,6 @@ Which of the constructs is used is the compiler's choice
 (`ipu_keras.compiler.host_execution`); this module only knows how to build each.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,25 +15,19 @@ from tensorflow.python.util import _pywrap_util_port
 from ipu_keras.compiler import Compilation, compile_graph
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
+from ipu_keras.host_replicas import ReplicaVariables
+from ipu_keras.host_steps import StepGraphs
 from ipu_keras.ir import Graph
-from ipu_keras.program import HostExecution, OutfeedMode, Program, TensorSpec
+from ipu_keras.program import HostExecution, Program
 from ipu_keras.tracing import (
     RANDOM_UNIFORM,
     Replaced,
     fast_pooling_gradients,
     graph_of,
-    split_step,
+    replicated,
     traced_for_xla,
     undone,
 )
-
-# Steps that a parallel loop has in flight. More than the cores can run only
-# costs memory; TensorFlow's own default is 10.
-_PARALLEL_STEPS = 4
-
-# Of more compiled steps a loop calls each: a graph of thousands of calls takes
-# long to build, and the loop's share of a long execution is small.
-_MAX_UNROLLED_STEPS = 64
 
 # What a trace for XLA writes in another way than TensorFlow's executor likes it:
 # random numbers as many small operations, loops and branches as one kernel each.
@@ -77,15 +70,19 @@ class TracedStep:
         function: A `tf.ConcreteFunction`.
         for_xla: Whether it was traced for XLA.
         replaced: What was replaced in it for the host's speed.
+        update: The trace of the weight update, if the program has one.
     """
 
     function: Any
     for_xla: bool
     replaced: Sequence[Replaced] = ()
+    update: Any = None
 
     def as_written(self) -> Any:
         """The step without what was replaced, for XLA; `None` if there is no such trace."""
-        return undone(self.function, self.replaced) if self.for_xla else None
+        if not self.for_xla or self.update is not None:
+            return None
+        return undone(self.function, self.replaced)
 
 
 def trace(program: Program, for_xla: bool) -> TracedStep:
@@ -100,10 +97,30 @@ def trace(program: Program, for_xla: bool) -> TracedStep:
         return program.step(program.unflatten(tensors))
 
     step.__name__ = f"{program.name}_step"
-    function = tf.function(step, autograph=False)
-    with fast_pooling_gradients() as replaced, traced_for_xla() if for_xla else nullcontext():
-        concrete = function.get_concrete_function(*_step_specs(program))
-    return TracedStep(concrete, for_xla, replaced)
+    with (
+        replicated(program.num_replicas),
+        fast_pooling_gradients() as replaced,
+        traced_for_xla() if for_xla else nullcontext(),
+    ):
+        concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
+        if program.update is None:
+            return TracedStep(concrete, for_xla, replaced)
+        _, gradients = concrete.structured_outputs
+        update = _traced(_update_of(program.name, program.update), gradients)
+    return TracedStep(concrete, for_xla, replaced, update)
+
+
+def _update_of(name: str, update: Callable[[list], Any]) -> Callable:
+    def run(*gradients):
+        update(list(gradients))
+
+    run.__name__ = f"{name}_update"
+    return run
+
+
+def _traced(function: Callable, tensors: Sequence[Any]) -> Any:
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
 
 
 class HostCallable:
@@ -119,6 +136,7 @@ class HostCallable:
         self._compilation = compilation
         self._step = step
         self._device = device
+        self._variables: ReplicaVariables | None = None
         self._executions = list(compilation.executions)
         self._refusal: str | None = None
         self._function: Any = None
@@ -154,17 +172,36 @@ class HostCallable:
         return outfeed
 
     def _call(self, tensors) -> Any:
-        if self._function is None:
-            self._function = self._build()
         with tf.device(self._device.name):
-            return self._function(*tensors)
+            if self._function is None:
+                self._function = self._build()
+            assert self._variables is not None
+            self._variables.synchronize()
+            outfeed = self._function(*tensors)
+        self._variables.note_execution()
+        return outfeed
 
     def _build(self) -> Callable:
         program = self._compilation.program
         if self._step.for_xla and not self.execution.is_compiled:
             self._trace_again()
-        function = _function(self._compilation, self._step.function, self.execution)
-        specs = [tf.TensorSpec((program.repeat_count, *s.shape), s.dtype) for s in program.infeed]
+        self._variables = ReplicaVariables(self._step.function, program.num_replicas, self._device)
+        graphs = StepGraphs(
+            self._compilation,
+            self._step.function,
+            self._step.update,
+            self.execution,
+            self._variables,
+        )
+
+        def run(*feeds):
+            return graphs(*feeds)
+
+        run.__name__ = program.name
+        in_xla = self.execution is HostExecution.COMPILED_LOOP
+        function = tf.function(run, autograph=False, jit_compile=in_xla)
+        batches = program.repeat_count * program.num_replicas
+        specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
         return concrete
@@ -182,122 +219,3 @@ class HostCallable:
 
 def _compile(program: Program, graph: Graph) -> Compilation:
     return compile_graph(program, graph, onednn=_pywrap_util_port.IsMklEnabled())
-
-
-def _step_specs(program: Program) -> list[tf.TensorSpec]:
-    return [tf.TensorSpec(spec.shape, spec.dtype) for spec in program.infeed]
-
-
-def _function(compilation: Compilation, step, execution: HostExecution) -> Any:
-    program = compilation.program
-    in_order = compilation.graph.writes_state and not compilation.sequential
-
-    def run(*feeds):
-        if compilation.sequential:
-            return _split_steps(compilation, step, feeds, execution)
-        return _steps(program, step, feeds, execution, in_order=in_order)
-
-    run.__name__ = program.name
-    in_xla = execution is HostExecution.COMPILED_LOOP
-    return tf.function(run, autograph=False, jit_compile=in_xla)
-
-
-def _split_steps(compilation: Compilation, step, feeds, execution: HostExecution) -> Any:
-    """The first parts of all steps in any order, then the second parts in turn."""
-    program = compilation.program
-    _check_results(program, step)
-    first, second = split_step(step, compilation.sequential)
-    between = tuple(
-        TensorSpec(tuple(tensor.shape), tensor.dtype.name) for tensor in first.function.outputs
-    )
-    first_program = dataclasses.replace(
-        program,
-        infeed=tuple(program.infeed[i] for i in first.inputs),
-        outfeed_mode=OutfeedMode.ALL,
-    )
-    first_feeds = [feeds[i] for i in first.inputs]
-    kept = _steps(first_program, first.function, first_feeds, execution, in_order=False)
-    second_program = dataclasses.replace(
-        program, infeed=(*(program.infeed[i] for i in second.inputs), *between)
-    )
-
-    def finish(*feeds):
-        return _loop(second_program, second.function, feeds, parallel_steps=1)
-
-    in_turn = tf.function(finish, autograph=False, jit_compile=execution.is_compiled)
-    return in_turn(*(feeds[i] for i in second.inputs), *kept)
-
-
-def _steps(program: Program, step, feeds, execution: HostExecution, *, in_order: bool) -> Any:
-    in_steps = execution is HostExecution.COMPILED_STEPS
-    if in_steps:
-        step = _compiled(program, step)
-    # A single step needs no loop around it, which XLA would take long to see.
-    if program.repeat_count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
-        return _unrolled(program, step, feeds)
-    at_once = not in_order and execution is not HostExecution.GRAPH_LOOP
-    return _loop(program, step, feeds, _PARALLEL_STEPS if at_once else 1)
-
-
-def _compiled(program: Program, step) -> Any:
-    """The step as an XLA program of its own."""
-    function = tf.function(lambda *batch: step(*batch), autograph=False, jit_compile=True)
-    return function.get_concrete_function(*_step_specs(program))
-
-
-def _unrolled(program: Program, step, feeds) -> Any:
-    """A call of the step for each batch of a super-batch, without a loop."""
-    structure = step.structured_outputs
-    _check_results(program, step)
-    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * program.repeat_count
-    results = [tf.nest.flatten(step(*batch)) for batch in batches]
-    if program.outfeed_mode is OutfeedMode.ALL:
-        flat = [tf.stack(values) for values in zip(*results, strict=True)]
-    else:
-        flat = results[-1]
-    return tf.nest.pack_sequence_as(structure, flat)
-
-
-def _loop(program: Program, step, feeds, parallel_steps: int) -> Any:
-    """A TensorFlow loop over the steps of a super-batch."""
-    structure = step.structured_outputs
-    outputs = [_static(program, tensor) for tensor in tf.nest.flatten(structure)]
-    keeps_all = program.outfeed_mode is OutfeedMode.ALL
-    steps = program.repeat_count
-
-    def start(tensor):
-        if keeps_all:
-            return tf.TensorArray(tensor.dtype, steps, element_shape=tensor.shape)
-        return tf.zeros(tensor.shape, tensor.dtype)
-
-    def body(index, *carried):
-        results = tf.nest.flatten(step(*[feed[index] for feed in feeds]))
-        if keeps_all:
-            results = [array.write(index, r) for array, r in zip(carried, results, strict=True)]
-        return index + 1, *results
-
-    _, *carried = tf.while_loop(
-        lambda index, *_: index < steps,
-        body,
-        [tf.constant(0), *map(start, outputs)],
-        parallel_iterations=parallel_steps,
-        maximum_iterations=steps,
-    )
-    if keeps_all:
-        carried = [array.stack() for array in carried]
-    return tf.nest.pack_sequence_as(structure, carried)
-
-
-def _check_results(program: Program, step) -> None:
-    for tensor in tf.nest.flatten(step.structured_outputs):
-        _static(program, tensor)
-
-
-def _static(program: Program, tensor) -> tf.TensorSpec:
-    if not tensor.shape.is_fully_defined():
-        raise ValueError(
-            f"A result of program {program.name!r} has the shape {tensor.shape}, which is not "
-            "fully defined. IPU programs are static: give the operation that makes it a fixed "
-            f"output shape. Received: {tensor.name}"
-        )
-    return tf.TensorSpec(tensor.shape, tensor.dtype)

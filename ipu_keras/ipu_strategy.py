@@ -15,6 +15,7 @@ from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
+from ipu_keras.host_replicas import ReplicatedFunction
 from ipu_keras.system import SYSTEM
 
 # What the compiled programs of an IPU can neither take nor give.
@@ -70,6 +71,9 @@ class IPUStrategy(distribute_lib.Strategy):
         self.enable_keras_extensions = enable_keras_extensions
         # Signatures by function whose outputs were checked.
         self._checked: weakref.WeakKeyDictionary[Any, set] = weakref.WeakKeyDictionary()
+        # Functions for all replicas by the function of one.
+        self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
+        self._replicated = weakref.WeakKeyDictionary()
         _refuse_eager_iteration()
 
     @property
@@ -83,6 +87,9 @@ class IPUStrategy(distribute_lib.Strategy):
     def run(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """Runs a `tf.function` on the device as one program.
 
+        A device of several IPUs runs it as so many replicas, with the same arguments; the
+        operations of `ipu.cross_replica_ops` and its like exchange values among them.
+
         Args:
             fn: A `tf.function`. Inside another one, any callable.
             args: Positional arguments of `fn`.
@@ -90,7 +97,7 @@ class IPUStrategy(distribute_lib.Strategy):
             options: Accepted for `tf.distribute`; a single device has none.
 
         Returns:
-            What `fn` returns, on the device.
+            What `fn` returns, on the device; of several replicas the first one's.
 
         Raises:
             ValueError: `fn` is a plain function, called eagerly.
@@ -126,6 +133,9 @@ class IPUStrategy(distribute_lib.Strategy):
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:
         """Calls `fn` after checking the outputs of the trace that the call will use."""
+        replicated = self._replicated_function(fn)
+        if replicated is not None:
+            return replicated(*args, **kwargs)
         checked = self._checked.setdefault(fn, set())
         signature = _signature((args, kwargs))
         if signature is None or signature not in checked:
@@ -133,6 +143,18 @@ class IPUStrategy(distribute_lib.Strategy):
             if signature is not None:
                 checked.add(signature)
         return fn(*args, **kwargs)
+
+    def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
+        """What all replicas of the device run; `None` if there is one."""
+        device = self._ipu_device
+        # A trace that a user made is of one replica.
+        traced = not isinstance(fn, tf.types.experimental.GenericFunction)
+        if device is None or len(device.ipus) == 1 or traced:
+            return None
+        if fn not in self._replicated:
+            check = functools.partial(_refuse_dtypes, "output")
+            self._replicated[fn] = ReplicatedFunction(fn, device, check)
+        return self._replicated[fn]
 
 
 class _IPUExtended(one_device_strategy.OneDeviceExtended):

@@ -12,11 +12,12 @@ from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
-from ipu_keras.program import Program, TensorSpec
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program, TensorSpec
 from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.report.text import rendered
+from ipu_keras.system import SYSTEM
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
-from ipu_keras.tracing import traced_for_xla
+from ipu_keras.tracing import replicated, traced_for_xla
 from ipu_keras.tracing.lowering import LoweringError
 
 
@@ -185,11 +186,26 @@ def report_of_executable(executable: Executable, **options: Any) -> Report:
     program = executable.program
     traced = executable.as_written()
     graph = _graph_of_program(program, program.infeed) if traced is None else cached_graph(traced)
-    given = {"batch_size": first_axis(spec.shape for spec in program.infeed), **options}
-    report = report_of(program.name, graph, steps_per_execution=program.repeat_count, **given)
+    report = report_of(program.name, graph, **{**options_of(program), **options})
     return with_fixes(
         report, trace=lambda size: _graph_of_program(program, _resized(program, size))
     )
+
+
+def options_of(program: Program) -> dict[str, Any]:
+    """What `report_of` is told of a program besides what it computes.
+
+    Args:
+        program: Of a configured device.
+    """
+    return {
+        "batch_size": first_axis(spec.shape for spec in program.infeed),
+        "steps_per_execution": program.repeat_count,
+        "gradient_accumulation_count": program.accumulation.count,
+        "num_replicas": program.num_replicas,
+        "pipeline": program.pipeline,
+        "recomputation": SYSTEM.config is not None and SYSTEM.config.allow_recompute,
+    }
 
 
 def _resized(program: Program, batch_size: int) -> list[TensorSpec]:
@@ -203,6 +219,13 @@ def _resized(program: Program, batch_size: int) -> list[TensorSpec]:
 def _graph_of_program(program: Program, infeed: Sequence[TensorSpec]) -> Graph:
     def step(*tensors):
         with traced_for_xla():
-            return program.step(program.unflatten(tensors))
+            returned = program.step(program.unflatten(tensors))
+            if program.update is None:
+                return returned
+            results, gradients = returned
+            with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+                program.update(gradients)
+            return results
 
-    return traced_graph(step, *[tf.TensorSpec(spec.shape, spec.dtype) for spec in infeed])
+    with replicated(program.num_replicas):
+        return traced_graph(step, *[tf.TensorSpec(spec.shape, spec.dtype) for spec in infeed])

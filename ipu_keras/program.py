@@ -43,10 +43,15 @@ class OutfeedMode(enum.Enum):
 
     - `ALL`: those of each step, stacked along a new first axis.
     - `LAST`: only those of the last step.
+    - `MEAN`: the mean over the steps of the last weight update, or over all steps if there
+      is none.
+
+    Of the latter two, the last replica's.
     """
 
     ALL = "all"
     LAST = "last"
+    MEAN = "mean"
 
 
 class HostExecution(enum.Enum):

@@ -53,6 +53,21 @@ def test_keras_first():
         """)
 
 
+def test_operations_have_two_homes():
+    run("""
+        from tensorflow.python.ipu.cross_replica_ops import cross_replica_sum
+        from tensorflow.python.ipu.ops.cross_replica_ops import cross_replica_sum as other_name
+        assert cross_replica_sum is other_name
+        import tensorflow.python.ipu.ops.all_to_all_op
+        import tensorflow.python.ipu.ops.pipelining_ops
+        from tensorflow.python import ipu
+        assert ipu.all_to_all_op is ipu.ops.all_to_all_op
+        assert ipu.replication_ops.replication_index is ipu.ops.replication_ops.replication_index
+        assert ipu.reduce_scatter_op.__name__ == "ipu_keras.ops.reduce_scatter_op"
+        assert sys.modules["tensorflow.python.ipu.ops.pipelining_ops"] is ipu.pipelining_ops
+        """)
+
+
 def test_tensorflow_first_and_reloads(tmp_path):
     (tmp_path / "broken.py").write_text("import something_else")
     printed = run(f"""

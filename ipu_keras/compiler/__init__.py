@@ -6,6 +6,8 @@
 
 from ipu_keras.compiler.compilation import Compilation as Compilation
 from ipu_keras.compiler.host_execution import choose_host_execution
+from ipu_keras.compiler.pipeline_schedule import depth_message as depth_message
+from ipu_keras.compiler.pipeline_schedule import overlap as overlap
 from ipu_keras.ir import Graph
 from ipu_keras.program import Program
 

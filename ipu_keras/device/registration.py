@@ -85,6 +85,11 @@ class IpuDevice:
         """Runs the programs of this device."""
         return self._engine
 
+    @property
+    def num_writes(self) -> int:
+        """How many ops and functions ran that may have written variables; never reset."""
+        return self._custom_device.num_writes()
+
     def counters(self) -> DeviceCounters:
         """A snapshot of what the device counted."""
         return DeviceCounters(

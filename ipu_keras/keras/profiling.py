@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src import backend
 
 from ipu_keras.ir import Graph
 from ipu_keras.profiling import first_axis, report_of, traced_graph, with_fixes
@@ -199,7 +200,7 @@ def _build(model: keras.Model, data: Any, mode: str) -> None:
     """Makes the variables that the step needs: of layers, optimizer and metrics."""
     if mode == "predict":
         if not model.built:
-            keras.backend.compute_output_spec(model, _keras_specs(data))
+            backend.compute_output_spec(model, _keras_specs(data))
         return
     model._symbolic_build(data_batch=data)
 

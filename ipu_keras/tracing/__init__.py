@@ -6,5 +6,9 @@ from ipu_keras.tracing.random_bits import RANDOM_UNIFORM as RANDOM_UNIFORM
 from ipu_keras.tracing.random_bits import compilable_random as compilable_random
 from ipu_keras.tracing.replacement import Replaced as Replaced
 from ipu_keras.tracing.replacement import undone as undone
+from ipu_keras.tracing.replication import EXCHANGES as EXCHANGES
+from ipu_keras.tracing.replication import replicated as replicated
+from ipu_keras.tracing.segments import replicate as replicate
+from ipu_keras.tracing.segments import written_captures as written_captures
 from ipu_keras.tracing.splitting import split_step as split_step
 from ipu_keras.tracing.xla import traced_for_xla as traced_for_xla

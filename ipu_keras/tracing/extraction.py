@@ -66,9 +66,11 @@ def extract(
     captures = [pair for pair in concrete.graph.captures if pair[1].op in needed]
     outside = {tensor.op for tensor in concrete.inputs}
     renamed = {reference.deref().name: other.name for reference, other in instead.items()}
-    definition = _definition(concrete.graph, {op.name for op in needed - outside}, renamed)
-    taken_inside = {tensor.name for op in needed - outside for tensor in inputs_of(op)}
-    imported = [t.name for t in tf.nest.flatten(results) if t.op in needed - outside]
+    computed = needed - outside
+    inside = [op for op in concrete.graph.get_operations() if op in computed]
+    definition = _definition(concrete.graph, inside, renamed)
+    taken_inside = {tensor.name for op in inside for tensor in inputs_of(op)}
+    imported = [t.name for t in tf.nest.flatten(results) if t.op in computed]
 
     def part(*ipu_given):
         graph = tf.compat.v1.get_default_graph()
@@ -104,11 +106,16 @@ def _needed(
     return needed
 
 
-def _definition(graph: tf.Graph, names: Collection[str], renamed: Mapping[str, str]) -> Any:
+def _definition(
+    graph: tf.Graph, operations: Collection[tf.Operation], renamed: Mapping[str, str]
+) -> Any:
     """The definition of some of a graph's operations, with the functions that they call."""
-    definition = graph.as_graph_def()
-    nodes = [node for node in definition.node if node.name in names]
-    del definition.node[:]
+    names = {op.name for op in operations}
+    definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
+    nodes = [op.node_def for op in operations]
+    if any(map(_calls, nodes)):
+        # Takes time in proportion to the whole graph, of which there may be many parts.
+        definition.library.CopyFrom(graph.as_graph_def().library)
     for node in nodes:
         node.attr.pop("_class", None)  # which device to share with an operation that is not here
         inputs = [
@@ -120,3 +127,7 @@ def _definition(graph: tf.Graph, names: Collection[str], renamed: Mapping[str, s
         node.input.extend(inputs)
     definition.node.extend(nodes)
     return definition
+
+
+def _calls(node: Any) -> bool:
+    return any(value.HasField("func") or value.list.func for value in node.attr.values())

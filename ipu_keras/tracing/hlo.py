@@ -16,7 +16,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from ipu_keras.ir import Graph, Op
 from ipu_keras.tracing.concrete import called_functions
-from ipu_keras.tracing.hlo_attributes import attributes_of, specs_of
+from ipu_keras.tracing.hlo_attributes import attributes_of, kind_of, specs_of
 from ipu_keras.tracing.layers import (
     LayerNames,
     Place,
@@ -203,7 +203,7 @@ class _ModuleReader:
             attributes["num_branch_inputs"] = tuple(len(values.tensors[b]) for b in branches)
         return Op(
             name=values.unique_name(instruction, origin.path),
-            kind=instruction.opcode,
+            kind=kind_of(instruction),
             outputs=specs_of(instruction.shape),
             body=self._body(instruction) if instruction.opcode in _CALLS else (),
             inputs=tuple(v for operand in instruction.operand_ids for v in values.tensors[operand]),
@@ -249,7 +249,8 @@ class _Values:
 
     def unique_name(self, instruction, path: str) -> str:
         """The scope of an instruction and what it is, with a number from the second on."""
-        base = f"{path}/{instruction.opcode}" if path else instruction.opcode
+        kind = kind_of(instruction)
+        base = f"{path}/{kind}" if path else kind
         count = self._counts.get(base, 0)
         self._counts[base] = count + 1
         return f"{base}.{count}" if count else base

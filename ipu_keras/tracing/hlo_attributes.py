@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.replication import collective_of_instruction
 
 # XLA's PrimitiveType, as NumPy (with TensorFlow's extensions of it) calls it.
 _DTYPES: Mapping[int, str] = {
@@ -271,7 +272,19 @@ def _compare(instruction, _) -> dict[str, Any]:
 
 
 def _custom_call(instruction, _) -> dict[str, Any]:
-    return {"custom_call_target": instruction.custom_call_target}
+    collective = collective_of_instruction(instruction)
+    if collective is None:
+        return {"custom_call_target": instruction.custom_call_target}
+    found: dict[str, Any] = {"num_replicas": collective.groups.size}
+    if collective.operation:
+        found["operation"] = collective.operation
+    return {**found, "dimensions": collective.dimensions}
+
+
+def kind_of(instruction) -> str:
+    """XLA's name of what an instruction does, also where a marker stands for it."""
+    collective = collective_of_instruction(instruction)
+    return instruction.opcode if collective is None else collective.kind
 
 
 def _rng(instruction, _) -> dict[str, Any]:

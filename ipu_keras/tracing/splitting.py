@@ -1,6 +1,6 @@
 """Parts a traced step into what all steps can compute at once and what they do in turn."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,31 +11,38 @@ from ipu_keras.tracing.extraction import Part, extract
 _REPEATED = frozenset({"Const", "ReadVariableOp"})
 
 
-def split_step(concrete: Any, sequential_ops: Collection[str]) -> tuple[Part, Part]:
+def split_step(
+    concrete: Any,
+    sequential_ops: Collection[str],
+    results: Any,
+    gradients: Sequence[tf.Tensor] = (),
+) -> tuple[Part, Part]:
     """Parts a step into two functions that together do what it does.
 
     Args:
         concrete: The traced step, a `tf.ConcreteFunction`.
         sequential_ops: Names of operations for the second part: with each,
             all that depend on it.
+        results: What the second part returns, a structure of tensors of the step.
+        gradients: What the first part returns besides; none is of `sequential_ops`.
 
     Returns:
-        The part without those operations, which returns a list of tensors, and
-        the part with them: it takes that list after its inputs, and returns
-        what the step does.
+        The part without those operations, which returns two lists of tensors, the latter
+        being the gradients, and the part with them: it takes the former list after its
+        inputs, and returns the results.
     """
-    between = _between(concrete, sequential_ops)
+    between = _between(concrete, sequential_ops, results)
     writes = [op for op in concrete.graph.control_outputs if op.name in sequential_ops]
-    second = extract(concrete, concrete.structured_outputs, given=between, controls=writes)
-    return extract(concrete, between), second
+    second = extract(concrete, results, given=between, controls=writes)
+    return extract(concrete, (between, list(gradients))), second
 
 
-def _between(concrete, sequential_ops: Collection[str]) -> list[tf.Tensor]:
+def _between(concrete, sequential_ops: Collection[str], results: Any) -> list[tf.Tensor]:
     """The values that the first part computes for the second, or for the step's results."""
     inputs = {tensor.ref() for tensor in concrete.inputs}
     operations = concrete.graph.get_operations()
     used = [t for op in operations if op.name in sequential_ops for t in op.inputs]
-    used += tf.nest.flatten(concrete.structured_outputs)
+    used += tf.nest.flatten(results)
     found = {
         tensor.ref(): tensor
         for tensor in used

@@ -1,14 +1,32 @@
 """The IPU side of Keras models: the classes that models made in a strategy's scope gain."""
 
 from ipu_keras.keras.extensions.attachment import attach_extensions
+from ipu_keras.keras.extensions.batch_norm import attach_batch_norm
+from ipu_keras.keras.extensions.call_observer import attach_call_observer
 from ipu_keras.keras.extensions.functional_extension import (
     FunctionalExtension as FunctionalExtension,
 )
 from ipu_keras.keras.extensions.lstm_backend import attach_lstm
 from ipu_keras.keras.extensions.model_extension import ModelExtension as ModelExtension
+from ipu_keras.keras.extensions.pipeline_stage import PipelineStage as PipelineStage
+from ipu_keras.keras.extensions.pipeline_stage import attach_pipeline_stages
+from ipu_keras.keras.extensions.pipeline_stage_assignment import (
+    FunctionalLayerPipelineStageAssignment as FunctionalLayerPipelineStageAssignment,
+)
+from ipu_keras.keras.extensions.pipeline_stage_assignment import (
+    ModelLayerPipelineStageAssignment as ModelLayerPipelineStageAssignment,
+)
+from ipu_keras.keras.extensions.pipeline_stage_assignment import (
+    SequentialLayerPipelineStageAssignment as SequentialLayerPipelineStageAssignment,
+)
+from ipu_keras.keras.extensions.saved_options import attach_cloning
 from ipu_keras.keras.extensions.sequential_extension import (
     SequentialExtension as SequentialExtension,
 )
 
+attach_batch_norm()
 attach_extensions()
 attach_lstm()
+attach_pipeline_stages()
+attach_call_observer()
+attach_cloning()

@@ -14,10 +14,13 @@ class StepLogs(dict):
     """The logs of the last step of an execution, with those of every step.
 
     Args:
-        stacked: Logs of all steps, each value with a first axis over the steps.
+        stacked: Logs of all steps, each value with a first axis over the steps and, within
+            a step, its replicas.
+        num_replicas: How many of these are of the same step.
     """
 
-    def __init__(self, stacked: dict[str, Any]):
+    def __init__(self, stacked: dict[str, Any], num_replicas: int = 1):
+        self.num_replicas = num_replicas
         super().__init__(tf.nest.map_structure(lambda values: values[-1], stacked))
         num_steps = len(tf.nest.flatten(stacked)[0])
         self.steps = [
@@ -27,7 +30,7 @@ class StepLogs(dict):
 
 
 class AsyncCallbackList(keras.callbacks.CallbackList):
-    """Calls the callbacks of batches on a second thread, once per step and in order.
+    """Calls the callbacks of batches on a second thread, once per step and replica, in order.
 
     The callbacks of epochs and of the whole run wait until those of all steps
     before them are done. What a callback raises is raised at the next batch or
@@ -101,9 +104,9 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="ipu-callbacks", daemon=True)
             self._thread.start()
-        first = last + 1 - len(logs.steps)
-        for step, step_logs in enumerate(logs.steps, start=first):
-            self._calls.put((begin, end, step, step_logs))
+        first = last + 1 - len(logs.steps) // logs.num_replicas
+        for index, step_logs in enumerate(logs.steps):
+            self._calls.put((begin, end, first + index // logs.num_replicas, step_logs))
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -29,30 +29,34 @@ def refuse_generators(x: Any) -> None:
         )
 
 
-def num_batches(epoch_iterator: Any) -> int:
-    """Batches of one epoch.
+def num_steps(epoch_iterator: Any, num_replicas: int = 1) -> int:
+    """Steps of one epoch, in each of which every replica takes a batch.
 
     Args:
         epoch_iterator: Keras's iterator over the data.
+        num_replicas: How many replicas there are.
 
     Raises:
-        ValueError: It cannot be known, or there are none.
+        ValueError: It cannot be known, there are none, or the replicas cannot share
+            the batches evenly.
     """
     adapter = epoch_iterator.data_adapter
     if isinstance(adapter, ArrayDataAdapter):
         _refuse_partial_batch(adapter.batch_size, adapter.partial_batch_size)
     steps = epoch_iterator.steps_per_epoch
     available = adapter.num_batches
-    if available == 0:
+    if available is not None and available < num_replicas:
         raise ValueError(
-            "The provided dataset contains 0 items, but all 1 replicas are requested to run "
-            f"{steps or 1} steps each. Make sure the dataset contains at least one full batch; "
-            "with `drop_remainder=True` a dataset smaller than the batch size has none."
+            f"The provided dataset contains {available} items, but all {num_replicas} replicas are "
+            f"requested to run {steps or 1} steps each. Make sure the dataset contains at least "
+            "one full batch for each of them; with `drop_remainder=True` a dataset smaller than "
+            "the batch size has none."
         )
     if steps is not None:
         return steps
     if available is not None:
-        return available
+        _refuse_uneven(available, num_replicas)
+        return available // num_replicas
     dataset = adapter.get_tf_dataset()
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
@@ -67,7 +71,16 @@ def num_batches(epoch_iterator: Any) -> int:
     )
 
 
-def refuse_shortage(epoch_iterator: Any, epochs: int) -> None:
+def _refuse_uneven(batches: int, num_replicas: int) -> None:
+    if batches % num_replicas:
+        raise ValueError(
+            f"The number of batches must be a multiple of the {num_replicas} replicas, each of "
+            f"which takes one per step. Received: {batches} batches. Leave some out, for instance "
+            f"with `take({batches - batches % num_replicas})`, or set the steps of an epoch."
+        )
+
+
+def refuse_shortage(epoch_iterator: Any, epochs: int, num_replicas: int = 1) -> None:
     """Refuses a run that is known to need more batches than there are.
 
     Raises:
@@ -75,12 +88,14 @@ def refuse_shortage(epoch_iterator: Any, epochs: int) -> None:
     """
     steps = epoch_iterator.steps_per_epoch
     available = epoch_iterator.data_adapter.num_batches
-    if steps is None or available is None or steps * epochs <= available:
+    if steps is None or available is None or steps * epochs * num_replicas <= available:
         return
+    replicas = "" if num_replicas == 1 else f" of {num_replicas} replicas"
     raise ValueError(
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        f"generate at least {steps * epochs} batches (steps_per_epoch={steps} for {epochs} "
-        f"epochs), for instance with `repeat()`. Received: {available} batches"
+        f"generate at least {steps * epochs * num_replicas} batches (steps_per_epoch={steps}"
+        f"{replicas} for {epochs} epochs), for instance with `repeat()`. "
+        f"Received: {available} batches"
     )
 
 
@@ -89,7 +104,7 @@ def executed_steps(steps_per_execution: int, batches: int, per_epoch: bool) -> i
 
     Args:
         steps_per_execution: What the model was compiled with.
-        batches: Batches of one epoch.
+        batches: Batches of one epoch for each replica.
         per_epoch: Whether they were given as the steps of an epoch.
 
     Returns:

@@ -25,7 +25,7 @@ class DatasetFeeds:
 
     Args:
         source: The data.
-        num_steps: Batches per execution.
+        num_batches: Batches per execution.
         prefetch_depth: Executions whose data is prepared ahead.
         check: Checks the batches; `None` for no check.
         name: What errors call the feeds.
@@ -36,7 +36,7 @@ class DatasetFeeds:
         self,
         source: "DatasetSource | PyDatasetSource",
         *,
-        num_steps: int,
+        num_batches: int,
         prefetch_depth: int,
         check: Check | None,
         name: str,
@@ -46,7 +46,7 @@ class DatasetFeeds:
         self._source = source
         self._check = check
         self._options = {
-            "num_steps": num_steps,
+            "num_steps": num_batches,
             "prefetch_depth": prefetch_depth,
             "name": name,
             "memory": memory,

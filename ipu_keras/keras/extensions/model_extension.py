@@ -3,32 +3,43 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import tree
+from keras.src import backend, tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
 from keras.src.saving import serialization_lib
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.device.placement import short_name
 from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
-from ipu_keras.keras.extensions.model_options import ModelOptions
+from ipu_keras.keras.extensions.pipeline_checks import (
+    check_ipus,
+    check_step_not_overridden,
+    check_steps,
+)
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
-from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
-from ipu_keras.program import OutfeedMode
+from ipu_keras.keras.extensions.saved_options import SavedOptions
+from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
+from ipu_keras.keras.extensions.training import (
+    TrainingParts,
+    summing_gradients,
+    with_dtype_of_logs,
+)
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
 from ipu_keras.recompilation import CompilationHistory
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")
 
 
-class ModelExtension(ModelOptions, TensorFlowTrainer):
+class ModelExtension(SavedOptions, TensorFlowTrainer):
     """What a model made in an `IPUStrategy`'s scope gains.
 
     `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the
@@ -119,7 +130,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
         data_checks.refuse_generators(call["validation_data"])
         epochs = max(call["epochs"] - call["initial_epoch"], 0)
-        with self._ipu_running(call, epochs, add_history=True):
+        with self._ipu_running("train", call, epochs, add_history=True):
             return super().fit(**call)
 
     def evaluate(self, *args, **kwargs):
@@ -133,7 +144,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             The loss and the metrics as Keras returns them.
         """
         call = _bound(TensorFlowTrainer.evaluate, self, args, kwargs)
-        with self._ipu_running(call):
+        with self._ipu_running("test", call):
             return super().evaluate(**call)
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -150,7 +161,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             NumPy arrays `(samples, ...)` in the model's output structure.
         """
         call = {"x": x, "callbacks": callbacks, "verbose": verbose}
-        with self._ipu_running(call):
+        with self._ipu_running("predict", call):
             epoch_iterator = TFEpochIterator(
                 x=x,
                 batch_size=batch_size,
@@ -187,35 +198,98 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
     def make_train_function(self, force=False):
         """Makes what Keras calls for each execution of training."""
         if self.train_function is None or force:
-            self.train_function = self._ipu_logging_function("train", self.train_step)
+            step, layout = self._ipu_training()
+            self.train_function = self._ipu_logging_function("train", step, layout)
 
     def make_test_function(self, force=False):
         """Makes what Keras calls for each execution of evaluation."""
         if self.test_function is None or force:
-            self.test_function = self._ipu_logging_function("test", self.test_step)
+            layout = self._ipu_layout("test")
+            self.test_function = self._ipu_logging_function("test", self.test_step, layout)
 
     def make_predict_function(self, force=False):
         """Makes what `predict` calls for each execution."""
         if self.predict_function is None or force:
+            layout = self._ipu_layout("predict")
             self.predict_function = self._ipu_step_function(
-                "predict", self.predict_step, OutfeedMode.ALL
+                "predict", self.predict_step, OutfeedMode.ALL, layout
             )
 
-    def _ipu_logging_function(self, name: str, step: Callable) -> Callable:
-        if not self._ipu_options.asynchronous_callbacks:
-            return self._ipu_step_function(name, step, OutfeedMode.LAST)
-        function = self._ipu_step_function(name, step, OutfeedMode.ALL)
-        return lambda source: StepLogs(function(source))
+    def _ipu_training(self) -> tuple[Callable, Layout]:
+        """The step of training, and how it is spread."""
+        layout, options = self._ipu_layout("train"), self._ipu_options
+        pipelined = self._ipu_staged_calls() is not None
+        chosen = options.pipelining if pipelined else options.accumulation
+        count = chosen.steps_per_replica or 1
+        if count > 1 or pipelined:
+            check_minimize(self.optimizer, keras.optimizers.Optimizer)
+            check_step_not_overridden(self, "train_step", pipelined=pipelined)
+        elif layout.num_replicas == 1:
+            return self.train_step, layout
+        elif self._ipu_overrides("train_step"):
+            return summing_gradients(self, self.train_step), layout
+        by_pipeline, by_accumulation = options.pipelining, options.accumulation
+        dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
+        parts = TrainingParts(self, dtype)
+        accumulation = Accumulation(count=count, reduction=chosen.reduction)
+        return parts.step, replace(layout, update=parts.update, accumulation=accumulation)
 
-    def _ipu_step_function(self, name: str, step: Callable, mode: OutfeedMode) -> StepFunction:
+    def _ipu_layout(self, name: str) -> Layout:
+        def pipeline_of(num_steps: int) -> Pipeline | None:
+            return self._ipu_pipeline(name == "train", num_steps, name)
+
+        return Layout(num_replicas=self._ipu_num_replicas(), pipeline_of=pipeline_of)
+
+    def _ipu_num_replicas(self) -> int:
+        num_ipus = len(self._ipu_device().ipus)
+        staged = self._ipu_staged_calls()
+        if staged is None:
+            return num_ipus
+        needed = self._ipu_pipeline_of(staged).num_ipus
+        check_ipus(num_ipus, needed)
+        return num_ipus // needed
+
+    def _ipu_replicas_for(self, element: ElementFormat) -> int:
+        if len(self._ipu_device().ipus) > 1 and not self.built:
+            # The stages of a model are known when it is built.
+            x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
+            with self._ipu_scope():
+                backend.compute_output_spec(self, x)
+        return self._ipu_num_replicas()
+
+    def _ipu_accumulates_logs(self, name: str) -> bool:
+        """Whether the outfeed of a program has the mean of what its steps return."""
+        accumulates = name != "predict" and self._ipu_options.pipelining.accumulate_outfeed
+        return bool(accumulates) and self._ipu_staged_calls() is not None
+
+    def _get_metrics_result_or_logs(self, logs):
+        """Keras's hook: by default it looks metrics up on the host, which are replica 0's."""
+        if self._ipu_num_replicas() > 1 or self._ipu_accumulates_logs("test"):
+            return logs
+        return super()._get_metrics_result_or_logs(logs)
+
+    def _ipu_logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
+        options = self._ipu_options
+        if self._ipu_accumulates_logs(name):
+            step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
+            return self._ipu_step_function(name, step, OutfeedMode.MEAN, layout)
+        if not options.asynchronous_callbacks:
+            return self._ipu_step_function(name, step, OutfeedMode.LAST, layout)
+        function = self._ipu_step_function(name, step, OutfeedMode.ALL, layout)
+        return lambda source: StepLogs(function(source), layout.num_replicas)
+
+    def _ipu_step_function(
+        self, name: str, step: Callable, mode: OutfeedMode, layout: Layout
+    ) -> StepFunction:
         if self._ipu_history is None:
             self._ipu_history = CompilationHistory()
         return StepFunction(
             name,
-            step,
+            self._ipu_in_stages(step),
             self.distribute_strategy,
             self._ipu_device(),
             outfeed_mode=mode,
+            layout=layout,
             compiled=self._ipu_compiled,
             history=self._ipu_history,
         )
@@ -225,16 +299,23 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
 
     @contextlib.contextmanager
     def _ipu_running(
-        self, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
+        self, name: str, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
     ) -> Iterator[None]:
         """Checks the model, sets up callbacks in `call`, and closes what the call opened."""
         self._ipu_check_runnable()
         data_checks.refuse_generators(call["x"])
-        callbacks = self._ipu_asynchronous(call, callback_lists)
+        callbacks = self._ipu_asynchronous(name, call, callback_lists)
         # A callback may evaluate and predict, and `fit` itself evaluates.
         outer = self._ipu_run
         engine = self._ipu_device().engine
-        self._ipu_run = run = Run(self._ipu_options, engine, epochs=epochs, callbacks=callbacks)
+        self._ipu_run = run = Run(
+            self._ipu_options,
+            engine,
+            replicas_for=self._ipu_replicas_for,
+            epochs=epochs,
+            trains=name == "train",
+            callbacks=callbacks,
+        )
         try:
             # The strategy's scope, if we are in it, would have Keras's datasets
             # on the device, and every batch copied to it and back.
@@ -245,10 +326,10 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             run.close()
 
     def _ipu_asynchronous(
-        self, call: dict[str, Any], callback_lists: dict[str, bool]
+        self, name: str, call: dict[str, Any], callback_lists: dict[str, bool]
     ) -> AsyncCallbackList | None:
         given = call["callbacks"]
-        if not self._ipu_options.asynchronous_callbacks:
+        if not self._ipu_options.asynchronous_callbacks or self._ipu_accumulates_logs(name):
             return None
         if isinstance(given, keras.callbacks.CallbackList):  # of `fit`, or the user's own
             return None
@@ -264,14 +345,7 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         return call["callbacks"]
 
     def _ipu_check_runnable(self) -> None:
-        device = self._ipu_device()
-        if len(device.ipus) > 1:
-            # On hardware the spare IPUs would train replicas, with other results.
-            raise NotImplementedError(
-                "Models run on one IPU in this release; replication and pipelining are not "
-                f"available. Received: {short_name(device.name)} has {len(device.ipus)} IPUs. "
-                "Configure the device with one, for instance `config.auto_select_ipus = 1`."
-            )
+        self._ipu_device()
         _refuse_eager(self.run_eagerly)
         for maker in _MAKERS:
             function = getattr(getattr(self, maker), "__func__", None)
@@ -294,7 +368,9 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Keras's hook before any data is read: checks the data and builds from its format."""
-        element = self._ipu_check_data(iterator, data_batch)
+        self._ipu_build(self._ipu_check_data(iterator, data_batch))
+
+    def _ipu_build(self, element: ElementFormat) -> None:
         # Keras reads shapes and dtypes only.
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
         self._ipu_adopt_optimizers()
@@ -311,7 +387,10 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
         """Checks the data, and makes an iterator of Keras's give feeds."""
         if iterator is not None:
             assert self._ipu_run is not None
-            return self._ipu_run.open_feeds(iterator, self._ipu_batch_check)
+            element = self._ipu_run.open_feeds(iterator, self._ipu_batch_check)
+            if self._ipu_run.trains:
+                self._ipu_check_steps(iterator.steps_per_execution)
+            return element
         self._ipu_check_runnable()
         element = batch_format(data_batch)
         check = self._ipu_batch_check(element)
@@ -319,13 +398,20 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
             check(element.flatten(data_batch))
         return element
 
+    def _ipu_check_steps(self, steps_per_execution: int) -> None:
+        """Checks that an execution of training ends with a weight update."""
+        pipelined = self._ipu_staged_calls() is not None
+        options = self._ipu_options.pipelining if pipelined else self._ipu_options.accumulation
+        check_steps(steps_per_execution, options.steps_per_replica or 1, pipelined=pipelined)
+
     def _ipu_batch_check(self, element: ElementFormat) -> Check | None:
         return data_checks.nan_label_check(element, self.loss) if self.compiled else None
 
     def _ipu_has_own_step(self) -> bool:
-        return any(
-            getattr(type(self), step) is not getattr(TensorFlowTrainer, step) for step in _STEPS
-        )
+        return any(map(self._ipu_overrides, _STEPS))
+
+    def _ipu_overrides(self, step: str) -> bool:
+        return getattr(type(self), step) is not getattr(TensorFlowTrainer, step)
 
     def _ipu_adopt_optimizers(self) -> None:
         """Lets the strategy make the variables of optimizers that were made outside its scope.
@@ -340,6 +426,10 @@ class ModelExtension(ModelOptions, TensorFlowTrainer):
                 optimizer._distribution_strategy = self.distribute_strategy
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 found.append(optimizer.inner_optimizer)
+
+
+def _keras_tensors(element: ElementFormat) -> Any:
+    return element.unflatten([keras.KerasTensor(s.shape, s.dtype) for s in element.specs])
 
 
 def _refuse_eager(run_eagerly: bool) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import keras
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.keras.extensions import options
+from ipu_keras.keras.extensions.accumulation_options import accumulation_options, check_minimize
+from ipu_keras.keras.extensions.pipelining_options import pipelining_options
 
 
 class ModelOptions:
@@ -30,8 +31,7 @@ class ModelOptions:
                 its last step. `True`: once per step, on a second thread.
         """
         self._ipu_set(asynchronous_callbacks=bool(asynchronous))
-        # They were made to return the logs of the last step or of all.
-        self.train_function = self.test_function = self.predict_function = None
+        self._ipu_drop_functions()
 
     def set_infeed_queue_options(self, **kwargs) -> None:
         """Sets options of the infeeds that `fit`, `evaluate` and `predict` make.
@@ -68,29 +68,32 @@ class ModelOptions:
         gradient_accumulation_reduction_method="sum",
         **gradient_accumulation_optimizer_kwargs,
     ) -> None:
-        """Checks the options of gradient accumulation, which this release does not have.
+        """Sets how training accumulates gradients, of models that are not pipelined.
 
         Args:
             gradient_accumulation_steps_per_replica: Steps per weight update;
-                `None` or 1 for none.
-            gradient_accumulation_reduction_method: `"sum"`, `"mean"` or
-                `"running_mean"`.
-            **gradient_accumulation_optimizer_kwargs: Forwarded arguments.
+                `None` or 1 for none. Saved with the model.
+            gradient_accumulation_reduction_method: `"sum"`, `"mean"`,
+                `"running_mean"` or a `GradientAccumulationReductionMethod`. Saved with
+                the model.
+            **gradient_accumulation_optimizer_kwargs: Arguments of
+                `GradientAccumulationOptimizerV2`: `dtype`, `name`,
+                `offload_weight_update_variables`, `replicated_optimizer_state_sharding`.
+                Not saved.
 
         Raises:
-            ValueError: An argument is not valid.
-            NotImplementedError: More than one step is asked for.
+            ValueError: An argument is not valid, or the optimizer overrides `minimize`.
+            TypeError: The optimizer has no such argument, or a value has the wrong type.
         """
-        options.check_accumulation_steps(gradient_accumulation_steps_per_replica)
-        GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
-        options.check_accumulation_kwargs(gradient_accumulation_optimizer_kwargs)
-        if (gradient_accumulation_steps_per_replica or 1) > 1:
-            options.check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
-            raise NotImplementedError(
-                "Gradient accumulation is not available in this release. Received: "
-                "gradient_accumulation_steps_per_replica="
-                f"{gradient_accumulation_steps_per_replica}. Use larger batches instead."
-            )
+        accumulation = accumulation_options(
+            gradient_accumulation_steps_per_replica,
+            gradient_accumulation_reduction_method,
+            gradient_accumulation_optimizer_kwargs,
+        )
+        if (accumulation.steps_per_replica or 1) > 1:
+            check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
+        self._ipu_set(accumulation=accumulation)
+        self._ipu_drop_functions()
 
     def set_pipelining_options(
         self,
@@ -100,29 +103,38 @@ class ModelOptions:
         gradient_accumulation_reduction_method="sum",
         **pipelining_kwargs,
     ) -> None:
-        """Checks the options of pipelining, which this release does not have.
+        """Sets how a pipelined model runs: one whose layers have pipeline stages.
 
         Args:
-            gradient_accumulation_steps_per_replica: Steps per weight update.
-            device_mapping: The IPU of each stage.
-            accumulate_outfeed: Whether metrics are averaged on the device.
-            gradient_accumulation_reduction_method: `"sum"`, `"mean"` or
-                `"running_mean"`.
-            **pipelining_kwargs: Forwarded to the pipeline.
+            gradient_accumulation_steps_per_replica: Steps per weight update,
+                which training needs; of no effect on `evaluate` and `predict`. Saved with
+                the model, as all but `pipelining_kwargs` are.
+            device_mapping: The IPU of each stage. Defaults to one after the other.
+            accumulate_outfeed: Whether metrics are averaged on the device, over the
+                accumulated steps, or in `evaluate` over those of an execution.
+            gradient_accumulation_reduction_method: `"sum"`, `"mean"`,
+                `"running_mean"` or a `GradientAccumulationReductionMethod`.
+            **pipelining_kwargs: Arguments of `pipelining_ops.pipeline`. Not saved.
 
         Raises:
-            ValueError: An argument is not valid.
-            NotImplementedError: All arguments are.
+            ValueError: An argument is not valid, or the optimizer overrides `minimize`.
+            TypeError: `pipeline` has no such argument, or a value has the wrong type.
+            NotImplementedError: `continuous_weight_updates`, which hardware lacks too.
         """
-        options.check_accumulation_steps(gradient_accumulation_steps_per_replica)
-        options.check_device_mapping(device_mapping)
-        GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
-        options.check_pipelining_kwargs(pipelining_kwargs)
-        options.check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
-        raise NotImplementedError(
-            "Pipelined models are not available in this release. Received: pipelining options of "
-            f"{type(self).__name__}. Run the model on one IPU without them."
+        pipelining = pipelining_options(
+            gradient_accumulation_steps_per_replica,
+            device_mapping,
+            accumulate_outfeed,
+            gradient_accumulation_reduction_method,
+            pipelining_kwargs,
         )
+        check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
+        self._ipu_set(pipelining=pipelining)
+        self._ipu_drop_functions()
 
     def _ipu_set(self, **changes) -> None:
         self._ipu_options = dataclasses.replace(self._ipu_options, **changes)
+
+    def _ipu_drop_functions(self) -> None:
+        """Has the programs compiled again, which were made for the options as they were."""
+        self.train_function = self.test_function = self.predict_function = None

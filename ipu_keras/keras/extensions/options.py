@@ -1,12 +1,13 @@
 """The options of a model on the IPU: one frozen value, checked when it is set."""
 
-import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.feeds import PREFETCH_DEPTH
+from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions, refuse_unknown
+from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
 
 _MAX_PREFETCH_DEPTH = 255
 
@@ -26,11 +27,22 @@ class ExtensionOptions:
             thread of their own.
         prefetch_depth: Super-batches that an infeed makes ahead.
         infeed_name: Name of the infeeds in errors; `None` for the default.
+        accumulation: How gradients are accumulated if the model is not pipelined.
+        pipelining: How the model runs if it is.
+        stages: The pipeline stage of each layer call, as `set_pipeline_stage_assignment` was
+            given them. `None`: as the `PipelineStage` scopes say; empty: of no call, whatever
+            the scopes say.
+        operation_stages: Of the operations that are no layers, likewise; empty if they follow
+            their inputs.
     """
 
     asynchronous_callbacks: bool = False
     prefetch_depth: int = PREFETCH_DEPTH
     infeed_name: str | None = None
+    accumulation: AccumulationOptions = field(default_factory=AccumulationOptions)
+    pipelining: PipeliningOptions = field(default_factory=PipeliningOptions)
+    stages: tuple[int | None, ...] | None = None
+    operation_stages: tuple[int | None, ...] = ()
 
 
 def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
@@ -44,7 +56,7 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
         TypeError: An infeed queue has no such argument.
     """
     _refuse(kwargs, ("dataset", "infeed_spec", "element_spec"), "is automatically set by Keras")
-    _refuse_unknown("infeed", kwargs, {"feed_name", "prefetch_depth", *_INFEED_DEFAULTS})
+    refuse_unknown("An infeed queue", kwargs, {"feed_name", "prefetch_depth", *_INFEED_DEFAULTS})
     _refuse_changed("infeed", kwargs, _INFEED_DEFAULTS)
     depth = kwargs.get("prefetch_depth")
     if depth is None:
@@ -64,7 +76,7 @@ def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
         TypeError: An outfeed queue has no such argument.
     """
     _refuse(kwargs, ("outfeed_mode", "device_ordinal"), "is not compatible with Keras")
-    _refuse_unknown("outfeed", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
+    refuse_unknown("An outfeed queue", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
     _refuse_changed("outfeed", kwargs, _OUTFEED_DEFAULTS)
     depth = kwargs.get("buffer_depth", 1)
     if not isinstance(depth, int) or depth < 1:
@@ -77,122 +89,10 @@ def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
         )
 
 
-def check_accumulation_steps(steps: Any) -> None:
-    """Checks a count of accumulated steps; `None` stands for not set.
-
-    Raises:
-        ValueError: It is not a positive integer.
-    """
-    if steps is None:
-        return
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise ValueError(
-            "Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got "
-            f"{steps} instead."
-        )
-
-
-def check_accumulation_kwargs(kwargs: Mapping[str, Any]) -> None:
-    """Checks what is forwarded to the gradient accumulation optimizer.
-
-    Raises:
-        ValueError: A key is another argument's business.
-    """
-    if "opt" in kwargs:
-        raise ValueError(
-            "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as "
-            "the optimizer which the model has been compiled with is wrapped. Pass it to `compile`."
-        )
-    if "num_mini_batches" in kwargs:
-        raise ValueError(
-            "Found `num_mini_batches` key in `gradient_accumulation_optimizer_kwargs`. Set the "
-            "`gradient_accumulation_steps_per_replica` argument to "
-            "`set_gradient_accumulation_options` instead."
-        )
-
-
-def check_device_mapping(device_mapping: Any) -> None:
-    """Checks the IPU of each pipeline stage; `None` stands for not set.
-
-    Raises:
-        ValueError: It is not a list of integers.
-    """
-    if device_mapping is None:
-        return
-    integers = isinstance(device_mapping, list) and all(
-        isinstance(ipu, int) and not isinstance(ipu, bool) for ipu in device_mapping
-    )
-    if not integers:
-        raise ValueError(
-            "Expected `device_mapping` to be a list of integers. "
-            f"Received: device_mapping={device_mapping!r}"
-        )
-
-
-def check_pipelining_kwargs(kwargs: Mapping[str, Any]) -> None:
-    """Checks what is forwarded to the pipeline.
-
-    Raises:
-        ValueError: A key is another argument's business, Keras's own, or of no
-            use with Keras.
-    """
-    arguments = {
-        "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
-        "device_mapping": "device_mapping",
-        "accumulate_outfeed": "accumulate_outfeed",
-    }
-    for key, argument in arguments.items():
-        if key in kwargs:
-            raise ValueError(
-                f"Found `{key}` key in `pipelining_kwargs`. Set the `{argument}` argument to "
-                "`set_pipelining_options` instead."
-            )
-    by_keras = (
-        "computational_stages",
-        "repeat_count",
-        "inputs",
-        "infeed_queue",
-        "outfeed_queue",
-        "optimizer_function",
-    )
-    _refuse(kwargs, by_keras, "is automatically set by Keras", "pipelining_kwargs")
-    useless = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
-    _refuse(kwargs, useless, "is not compatible with Keras", "pipelining_kwargs")
-
-
-def check_minimize(optimizer: Any, base: type) -> None:
-    """Checks that an optimizer to be wrapped leaves `minimize` alone.
-
-    Args:
-        optimizer: The optimizer of a compiled model; `None` for none.
-        base: The class whose `minimize` it may inherit.
-
-    Raises:
-        ValueError: The optimizer's class overrides `minimize`.
-    """
-    inherited = inspect.getattr_static(base, "minimize", None)
-    own = inspect.getattr_static(type(optimizer), "minimize", inherited)
-    if optimizer is not None and own is not inherited:
-        raise ValueError(
-            "When using Gradient Accumulation or Pipelining, the provided optimizer must not "
-            "override OptimizerV2.minimize, which is not called then. "
-            f"Received: {type(optimizer).__name__}"
-        )
-
-
-def _refuse(kwargs: Mapping[str, Any], keys, why: str, name: str = "kwargs") -> None:
+def _refuse(kwargs: Mapping[str, Any], keys, why: str) -> None:
     for key in keys:
         if key in kwargs:
-            raise ValueError(f"Found `{key}` key in `{name}`. This argument {why}.")
-
-
-def _refuse_unknown(queue: str, kwargs: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(kwargs) - known)
-    if unknown:
-        raise TypeError(
-            f"An {queue} queue has no argument {unknown[0]!r}. Its arguments are: "
-            f"{', '.join(sorted(known))}"
-        )
+            raise ValueError(f"Found `{key}` key in `kwargs`. This argument {why}.")
 
 
 def _refuse_changed(queue: str, kwargs: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:

@@ -1,8 +1,10 @@
 """What one call of `fit`, `evaluate` or `predict` has open."""
 
 from collections.abc import Callable
+from typing import Any
 
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from ipu_keras.feeds import ElementFormat
@@ -24,7 +26,10 @@ class Run:
     Args:
         options: Of the model.
         engine: Of the device that runs the model.
+        replicas_for: Returns how many replicas the model has, each of which takes a batch per
+            step; the format of the batches is what it may have to be built for.
         epochs: Epochs that share one pass over the data if `steps_per_epoch` is given.
+        trains: Whether it is `fit`.
         callbacks: The callbacks, if they run on a thread of their own.
     """
 
@@ -33,11 +38,15 @@ class Run:
         options: ExtensionOptions,
         engine: Engine,
         *,
+        replicas_for: Callable[[ElementFormat], int] = lambda element: 1,
         epochs: int = 1,
+        trains: bool = False,
         callbacks: AsyncCallbackList | None = None,
     ):
+        self.trains = trains
         self._options = options
         self._engine = engine
+        self._replicas_for = replicas_for
         self._epochs = epochs
         self._callbacks = callbacks
         self._feeds: list[DatasetFeeds] = []
@@ -75,25 +84,54 @@ class Run:
             self._callbacks.close()
 
     def _feeds_of(self, epoch_iterator: TFEpochIterator, check_for) -> DatasetFeeds:
-        batches = data_checks.num_batches(epoch_iterator)
-        data_checks.refuse_shortage(epoch_iterator, self._epochs)
+        data_checks.num_steps(epoch_iterator)
+        source = _source_of(epoch_iterator)
+        replicas = self._replicas_for(source.element)
+        steps = data_checks.num_steps(epoch_iterator, replicas)
+        data_checks.refuse_shortage(epoch_iterator, self._epochs, replicas)
         epoch_iterator.steps_per_execution = data_checks.executed_steps(
             epoch_iterator.steps_per_execution,
-            batches,
+            steps,
             per_epoch=epoch_iterator.steps_per_epoch is not None,
         )
-        source = _source_of(epoch_iterator)
+        if replicas > 1:
+            adapter = _StepsOfReplicas(epoch_iterator.data_adapter, replicas)
+            epoch_iterator.data_adapter = adapter
+            epoch_iterator._num_batches = adapter.num_batches
         if self._callbacks is not None:
             # They were made before the number of steps was known.
-            self._callbacks.set_params({**self._callbacks.params, "steps": batches})
+            self._callbacks.set_params({**self._callbacks.params, "steps": steps})
         return DatasetFeeds(
             source,
-            num_steps=epoch_iterator.steps_per_execution,
+            num_batches=epoch_iterator.steps_per_execution * replicas,
             prefetch_depth=self._options.prefetch_depth,
             check=check_for(source.element),
             name=self._options.infeed_name or "infeed",
             memory=self._engine.feed_memory,
         )
+
+
+class _StepsOfReplicas:
+    """A data adapter of Keras's that counts steps, in which every replica takes a batch.
+
+    Keras takes the number of batches from it for the number of steps in an epoch.
+
+    Args:
+        adapter: Counts batches.
+        num_replicas: How many a step takes.
+    """
+
+    def __init__(self, adapter: DataAdapter, num_replicas: int):
+        self._adapter = adapter
+        self._num_replicas = num_replicas
+
+    @property
+    def num_batches(self) -> int | None:
+        batches = self._adapter.num_batches
+        return None if batches is None else batches // self._num_replicas
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
 
 
 def _source_of(epoch_iterator: TFEpochIterator) -> DatasetSource | PyDatasetSource:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -14,9 +15,28 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.program import OutfeedMode, Program
+from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.recompilation import CompilationHistory, Recompilation, Signature, log
 from ipu_keras.runtime import SuperBatch
+from ipu_keras.system import SYSTEM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a model's steps are spread over accumulation, replicas and stages.
+
+    Args:
+        update: As of `Program`.
+        accumulation: As of `Program`.
+        num_replicas: As of `Program`.
+        pipeline_of: Gives the pipeline of a program with so many steps.
+    """
+
+    update: Callable[[list], Any] | None = None
+    accumulation: Accumulation = field(default_factory=Accumulation)
+    num_replicas: int = 1
+    pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
 
 
 class StepFunction:
@@ -28,6 +48,7 @@ class StepFunction:
         strategy: In whose context the step is traced.
         device: Of the strategy.
         outfeed_mode: Which steps' results are returned.
+        layout: How the steps are spread.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
     """
@@ -40,6 +61,7 @@ class StepFunction:
         device: IpuDevice,
         *,
         outfeed_mode: OutfeedMode,
+        layout: Layout,
         compiled: bool | None,
         history: CompilationHistory,
     ):
@@ -48,6 +70,7 @@ class StepFunction:
         self._strategy = strategy
         self._device = device
         self._outfeed_mode = outfeed_mode
+        self._layout = layout
         self._compiled = compiled
         self._history = history
         self._executables: dict[tuple, Executable] = {}
@@ -77,12 +100,26 @@ class StepFunction:
             element = batch_format(batch)
             memory = self._device.engine.feed_memory
             super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
-        executable = self._executable(element, super_batch.num_steps)
+        executable = self._executable(element, self._num_steps(super_batch.num_steps))
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
 
+    def _num_steps(self, num_batches: int) -> int:
+        """Steps of so many batches; each replica takes one per step."""
+        layout = self._layout
+        needed = layout.num_replicas * layout.accumulation.count
+        if num_batches % needed:
+            raise ValueError(
+                f"The function {self._name!r} of this model needs batches for "
+                f"{layout.num_replicas} replicas and {layout.accumulation.count} accumulated "
+                f"gradients at once. Received: {num_batches}. Call `fit`, `evaluate` or `predict` "
+                "instead of a method for a single batch."
+            )
+        return num_batches // layout.num_replicas
+
     def _executable(self, element: ElementFormat, num_steps: int) -> Executable:
         key = (element.specs, repr(element.structure), num_steps)
+        layout = self._layout
         if key not in self._executables:
             program = Program(
                 name=self._name,
@@ -91,6 +128,10 @@ class StepFunction:
                 unflatten=element.unflatten,
                 repeat_count=num_steps,
                 outfeed_mode=self._outfeed_mode,
+                update=None if layout.update is None else self._run_update,
+                accumulation=layout.accumulation,
+                num_replicas=layout.num_replicas,
+                pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
             )
             self._executables[key] = self._compile(program, _signature(program, element))
@@ -120,7 +161,13 @@ class StepFunction:
         return dataclasses.replace(executable, cycle_count=cycle_count)
 
     def _run_step(self, data: Any) -> Any:
-        return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
+        norms = SYSTEM.config.norms.experimental
+        groups = norms.distributed_batch_norm_replica_group_size
+        with distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1):
+            return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
+
+    def _run_update(self, gradients: list[Any]) -> None:
+        self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
 
 
 def _signature(program: Program, element: ElementFormat) -> Signature:

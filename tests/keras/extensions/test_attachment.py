@@ -14,6 +14,8 @@ from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from ipu_keras.keras.extensions.attachment import extended_class
 from ipu_keras.keras.extensions.model_options import ModelOptions
+from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
+from ipu_keras.keras.extensions.saved_options import SavedOptions
 
 # Stock Keras saves a variable with np.array(), whose `copy` argument TensorFlow's
 # __array__ does not know yet; it warns on the CPU as well.
@@ -94,7 +96,8 @@ def test_subclasses_that_become_functional_leave_the_extensions_alone(strategy, 
     with strategy.scope():
         first, second = FromTensors(), FromTensors(units=2)
     assert ModelExtension.__mro__ == (
-        ModelExtension, ModelOptions, TensorFlowTrainer, Trainer, object
+        ModelExtension, SavedOptions, ModelPipeline, ModelOptions,
+        TensorFlowTrainer, Trainer, object
     )  # fmt: skip
     assert type(first) is type(second)
     assert first.units == 3

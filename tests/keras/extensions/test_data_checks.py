@@ -349,9 +349,9 @@ def test_steps_of_an_epoch_that_executions_do_not_divide():
 
 def test_the_number_of_batches():
     x = np.zeros([64, 6], "float32")
-    assert data_checks.num_batches(epoch_iterator(x, batch_size=8)) == 8
-    assert data_checks.num_batches(epoch_iterator(batched(x))) == 8
-    assert data_checks.num_batches(epoch_iterator(batched(x).repeat(), steps_per_epoch=5)) == 5
+    assert data_checks.num_steps(epoch_iterator(x, batch_size=8)) == 8
+    assert data_checks.num_steps(epoch_iterator(batched(x))) == 8
+    assert data_checks.num_steps(epoch_iterator(batched(x).repeat(), steps_per_epoch=5)) == 5
 
 
 def test_enough_batches_for_all_epochs():

@@ -667,8 +667,10 @@ def test_stopping_in_the_middle_of_an_epoch(pair, data, executed):
 
 
 def test_training_ends_on_nan(strategy, data):
+    # Without a hidden layer: for oneDNN, which some machines have, relu(NaN) is 0.
     with strategy.scope():
-        model = classifier(steps_per_execution=2)
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(3)])
+    model.compile("sgd", LOSS, steps_per_execution=2, jit_compile=False)
     history = model.fit(
         np.full_like(data[0], np.nan), data[1], batch_size=8, epochs=3, verbose=0,
         callbacks=[keras.callbacks.TerminateOnNaN()],
@@ -763,15 +765,6 @@ def test_a_model_in_the_scope_of_another_device_is_refused(data):
         model = classifier()
     for call in all_calls(model, data):
         with raises(ValueError, "Sequential can only be used on an IPU device. Received: a str"):
-            call()
-    assert int(model.optimizer.iterations) == 0
-
-
-def test_a_device_of_several_ipus_is_refused(strategy, data):
-    with IPUStrategy("/device:IPU:2").scope():
-        model = classifier()
-    for call in all_calls(model, data):
-        with raises(NotImplementedError, "Models run on one IPU in this release; replication and"):
             call()
     assert int(model.optimizer.iterations) == 0
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.feeds import DatasetFeed, element_format
-from ipu_keras.keras.extensions.step_function import StepFunction, batch_format
+from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
 from ipu_keras.program import OutfeedMode, TensorSpec
 from ipu_keras.recompilation import CompilationHistory
 
@@ -17,6 +17,7 @@ def make(strategy, device):
             strategy,
             device,
             outfeed_mode=outfeed_mode,
+            layout=Layout(),
             compiled=False,
             history=CompilationHistory(),
         )

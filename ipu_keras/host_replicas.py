@@ -1,0 +1,169 @@
+"""The variables of replicas: shared ones, and copies of those that replicas write."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.device import IpuDevice
+from ipu_keras.tracing import EXCHANGES, graph_of, replicate, replicated, written_captures
+
+# The states of random generators, by what their variables are called: the position in
+# the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
+# `tf.random.Generator` (counter, counter, key).
+_RANDOM_STATES = {"seed_generator_state": 0, "StateVar": -1}
+
+# Distance between the seeds of replicas: the golden ratio in 32 bits, as generators
+# that split streams use it, so that small seeds do not meet those of other replicas.
+_SEED_DISTANCE = 0x9E3779B9
+
+
+class ReplicaVariables:
+    """What each replica of a program has for the variables that its step writes.
+
+    Replica 0 has the variables themselves. The others have copies, so that what they
+    write differs; when they are synchronized, they take the values of replica 0. Only the
+    streams of random numbers always differ.
+
+    Args:
+        step: The trace of the step, a `tf.ConcreteFunction`.
+        num_replicas: How many there are.
+        device: On which the step runs.
+    """
+
+    def __init__(self, step: Any, num_replicas: int, device: IpuDevice):
+        self._device = device
+        # What `num_writes` of the device was after the last execution.
+        self._last_writes: int | None = None
+        self._originals = _written_variables(step) if num_replicas > 1 else []
+        self._copies = [
+            [_copy(original, replica) for original in self._originals]
+            for replica in range(1, num_replicas)
+        ]
+
+    def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
+        """What a replica has instead of captured handles, by reference of these.
+
+        Args:
+            replica: Its number.
+        """
+        if replica == 0:
+            return {}
+        pairs = zip(self._originals, self._copies[replica - 1], strict=True)
+        return {original.handle.ref(): copy.handle for original, copy in pairs}
+
+    def call(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
+        """Calls a traced function with the variables of a replica.
+
+        Args:
+            concrete: A `tf.ConcreteFunction`.
+            tensors: Its arguments.
+            replica: The number of the replica.
+
+        Returns:
+            The tensors that it returns.
+        """
+        own = self.captures_of(replica)
+        captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
+        # One trace serves all replicas: to call it as usual would take its own captures.
+        return tf.nest.flatten(concrete._call_flat(list(tensors), captures))
+
+    def synchronize(self) -> None:
+        """Before an execution, gives all replicas the values of replica 0, if need be.
+
+        As on IPUs, where loading a program does that. Replicas keep their own values as long
+        as nothing but this program may have written any.
+        """
+        if self._device.num_writes == self._last_writes:
+            return
+        for replica, copies in enumerate(self._copies, start=1):
+            for original, copy in zip(self._originals, copies, strict=True):
+                copy.assign(_value(original, replica))
+
+    def note_execution(self) -> None:
+        """After an execution, remembers what was written until then."""
+        self._last_writes = self._device.num_writes
+
+
+class ReplicatedFunction:
+    """A `tf.function` of a user's that all replicas of a device run together.
+
+    Every replica gets the same arguments. Replicas whose results nobody sees, as they exchange
+    nothing with replica 0, are not computed.
+
+    Args:
+        function: A `tf.function`.
+        device: It has an IPU for each replica.
+        check: Called with the structure of the results when the function is traced.
+    """
+
+    def __init__(self, function: Any, device: IpuDevice, check: Callable[[Any], None]):
+        self._device = device
+        self._check = check
+        self._function = tf.function(function.python_function, autograph=function._autograph)
+        self._jit_compile = function._jit_compile
+        # By the name of the trace of one replica.
+        self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
+
+    def __call__(self, *args, **kwargs):
+        """Runs the function.
+
+        Args:
+            *args: As the function takes them.
+            **kwargs: As the function takes them.
+
+        Returns:
+            What replica 0 returns.
+        """
+        given, named = tf.nest.map_structure(_spec, (args, kwargs))
+        with replicated(len(self._device.ipus)):
+            concrete = self._function.get_concrete_function(*given, **named)
+        if concrete.name not in self._programs:
+            self._check(concrete.structured_outputs)
+            self._programs[concrete.name] = self._program(concrete)
+        variables, run = self._programs[concrete.name]
+        variables.synchronize()
+        results = run(*(x for x in tf.nest.flatten((args, kwargs)) if tf.is_tensor(x)))
+        variables.note_execution()
+        return results
+
+    def _program(self, concrete: Any) -> tuple["ReplicaVariables", Callable]:
+        if not EXCHANGES & graph_of(concrete).kinds:
+            return ReplicaVariables(concrete, 1, self._device), concrete
+        num_replicas = len(self._device.ipus)
+        variables = ReplicaVariables(concrete, num_replicas, self._device)
+        together = replicate(concrete, num_replicas, variables.captures_of)
+
+        def run(*tensors):
+            return together([list(tensors)] * num_replicas)[0]
+
+        return variables, tf.function(run, autograph=False, jit_compile=self._jit_compile)
+
+
+def _spec(value: Any) -> Any:
+    return tf.TensorSpec(value.shape, value.dtype) if tf.is_tensor(value) else value
+
+
+def _written_variables(concrete: Any) -> list[tf.Variable]:
+    written = {handle.ref() for handle in written_captures(concrete)}
+    return [v for v in concrete.graph.variables if v.handle.ref() in written]
+
+
+def _copy(variable: tf.Variable, replica: int) -> tf.Variable:
+    name = f"{_name(variable)}_of_replica_{replica}"
+    return tf.Variable(_value(variable, replica), trainable=False, name=name)
+
+
+def _value(variable: tf.Variable, replica: int) -> tf.Tensor:
+    """What a replica's copy holds when it is synchronized."""
+    value = variable.read_value()
+    position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
+    if position is None:
+        return value
+    distances = [0] * value.shape[0]
+    distances[position] = _SEED_DISTANCE * replica
+    return value + tf.constant(distances, value.dtype)
+
+
+def _name(variable: tf.Variable) -> str:
+    return variable.name.partition(":")[0]

@@ -1,0 +1,356 @@
+"""The TensorFlow graphs that run a traced step over all batches of an execution."""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.compiler import Compilation
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.host_replicas import ReplicaVariables
+from ipu_keras.program import HostExecution, OutfeedMode
+from ipu_keras.tracing import EXCHANGES, replicate, split_step
+
+# Steps that a parallel loop has in flight. More than the cores can run only
+# costs memory; TensorFlow's own default is 10.
+_PARALLEL_STEPS = 4
+
+# Of more compiled steps a loop calls each: a graph of thousands of calls takes
+# long to build, and the loop's share of a long execution is small.
+_MAX_UNROLLED_STEPS = 64
+
+# Takes the tensors of a batch, or of many stacked; returns a list of tensors.
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+class Collect(enum.Enum):
+    """What becomes of a result that every batch has.
+
+    - `ALL`: they are stacked along a new first axis.
+    - `LAST`: the last is kept.
+    - `REDUCED`: they are accumulated, as gradients are.
+    """
+
+    ALL = "all"
+    LAST = "last"
+    REDUCED = "reduced"
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How gradients become one.
+
+    Args:
+        method: Over the steps.
+        num_steps: How many there are.
+        num_replicas: Batches of a step, one after the other; over these it is a sum.
+    """
+
+    method: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+    num_steps: int = 1
+    num_replicas: int = 1
+
+    def add(self, accumulated: Any, gradient: Any, index: Any) -> Any:
+        """The accumulated gradients after one more.
+
+        Args:
+            accumulated: A tensor.
+            gradient: Of the same shape and type.
+            index: Of the batch, an integer or a tensor.
+        """
+        if self.method is GradientAccumulationReductionMethod.SUM:
+            return accumulated + gradient
+        if self.method is GradientAccumulationReductionMethod.MEAN:
+            return accumulated + gradient / self.num_steps
+        step = tf.cast(index // self.num_replicas, gradient.dtype)
+        shrunk = accumulated * (step / (step + 1))
+        first = tf.equal(index % self.num_replicas, 0)
+        return tf.where(first, shrunk, accumulated) + gradient / (step + 1)
+
+
+class StepGraphs:
+    """Builds what an execution computes.
+
+    Args:
+        compilation: The compiled program.
+        step: The trace of its step; it returns the results, and the gradients if the
+            program has an update.
+        update: The trace of the update; `None` if it has none.
+        execution: How the steps run.
+        variables: Those of the replicas.
+    """
+
+    def __init__(
+        self,
+        compilation: Compilation,
+        step: Any,
+        update: Any,
+        execution: HostExecution,
+        variables: ReplicaVariables,
+    ):
+        program = compilation.program
+        self._program = program
+        self._execution = execution
+        self._variables = variables
+        self._step = step
+        self._update = update
+        self._num_steps = program.repeat_count if update is None else program.accumulation.count
+        # A mean is taken of all; they are metrics, and small.
+        self._kept = Collect.LAST if program.outfeed_mode is OutfeedMode.LAST else Collect.ALL
+        results, gradients = (
+            (step.structured_outputs, []) if update is None else step.structured_outputs
+        )
+        self._structure = results
+        self._results = tf.nest.flatten(results)
+        self._gradients = tf.nest.flatten(gradients)
+        for tensor in (*self._results, *self._gradients):
+            _check_shape(program.name, tensor)
+        self._exchanges = bool(EXCHANGES & compilation.graph.kinds)
+        # A gradient that depends on what steps write can be no result of a first part.
+        bound = any(gradient.op.name in compilation.sequential for gradient in self._gradients)
+        split = not bound and not self._exchanges
+        self._sequential = compilation.sequential if split else frozenset()
+        self._in_order = compilation.graph.writes_state and not self._sequential
+
+    def __call__(self, *feeds: Any) -> Any:
+        """An execution.
+
+        Args:
+            *feeds: Each `(steps * replicas, ...)`.
+
+        Returns:
+            The outfeed.
+        """
+        run = self._results_of if self._update is None else self._updates
+        return tf.nest.pack_sequence_as(self._structure, run(feeds))
+
+    def _updates(self, feeds: Sequence[Any]) -> list[Any]:
+        """The results of all batches, with a weight update after each so many of them."""
+        rounds = self._program.repeat_count // self._num_steps
+        if rounds == 1:
+            return self._one_update(feeds)
+        batches = self._num_steps * self._program.num_replicas
+        parted = [tf.reshape(feed, (rounds, batches, *feed.shape[1:])) for feed in feeds]
+        keeps_all = self._program.outfeed_mode is OutfeedMode.ALL
+        stacked, how = ((batches,), Collect.ALL) if keeps_all else ((), Collect.LAST)
+        specs = [tf.TensorSpec((*stacked, *r.shape), r.dtype) for r in self._results]
+        found = _loop(self._one_update, specs, rounds, parted, [how] * len(specs))
+        if not keeps_all:
+            return found
+        return [tf.reshape(tensor, (-1, *tensor.shape[2:])) for tensor in found]
+
+    def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
+        found = self._batches(feeds)
+        num_results = len(self._results)
+        update = self._update
+        if self._execution is HostExecution.COMPILED_STEPS:
+            update = _compiled(update)
+        update(*found[num_results:])
+        return self._means(found[:num_results])
+
+    def _results_of(self, feeds: Sequence[Any]) -> list[Any]:
+        return self._means(self._batches(feeds))
+
+    def _means(self, results: list[Any]) -> list[Any]:
+        """Of all results those of the last replica, averaged, if that was asked for."""
+        if self._program.outfeed_mode is not OutfeedMode.MEAN:
+            return results
+        steps = (self._num_steps, self._program.num_replicas)
+        by_step = [tf.reshape(result, (*steps, *result.shape[1:]))[:, -1] for result in results]
+        return [tf.reduce_mean(values, axis=0) for values in by_step]
+
+    def _batches(self, feeds: Sequence[Any]) -> list[Any]:
+        """The results of some batches, and their accumulated gradients."""
+        if self._sequential:
+            return self._split_batches(feeds)
+        collect = [self._kept] * len(self._results) + [Collect.REDUCED] * len(self._gradients)
+        if self._exchanges:
+            return self._together(feeds, collect)
+        if not self._in_order:
+            return self._steps(self._step, feeds, collect, self._program.num_replicas)
+
+        def run(own: Sequence[Any]) -> list[Any]:
+            return self._steps(self._step, own, collect, 1)
+
+        return self._each_replica(run, feeds, collect, compiled=False)
+
+    def _together(self, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
+        """The steps in turn, each by all replicas at the same time, as they exchange values."""
+        num_replicas = self._program.num_replicas
+        step = replicate(self._step, num_replicas, self._variables.captures_of)
+
+        def run(batches: Sequence[Any]) -> list[Any]:
+            own = [[batch[replica] for batch in batches] for replica in range(num_replicas)]
+            by_replica = [tf.nest.flatten(result) for result in step(own)]
+            together = zip(*by_replica, strict=True)
+            return [
+                tf.stack(values) if how is Collect.ALL else _joined(how, values)
+                for how, values in zip(collect, together, strict=True)
+            ]
+
+        parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
+        in_xla = self._execution is HostExecution.COMPILED_STEPS
+        once = tf.function(lambda *batches: run(batches), autograph=False, jit_compile=in_xla)
+        specs = [
+            tf.TensorSpec((num_replicas, *t.shape) if how is Collect.ALL else t.shape, t.dtype)
+            for how, t in zip(collect, _outputs(self._step), strict=True)
+        ]
+        reduction = Reduction(self._program.accumulation.reduction, self._num_steps)
+        found = _loop(_flat(once), specs, self._num_steps, parted, collect, reduction)
+        return [
+            tf.reshape(t, (-1, *t.shape[2:])) if how is Collect.ALL else t
+            for how, t in zip(collect, found, strict=True)
+        ]
+
+    def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
+        """The first parts of all steps in any order, then the second parts in turn."""
+        first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
+        num_kept = len(_outputs(first.function)) - len(self._gradients)
+        collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
+        own_feeds = [feeds[i] for i in first.inputs]
+        found = self._steps(first.function, own_feeds, collect, self._program.num_replicas)
+        kept = [self._kept] * len(self._results)
+
+        def finish(own: Sequence[Any]) -> list[Any]:
+            run, specs = _flat(second.function), _outputs(second.function)
+            return _loop(run, specs, self._num_steps, own, kept)
+
+        results = self._each_replica(
+            finish,
+            [*(feeds[i] for i in second.inputs), *found[:num_kept]],
+            kept,
+            compiled=self._execution.is_compiled,
+        )
+        return [*results, *found[num_kept:]]
+
+    def _steps(
+        self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], num_replicas: int
+    ) -> list[Any]:
+        """A function for each batch, those of `num_replicas` replicas in turn."""
+        count = self._num_steps * num_replicas
+        method = self._program.accumulation.reduction
+        reduction = Reduction(method, self._num_steps, num_replicas)
+        in_steps = self._execution is HostExecution.COMPILED_STEPS
+        run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
+        # A single step needs no loop around it, which XLA would take long to see.
+        if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
+            return _unrolled(run, count, feeds, collect, reduction)
+        at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
+        parallel_steps = _PARALLEL_STEPS if at_once else 1
+        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps)
+
+    def _each_replica(
+        self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
+    ) -> list[Any]:
+        """Runs the batches of each replica with its own variables."""
+        num_replicas = self._program.num_replicas
+        if num_replicas == 1 and not compiled:
+            return run(feeds)
+        # Batches of replicas take turns.
+        parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
+        specs = [tf.TensorSpec((p.shape[0], *p.shape[2:]), p.dtype) for p in parted]
+        function = tf.function(lambda *own: run(own), autograph=False, jit_compile=compiled)
+        concrete = function.get_concrete_function(*specs)
+        by_replica = [
+            self._variables.call(concrete, [p[:, replica] for p in parted], replica)
+            for replica in range(num_replicas)
+        ]
+        return [_joined(*pair) for pair in zip(collect, zip(*by_replica, strict=True), strict=True)]
+
+
+def _joined(how: Collect, by_replica: Sequence[Any]) -> Any:
+    """What the results of all replicas become: what reaches the host is the last one's."""
+    if len(by_replica) == 1 or how is Collect.LAST:
+        return by_replica[-1]
+    if how is Collect.REDUCED:
+        return tf.add_n(by_replica)
+    stacked = tf.stack(by_replica, axis=1)
+    return tf.reshape(stacked, (-1, *stacked.shape[2:]))
+
+
+def _flat(function: Any) -> Run:
+    return lambda tensors: tf.nest.flatten(function(*tensors))
+
+
+def _outputs(function: Any) -> list[Any]:
+    return tf.nest.flatten(function.structured_outputs)
+
+
+def _compiled(function: Any) -> Any:
+    """A traced function as an XLA program of its own."""
+    outer = tf.function(lambda *given: function(*given), autograph=False, jit_compile=True)
+    num_captures = len(function.captured_inputs)
+    arguments = function.inputs[: len(function.inputs) - num_captures]
+    return outer.get_concrete_function(*(tf.TensorSpec(a.shape, a.dtype) for a in arguments))
+
+
+def _unrolled(
+    run: Run,
+    count: int,
+    feeds: Sequence[Any],
+    collect: Sequence[Collect],
+    reduction: Reduction,
+) -> list[Any]:
+    """A call for each batch, without a loop."""
+    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * count
+    found = zip(*(run(batch) for batch in batches), strict=True)
+    return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
+
+
+def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any:
+    if how is Collect.ALL:
+        return tf.stack(values)
+    if how is Collect.LAST:
+        return values[-1]
+    accumulated = tf.zeros_like(values[0])
+    for index, value in enumerate(values):
+        accumulated = reduction.add(accumulated, value, index)
+    return accumulated
+
+
+def _loop(
+    run: Run,
+    specs: Sequence[Any],
+    count: int,
+    feeds: Sequence[Any],
+    collect: Sequence[Collect],
+    reduction: Reduction = Reduction(),
+    parallel_steps: int = 1,
+) -> list[Any]:
+    """A TensorFlow loop over batches, whose results have the shapes of `specs`."""
+
+    def start(how: Collect, spec: Any) -> Any:
+        if how is Collect.ALL:
+            return tf.TensorArray(spec.dtype, count, element_shape=spec.shape)
+        return tf.zeros(spec.shape, spec.dtype)
+
+    def after(how: Collect, before: Any, result: Any, index: Any) -> Any:
+        if how is Collect.ALL:
+            return before.write(index, result)
+        return result if how is Collect.LAST else reduction.add(before, result, index)
+
+    def body(index, *carried):
+        results = run([feed[index] for feed in feeds])
+        triples = zip(collect, carried, results, strict=True)
+        return index + 1, *(after(*triple, index) for triple in triples)
+
+    _, *carried = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        [tf.constant(0), *map(start, collect, specs)],
+        parallel_iterations=parallel_steps,
+        maximum_iterations=count,
+    )
+    pairs = zip(collect, carried, strict=True)
+    return [value.stack() if how is Collect.ALL else value for how, value in pairs]
+
+
+def _check_shape(program: str, tensor: Any) -> None:
+    if not tensor.shape.is_fully_defined():
+        raise ValueError(
+            f"A result of program {program!r} has the shape {tensor.shape}, which is not "
+            "fully defined. IPU programs are static: give the operation that makes it a fixed "
+            f"output shape. Received: {tensor.name}"
+        )

@@ -1,0 +1,181 @@
+"""How a model that is not pipelined accumulates gradients: one frozen value, and its checks."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+
+# The data type of accumulators: one for all, or what a function of a variable returns;
+# `None` is that of the variable.
+DTypeChoice: TypeAlias = tf.DType | Callable[[Any], Any] | None
+
+_OPTIMIZER_ARGUMENTS = (
+    "dtype",
+    "name",
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccumulationOptions:
+    """What `set_gradient_accumulation_options` has set.
+
+    Args:
+        steps_per_replica: Steps per weight update; `None` or 1 for none.
+        reduction: How the gradients of these steps become one.
+        dtype: Of the accumulators.
+        offload_weight_update_variables: Whether variables that only the weight update needs lie
+            in remote memory; `None` leaves it to the compiler.
+        replicated_optimizer_state_sharding: Whether each replica holds a part of those; `None`
+            if they are offloaded.
+        name: Of the operations of the weight update; `None` for the default.
+    """
+
+    steps_per_replica: int | None = None
+    reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+    dtype: DTypeChoice = None
+    offload_weight_update_variables: bool | None = None
+    replicated_optimizer_state_sharding: bool | None = False
+    name: str | None = None
+
+
+def accumulation_options(
+    steps_per_replica: Any, reduction: Any, kwargs: Mapping[str, Any]
+) -> AccumulationOptions:
+    """Checks the arguments of `set_gradient_accumulation_options`.
+
+    Args:
+        steps_per_replica: Steps per weight update.
+        reduction: A reduction method or its name.
+        kwargs: What is forwarded to the gradient accumulation optimizer.
+
+    Raises:
+        ValueError: A value is not valid, or a key is another argument's business.
+        TypeError: The optimizer has no such argument, or a value has the wrong type.
+    """
+    check_accumulation_steps(steps_per_replica)
+    method = GradientAccumulationReductionMethod.parse(reduction)
+    _check_keys(kwargs)
+    for key in ("offload_weight_update_variables", "replicated_optimizer_state_sharding"):
+        check_choice(key, kwargs.get(key))
+    check_name(kwargs.get("name"))
+    return AccumulationOptions(
+        steps_per_replica=steps_per_replica,
+        reduction=method,
+        **{**kwargs, "dtype": dtype_choice("dtype", kwargs.get("dtype"))},
+    )
+
+
+def check_accumulation_steps(steps: Any) -> None:
+    """Checks a count of accumulated steps; `None` stands for not set.
+
+    Raises:
+        ValueError: It is not a positive integer.
+    """
+    if steps is None:
+        return
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise ValueError(
+            "Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got "
+            f"{steps} instead."
+        )
+
+
+def check_minimize(optimizer: Any, base: type) -> None:
+    """Checks that an optimizer to be wrapped leaves `minimize` alone.
+
+    Args:
+        optimizer: The optimizer of a compiled model; `None` for none.
+        base: The class whose `minimize` it may inherit.
+
+    Raises:
+        ValueError: The optimizer's class overrides `minimize`.
+    """
+    inherited = inspect.getattr_static(base, "minimize", None)
+    own = inspect.getattr_static(type(optimizer), "minimize", inherited)
+    if optimizer is not None and own is not inherited:
+        raise ValueError(
+            "When using Gradient Accumulation or Pipelining, the provided optimizer must not "
+            "override OptimizerV2.minimize, which is not called then. "
+            f"Received: {type(optimizer).__name__}"
+        )
+
+
+def check_choice(name: str, value: Any) -> None:
+    """Checks an option that is on, off, or left to the compiler.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be True, False or None. Received: {name}={value!r}")
+
+
+def check_name(name: Any) -> None:
+    """Checks the name of operations; `None` stands for the default.
+
+    Raises:
+        TypeError: It is not a string.
+    """
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"`name` must be a string. Received: name={name!r}")
+
+
+def dtype_choice(name: str, value: Any) -> DTypeChoice:
+    """The data type of accumulators that an argument stands for.
+
+    Raises:
+        TypeError: It is no floating point type and no function.
+    """
+    if value is None:
+        return None
+    try:
+        dtype = tf.as_dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype is not None and dtype.is_floating:
+        return dtype
+    if dtype is None and callable(value):
+        return value
+    raise TypeError(
+        f"`{name}` must be None, a floating point type such as tf.float32, or a function that "
+        f"takes a variable and returns one. Received: {name}={value!r}"
+    )
+
+
+def _check_keys(kwargs: Mapping[str, Any]) -> None:
+    if "opt" in kwargs:
+        raise ValueError(
+            "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as "
+            "the optimizer which the model has been compiled with is wrapped. Pass it to `compile`."
+        )
+    if "num_mini_batches" in kwargs:
+        raise ValueError(
+            "Found `num_mini_batches` key in `gradient_accumulation_optimizer_kwargs`. Set the "
+            "`gradient_accumulation_steps_per_replica` argument to "
+            "`set_gradient_accumulation_options` instead."
+        )
+    refuse_unknown("GradientAccumulationOptimizerV2", kwargs, _OPTIMIZER_ARGUMENTS)
+
+
+def refuse_unknown(what: str, kwargs: Mapping[str, Any], known) -> None:
+    """Refuses arguments that what they are for does not have.
+
+    Args:
+        what: The callable or object that takes the arguments, for the error.
+        kwargs: The arguments.
+        known: Names of those that it has.
+
+    Raises:
+        TypeError: There is such an argument.
+    """
+    unknown = sorted(set(kwargs) - set(known))
+    if unknown:
+        raise TypeError(
+            f"{what} has no argument {unknown[0]!r}. Its arguments are: {', '.join(sorted(known))}"
+        )

@@ -1,0 +1,214 @@
+"""Watches the calls of layers while a model is traced: to list them, or to name their stages."""
+
+import collections
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+from keras.src import backend, tree
+
+from ipu_keras.keras.extensions.layer_calls import LayerCall, graph_of, nested_calls
+from ipu_keras.keras.extensions.pipeline_stage import current_stage, stage_of
+from ipu_keras.program import stage_scope
+
+
+class Observer(Protocol):
+    """What is told of the calls of layers."""
+
+    def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
+        """Makes the call, and returns its result.
+
+        Args:
+            operation: The layer, or an operation of Keras in a functional graph.
+            call: Makes the call, of these arguments.
+            args: Positional arguments.
+            kwargs: Named arguments.
+        """
+
+
+_observer: ContextVar[Observer | None] = ContextVar("call_observer", default=None)
+
+
+def attach_call_observer() -> None:
+    """Lets an observer stand around the calls of layers.
+
+    Keras offers no hook there. The calls in a graph could be told from overriding
+    `Functional._run_through_graph`, but not those in the `call` of a subclass, nor
+    those in models that were made outside a strategy's scope and nested later; the
+    `call` of a layer is too far inside, after its inputs have been cast. So
+    `__call__` is wrapped once, that of layers and that of the operations that
+    functional graphs have besides. Without an observer they do what they did.
+    """
+    layer_call, operation_call = keras.Layer.__call__, keras.Operation.__call__
+    if hasattr(layer_call, "_ipu_observed"):
+        return
+    keras.Layer.__call__ = _observed(layer_call, lambda layer: True)
+    # A layer calls this as well, and has been observed by then.
+    keras.Operation.__call__ = _observed(operation_call, _is_no_layer)
+
+
+@contextlib.contextmanager
+def in_stages(
+    model: keras.Model, calls: Sequence[LayerCall], stages: Sequence[int | None]
+) -> Iterator[None]:
+    """In this context the operations of a model's calls are traced in the scopes of their stages.
+
+    Args:
+        model: The model, which may be called several times.
+        calls: The calls that one call of the model makes, in order.
+        stages: Their stages.
+    """
+    with _observing(_StageScopes(model, calls, stages)):
+        yield
+
+
+def recorded_calls(model: keras.Model, args: Any, kwargs: Any) -> tuple[LayerCall, ...]:
+    """The calls of layers in one pass through the `call` of a model, from a trace of it.
+
+    Nothing is computed and no state changes.
+
+    Args:
+        model: A built model.
+        args: Its positional arguments, tensors as `KerasTensor`.
+        kwargs: Its named arguments.
+    """
+    recorder = _Recorder(model)
+    with _observing(recorder):
+        backend.compute_output_spec(model, *args, **kwargs)
+    return tuple(recorder.calls)
+
+
+def _is_no_layer(operation: Any) -> bool:
+    return not isinstance(operation, keras.Layer)
+
+
+def _observed(original: Callable, concerns: Callable[[Any], bool]) -> Callable:
+    @functools.wraps(original)
+    def __call__(self, *args, **kwargs):
+        observer = _observer.get()
+        if observer is None or not concerns(self):
+            return original(self, *args, **kwargs)
+        return observer.called(self, functools.partial(original, self), args, kwargs)
+
+    __call__._ipu_observed = True  # type: ignore[attr-defined]
+    return __call__
+
+
+@contextlib.contextmanager
+def _observing(observer: Observer | None) -> Iterator[None]:
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+class _StageScopes:
+    """Traces each call in the name scope of its stage.
+
+    A call is known by what is called and how often that was called before in this
+    call of the model. A layer that is called more often than was known stays in
+    the stage of its last known call.
+    """
+
+    def __init__(
+        self, model: keras.Model, calls: Sequence[LayerCall], stages: Sequence[int | None]
+    ):
+        self._model = model
+        self._stages: dict[Any, list[int | None]] = collections.defaultdict(list)
+        for call, stage in zip(calls, stages, strict=True):
+            self._stages[call.operation].append(stage)
+        self._num_calls: collections.Counter = collections.Counter()
+
+    def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
+        if operation is self._model:
+            self._num_calls.clear()
+        stages = self._stages.get(operation)
+        if stages is None:
+            return call(*args, **kwargs)
+        stage = stages[min(self._num_calls[operation], len(stages) - 1)]
+        self._num_calls[operation] += 1
+        # What is called inside belongs to this call.
+        with _observing(None), _scope_of(stage):
+            return call(*args, **kwargs)
+
+
+def _scope_of(stage: int | None) -> contextlib.AbstractContextManager:
+    if stage is None:
+        return contextlib.nullcontext()
+    outer = tf.get_current_name_scope()
+    # With the slash at its end the scope is entered again, where TensorFlow else counts on:
+    # `pipeline_stage_0_1` for the second layer of stage 0.
+    return tf.name_scope(f"{outer}/{stage_scope(stage)}/" if outer else f"{stage_scope(stage)}/")
+
+
+class _Recorder:
+    """Lists the calls of layers, and finds in the traced graph whose results they take."""
+
+    def __init__(self, model: keras.Model):
+        self._model = model
+        self.calls: list[LayerCall] = []
+        self._num_calls: collections.Counter = collections.Counter()
+        # Positions of calls by the tensors that they made.
+        self._makers: dict[tuple[int, str], int] = {}
+        # Of the nested model that is being called, the scopes in which it was put together.
+        self._nested: dict[Any, list[int | None]] = {}
+
+    def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
+        if operation is self._model or not isinstance(operation, keras.Layer):
+            return call(*args, **kwargs)
+        if graph_of(operation) is not None:
+            self._enter(operation)
+            return call(*args, **kwargs)
+        inbound = self._inbound((args, kwargs))
+        with _observing(None):
+            outputs = tree.map_structure(self._own, call(*args, **kwargs))
+        for tensor in _tensors(outputs):
+            self._makers[_key(tensor)] = len(self.calls)
+        self.calls.append(
+            LayerCall(operation, self._num_calls[operation], self._stage_of(operation), inbound)
+        )
+        self._num_calls[operation] += 1
+        return outputs
+
+    def _enter(self, model: Any) -> None:
+        """Notes the scopes in which the calls in a nested model were made."""
+        for call in nested_calls(model):
+            self._nested.setdefault(call.operation, []).append(call.stage)
+
+    def _stage_of(self, layer: keras.Layer) -> int | None:
+        nested = self._nested.get(layer)
+        stage = nested.pop(0) if nested else stage_of(layer)
+        return stage if current_stage() is None else current_stage()
+
+    def _own(self, value: Any) -> Any:
+        """A result of a call as a tensor that no other call has made, as one that only passes
+        its input on would."""
+        if not tf.is_tensor(value) or not isinstance(value, tf.Tensor):
+            return value
+        return tf.identity(value) if _key(value) in self._makers else value
+
+    def _inbound(self, arguments: Any) -> tuple[int, ...]:
+        found, seen = set(), set()
+        pending = _tensors(arguments)
+        while pending:
+            key = _key(tensor := pending.pop())
+            if key in self._makers:
+                found.add(self._makers[key])
+            elif key not in seen:
+                pending.extend(tensor.op.inputs)
+            seen.add(key)
+        return tuple(sorted(found))
+
+
+def _tensors(structure: Any) -> list[tf.Tensor]:
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    return [leaf for leaf in leaves if isinstance(leaf, tf.Tensor) and hasattr(leaf, "graph")]
+
+
+def _key(tensor: tf.Tensor) -> tuple[int, str]:
+    return id(tensor.graph), tensor.name

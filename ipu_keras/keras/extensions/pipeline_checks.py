@@ -1,0 +1,278 @@
+"""What a pipelined model has to be like, and what a model that accumulates has to leave alone."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.models.functional import Functional
+
+from ipu_keras.compiler import depth_message, overlap
+from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
+from ipu_keras.program import Pipeline
+
+
+def resolved_stages(
+    calls: Sequence[LayerCall],
+    assigned: Sequence[int | None] | None,
+    operation_stages: Sequence[int | None] = (),
+) -> tuple[int | None, ...]:
+    """The stage of each call.
+
+    An operation that is no layer, which users cannot assign, is in the stage of its latest
+    input, unless it was called in a scope.
+
+    Args:
+        calls: The calls.
+        assigned: The stages of those of layers; `None`: as the scopes say; empty: none.
+        operation_stages: Of the other calls, if `assigned` is given; empty for unknown.
+
+    Raises:
+        ValueError: There are more or fewer stages than calls of layers.
+    """
+    if assigned is None:
+        given = iter([call.stage for call in calls])
+    elif not assigned:
+        return (None,) * len(calls)
+    else:
+        check_length(calls, assigned)
+        given = _in_order(calls, assigned, operation_stages)
+    stages: list[int | None] = []
+    for call, stage in zip(calls, given, strict=True):
+        if stage is None and not call.is_layer:
+            stage = max((stages[i] or 0 for i in call.inbound), default=0)
+        stages.append(stage)
+    return tuple(stages)
+
+
+def check_length(calls: Sequence[LayerCall], assignment: Sequence[Any]) -> None:
+    """Checks that there is an assignment for each call of a layer.
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    num_layers = sum(call.is_layer for call in calls)
+    if len(assignment) != num_layers:
+        raise ValueError(
+            f"The length of the provided `pipeline_stage_assignment` ({len(assignment)}) does not "
+            f"match the number of layers in the graph ({num_layers}). Each layer needs a stage, "
+            "and each of its calls if it is called more than once; input layers have none. Change "
+            "the list that `get_pipeline_stage_assignment()` returns."
+        )
+
+
+def check_stages(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
+    """Checks the stages of a model.
+
+    Args:
+        calls: The calls that make up the model.
+        stages: Their stages.
+
+    Raises:
+        ValueError: A call has no stage, or takes a result from a later stage.
+        RuntimeError: A stage has no layer.
+    """
+    check_completeness(calls, stages)
+    _check_gaps({stage for call, stage in zip(calls, stages, strict=True) if call.is_layer})
+    for call, stage in zip(calls, stages, strict=True):
+        later = [i for i in call.inbound if stages[i] > stage]  # type: ignore[operator]
+        if later:
+            raise ValueError(
+                f"Layer {call.operation.name} in pipeline stage {stage} has a dependency from a "
+                "pipeline stage which has not yet been executed. Layers can take results of "
+                "their own and of earlier stages only. Received: it takes that of "
+                f"{calls[later[0]].operation.name} in stage {stages[later[0]]}."
+            )
+
+
+def check_completeness(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
+    """Checks that all calls have stages.
+
+    Raises:
+        ValueError: One has none.
+    """
+    for call, stage in zip(calls, stages, strict=True):
+        if stage is None:
+            raise ValueError(
+                "All layers of a pipelined model must have an associated pipeline stage. However, "
+                f"{call.operation.name} has not been assigned to one. Make or call it in the scope "
+                "of a PipelineStage, or use `set_pipeline_stage_assignment`."
+            )
+
+
+def check_sequence(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
+    """Checks the stages of a Sequential model.
+
+    Raises:
+        ValueError: A layer has no stage, or they do not count up from 0.
+    """
+    check_completeness(calls, stages)
+    if stages[0] != 0:
+        raise ValueError(
+            "The first layer in a pipelined sequential model needs to be assigned to the 0th "
+            f"pipeline stage, however it was assigned to {stages[0]}."
+        )
+    for call, (previous, stage) in zip(calls[1:], itertools.pairwise(stages), strict=True):
+        if stage not in (previous, previous + 1):  # type: ignore[operator]
+            raise ValueError(
+                f"Layer {call.operation.name} has been assigned to pipeline stage {stage}, however "
+                "the previous layer in the Sequential model was assigned to pipeline stage "
+                f"{previous}. A layer can be in the stage of the layer before or in the next one."
+            )
+
+
+def check_mapping(device_mapping: Sequence[int], num_stages: int) -> None:
+    """Checks that each stage has an IPU.
+
+    Raises:
+        ValueError: There are more or fewer IPUs than stages.
+    """
+    if len(device_mapping) != num_stages:
+        raise ValueError(
+            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
+            "stages. Give `device_mapping` of `set_pipelining_options` one IPU for each stage. "
+            f"Received: device_mapping={list(device_mapping)}"
+        )
+
+
+def check_shared_weights(
+    calls: Sequence[LayerCall], stages: Sequence[int | None], device_mapping: Sequence[int]
+) -> None:
+    """Checks that each weight is used on one IPU.
+
+    Args:
+        calls: The calls that make up the model.
+        stages: Their stages.
+        device_mapping: The IPU of each stage.
+
+    Raises:
+        UnimplementedError: Layers of stages on different IPUs share a weight.
+    """
+    users: dict[int, int] = {}
+    for call, stage in zip(calls, stages, strict=True):
+        for weight in getattr(call.operation, "weights", ()):
+            first = users.setdefault(id(weight), stage)  # type: ignore[arg-type]
+            if device_mapping[first] != device_mapping[stage]:  # type: ignore[index]
+                message = (
+                    f"The weight {weight.path} is used in pipeline stages {first} and {stage}, "
+                    f"which are on the IPUs {device_mapping[first]} and "
+                    f"{device_mapping[stage]}, but an input can only be used by "  # type: ignore[index]
+                    "pipeline stages on the same IPU. Map these stages to one IPU using the "
+                    "`device_mapping` argument of `set_pipelining_options`."
+                )
+                raise tf.errors.UnimplementedError(None, None, message)
+
+
+def check_depth(pipeline: Pipeline, training: bool, num_iterations: int) -> None:
+    """Checks that a pipeline can be filled and drained in whole rounds.
+
+    Args:
+        pipeline: Its schedule says how many iterations are under way at a time.
+        training: Whether each stage has a backward one.
+        num_iterations: How often each stage runs.
+
+    Raises:
+        FailedPreconditionError: The number is no multiple of what the schedule needs.
+        NotImplementedError: Training is to interleave stages on one IPU.
+    """
+    multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
+    if num_iterations % multiple:
+        message = depth_message(multiple, num_iterations)
+        raise tf.errors.FailedPreconditionError(None, None, message)
+
+
+def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: bool) -> None:
+    """Checks that an execution of training ends with a weight update.
+
+    Args:
+        steps_per_execution: Steps of a replica in an execution.
+        steps_per_replica: Steps of a replica per weight update.
+        pipelined: Whether the model is pipelined.
+
+    Raises:
+        RuntimeError: It does not.
+    """
+    if steps_per_execution % steps_per_replica:
+        setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
+        raise RuntimeError(
+            f"The {'pipelined ' if pipelined else ''}model has been configured to use gradient "
+            "accumulation for training, however the current `steps_per_execution` value (set to "
+            f"{steps_per_execution}) is not divisible by `gradient_accumulation_steps_per_replica` "
+            f"(set to {steps_per_replica}). Change `steps_per_execution` of `compile` or "
+            f"`gradient_accumulation_steps_per_replica` of `{setter}`."
+        )
+
+
+def check_ipus(num_ipus: int, needed: int) -> None:
+    """Checks that a device has IPUs for a whole number of replicas.
+
+    Args:
+        num_ipus: IPUs of the device.
+        needed: IPUs of a replica.
+
+    Raises:
+        ValueError: It has too few, or some would be left over.
+    """
+    if num_ipus < needed or num_ipus % needed:
+        raise ValueError(
+            f"Current device has {num_ipus} IPUs attached, however the current model requires a "
+            f"multiple of {needed} IPUs. Configure the device with so many, for instance "
+            f"`config.auto_select_ipus = {needed}`, or change the pipeline stages or their "
+            "`device_mapping`."
+        )
+
+
+def check_step_not_overridden(model: keras.Model, step: str, *, pipelined: bool) -> None:
+    """Checks that a model leaves a step of Keras as it is.
+
+    Args:
+        model: The model.
+        step: `"train_step"`, `"test_step"` or `"predict_step"`.
+        pipelined: Whether the model is pipelined; else it accumulates gradients.
+
+    Raises:
+        RuntimeError: The model overrides it.
+    """
+    makers = [kind for kind in type(model).__mro__ if step in vars(kind)]
+    by_keras = makers[0].__module__.startswith(("keras.src.", "ipu_keras."))
+    if step in vars(model) or not by_keras:
+        _refuse_overridden(
+            model, step, "pipelined Keras models" if pipelined else "gradient accumulation"
+        )
+
+
+def check_call_not_overridden(model: keras.Model) -> None:
+    """Checks that a model of layers that are known runs them as they are known.
+
+    Raises:
+        RuntimeError: A Functional or Sequential model has a `call` of its own.
+    """
+    for kind in (keras.Sequential, Functional):
+        if isinstance(model, kind) and not has_call_of(model, kind):
+            _refuse_overridden(model, "call", f"pipelined Keras {kind.__name__} models")
+
+
+def _refuse_overridden(model: keras.Model, name: str, what: str) -> None:
+    raise RuntimeError(
+        f"The function `{name}` for the model {model.name} has been overridden. This is not "
+        f"supported for {what}, whose programs are made of Keras's own function. Remove the "
+        "override, or use the model without."
+    )
+
+
+def _in_order(calls, assigned, operation_stages):
+    """The given stages of calls: of layers, and of other operations `None` if not given."""
+    layers, operations = iter(assigned), iter(operation_stages)
+    return [next(layers) if call.is_layer else next(operations, None) for call in calls]
+
+
+def _check_gaps(stages: set[int | None]) -> None:
+    highest = max(stage for stage in stages if stage is not None)
+    empty = [stage for stage in range(highest) if stage not in stages]
+    if empty:
+        # "lease" is in the documented text, which users match.
+        raise RuntimeError(
+            "All stages in a pipeline must have at lease one layer assigned to them. The highest "
+            f"stage with an assignment is {highest}, but there is no layer in the stages {empty}."
+        )

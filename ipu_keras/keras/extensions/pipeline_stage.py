@@ -1,0 +1,137 @@
+"""The scope that assigns layers, and calls of layers, to pipeline stages."""
+
+import functools
+from contextvars import ContextVar, Token
+from typing import Any
+
+import keras
+from keras.src.backend.common import global_state
+from keras.src.ops.node import Node
+
+from ipu_keras.ipu_strategy import current_ipu_strategy
+
+# What layers and nodes of Keras's graphs remember their scope as.
+_MARK = "_ipu_pipeline_stage"
+
+_stage: ContextVar[int | None] = ContextVar("pipeline_stage", default=None)
+
+
+class PipelineStage:
+    """A scope whose layers, and calls of layers, are assigned to a pipeline stage.
+
+    A layer made in it has all its calls in the stage. A call made in it is in the
+    stage wherever the layer was made. Calls are those that make up a model: in the
+    functional API, or in the `call` of a `keras.Model` subclass. Calling a model
+    assigns all its layers.
+
+    Args:
+        stage: The stage, from 0.
+
+    Raises:
+        ValueError: `stage` is no such number.
+
+    Example:
+
+    >>> import keras
+    >>> from ipu_keras.ipu_strategy import IPUStrategy
+    >>> with IPUStrategy().scope():
+    ...     inputs = keras.Input((4,))
+    ...     with PipelineStage(0):
+    ...         x = keras.layers.Dense(4)(inputs)
+    ...     with PipelineStage(1):
+    ...         outputs = keras.layers.Dense(1)(x)
+    ...     model = keras.Model(inputs, outputs)
+    >>> [assignment.pipeline_stage for assignment in model.get_pipeline_stage_assignment()]
+    [0, 1]
+    """
+
+    def __init__(self, stage: int):
+        check_stage(stage)
+        self._stage = stage
+        self._token: Token | None = None
+
+    def __enter__(self) -> "PipelineStage":
+        if current_ipu_strategy() is None:
+            raise RuntimeError(
+                "PipelineStage may only be used from within an IPUStrategy context. Enter "
+                f"`strategy.scope()` first. Received: stage {self._stage}"
+            )
+        if current_stage() is not None:
+            raise RuntimeError(
+                "Pipeline stages must not be nested. Leave the scope of stage "
+                f"{current_stage()} before that of stage {self._stage} is entered."
+            )
+        self._token = _stage.set(self._stage)
+        _note_use_in_call()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        assert self._token is not None
+        _stage.reset(self._token)
+
+
+def check_stage(stage: Any) -> None:
+    """Checks the number of a pipeline stage.
+
+    Raises:
+        ValueError: It is not an integer from 0.
+    """
+    if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
+        raise ValueError(
+            f"{stage!r} is not a valid pipeline stage. Stages are integers, counted from 0."
+        )
+
+
+def current_stage() -> int | None:
+    """The stage of the scope that is entered; `None` outside of one."""
+    return _stage.get()
+
+
+def stage_of(layer_or_node: Any) -> int | None:
+    """The stage in whose scope a layer was made, or a call of one; `None` for none."""
+    return getattr(layer_or_node, _MARK, None)
+
+
+def attach_pipeline_stages() -> None:
+    """Has Keras's layers and nodes remember the scope in which they were made.
+
+    Keras offers no hook there, so `Layer.__new__`, which every layer passes, and
+    the initialiser of `Node`, of which each symbolic call makes one, are wrapped
+    once. Outside a scope they do what they did.
+    """
+    make, init = keras.Layer.__new__, Node.__init__
+    if hasattr(init, "__wrapped__"):
+        return
+
+    @functools.wraps(make)
+    def __new__(cls, *args, **kwargs):
+        layer = make(cls, *args, **kwargs)
+        _mark(layer)
+        return layer
+
+    @functools.wraps(init)
+    def __init__(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        _mark(self)
+
+    keras.Layer.__new__ = __new__
+    Node.__init__ = __init__
+
+
+def _mark(layer_or_node: Any) -> None:
+    if current_stage() is not None:
+        # Not by the class's own `__setattr__`, which a layer may have overridden.
+        object.__setattr__(layer_or_node, _MARK, current_stage())
+
+
+def _note_use_in_call() -> None:
+    """Tells the models that are being called that their `call` enters stages.
+
+    So that other models need not be traced to find out.
+    """
+    context = global_state.get_global_attribute("current_call_ctx")
+    if context is None:
+        return
+    for layer in context.entry_layer._flatten_layers():
+        if hasattr(layer, "_ipu_stages_in_call"):
+            object.__setattr__(layer, "_ipu_stages_in_call", True)

@@ -1,0 +1,253 @@
+"""How a pipelined model runs: one frozen value, and its checks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.keras.extensions.accumulation_options import (
+    DTypeChoice,
+    check_accumulation_steps,
+    check_choice,
+    check_name,
+    dtype_choice,
+    refuse_unknown,
+)
+from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+
+# Arguments of `pipelining_ops.pipeline` that are other arguments of `set_pipelining_options`.
+_OTHER_ARGUMENTS = {
+    "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
+    "device_mapping": "device_mapping",
+    "accumulate_outfeed": "accumulate_outfeed",
+}
+_BY_KERAS = (
+    "computational_stages",
+    "repeat_count",
+    "inputs",
+    "infeed_queue",
+    "outfeed_queue",
+    "optimizer_function",
+)
+_NOT_WITH_KERAS = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+
+_CHOICES = (
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "replicated_weight_sharding",
+    "offload_weights",
+)
+_DTYPES = ("gradient_accumulation_dtype", "accumulate_outfeed_dtype")
+_STAGE_OPTIONS = {
+    "forward_propagation_stages_poplar_options": "forward_options",
+    "backward_propagation_stages_poplar_options": "backward_options",
+}
+_KNOWN = (
+    *_CHOICES,
+    *_DTYPES,
+    *_STAGE_OPTIONS,
+    "continuous_weight_updates",
+    "name",
+    "pipeline_schedule",
+    "recomputation_mode",
+    "weight_update_poplar_options",
+)
+
+# Per mode, the schedules that support it; `Auto` is for all.
+_SUPPORTING_SCHEDULES = {
+    RecomputationMode.Auto: tuple(PipelineSchedule),
+    RecomputationMode.RecomputeThenBackpropagate: (
+        PipelineSchedule.Grouped,
+        PipelineSchedule.Interleaved,
+    ),
+    RecomputationMode.RecomputeAndBackpropagateInterleaved: (
+        PipelineSchedule.Grouped,
+        PipelineSchedule.Sequential,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipeliningOptions:
+    """What `set_pipelining_options` has set; of no effect on models without stages.
+
+    Args:
+        steps_per_replica: Steps per weight update; training needs it.
+        reduction: How the gradients of these steps become one.
+        device_mapping: The IPU of each stage; `None` for one after the other.
+        accumulate_outfeed: Whether metrics are averaged on the device.
+        accumulate_outfeed_dtype: Of what they are averaged in.
+        gradient_accumulation_dtype: Of the accumulators of gradients.
+        schedule: In which order the stages run.
+        recomputation_mode: How activations are recomputed, if they are.
+        forward_options: Poplar options of the forward part of each stage; empty for none.
+        backward_options: Of the backward parts.
+        weight_update_options: Of the weight update.
+        offload_weight_update_variables: As in `Pipeline`, like all that follow.
+        replicated_optimizer_state_sharding: See there.
+        offload_activations: See there.
+        offload_gradient_accumulation_buffers: See there.
+        replicated_weight_sharding: See there.
+        offload_weights: See there.
+        name: Of the pipeline; `None` for the default.
+    """
+
+    steps_per_replica: int | None = None
+    reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+    device_mapping: tuple[int, ...] | None = None
+    accumulate_outfeed: bool = False
+    accumulate_outfeed_dtype: DTypeChoice = None
+    gradient_accumulation_dtype: DTypeChoice = None
+    schedule: PipelineSchedule = PipelineSchedule.Grouped
+    recomputation_mode: RecomputationMode = RecomputationMode.Auto
+    forward_options: tuple[PipelineStageOptions, ...] = ()
+    backward_options: tuple[PipelineStageOptions, ...] = ()
+    weight_update_options: PipelineStageOptions | None = None
+    offload_weight_update_variables: bool | None = None
+    replicated_optimizer_state_sharding: bool = False
+    offload_activations: bool | None = None
+    offload_gradient_accumulation_buffers: bool | None = None
+    replicated_weight_sharding: bool | None = None
+    offload_weights: bool | None = None
+    name: str | None = None
+
+
+def pipelining_options(
+    steps_per_replica: Any,
+    device_mapping: Any,
+    accumulate_outfeed: Any,
+    reduction: Any,
+    kwargs: Mapping[str, Any],
+) -> PipeliningOptions:
+    """Checks the arguments of `set_pipelining_options`.
+
+    How long lists have to be is only known with the stages.
+
+    Args:
+        steps_per_replica: Steps per weight update.
+        device_mapping: The IPU of each stage.
+        accumulate_outfeed: Whether metrics are averaged on the device.
+        reduction: A reduction method or its name.
+        kwargs: What is forwarded to `pipelining_ops.pipeline`.
+
+    Raises:
+        ValueError: A value is not valid, options do not go together, or a key is another
+            argument's business, Keras's own, or of no use with Keras.
+        TypeError: `pipeline` has no such argument, or a value has the wrong type.
+        NotImplementedError: `continuous_weight_updates`.
+    """
+    check_accumulation_steps(steps_per_replica)
+    _check_device_mapping(device_mapping)
+    check_choice("accumulate_outfeed", accumulate_outfeed)
+    method = GradientAccumulationReductionMethod.parse(reduction)
+    return PipeliningOptions(
+        steps_per_replica=steps_per_replica,
+        reduction=method,
+        device_mapping=None if device_mapping is None else tuple(device_mapping),
+        accumulate_outfeed=bool(accumulate_outfeed),
+        **_checked_kwargs(kwargs),
+    )
+
+
+def _check_device_mapping(device_mapping: Any) -> None:
+    if device_mapping is None:
+        return
+    integers = isinstance(device_mapping, list) and all(
+        isinstance(ipu, int) and not isinstance(ipu, bool) and ipu >= 0 for ipu in device_mapping
+    )
+    if not integers:
+        raise ValueError(
+            "Expected `device_mapping` to be a list of integers. "
+            "Each is the IPU of a stage, from 0. "
+            f"Received: device_mapping={device_mapping!r}"
+        )
+
+
+def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the options that are forwarded arguments, those that are given only."""
+    _check_keys(kwargs)
+    for name in _CHOICES:
+        check_choice(name, kwargs.get(name))
+    check_name(kwargs.get("name"))
+    _refuse_continuous(kwargs.get("continuous_weight_updates"))
+    _check_sharding(kwargs)
+    fields = {name: kwargs[name] for name in (*_CHOICES, "name") if kwargs.get(name) is not None}
+    fields.update({name: dtype_choice(name, kwargs.get(name)) for name in _DTYPES})
+    for name, field in _STAGE_OPTIONS.items():
+        fields[field] = _stage_options(name, kwargs.get(name))
+    fields["weight_update_options"] = _optional(
+        "weight_update_poplar_options", kwargs, PipelineStageOptions, None
+    )
+    return {**fields, **_order(kwargs)}
+
+
+def _check_keys(kwargs: Mapping[str, Any]) -> None:
+    for key, argument in _OTHER_ARGUMENTS.items():
+        if key in kwargs:
+            raise ValueError(
+                f"Found `{key}` key in `pipelining_kwargs`. Set the `{argument}` argument to "
+                "`set_pipelining_options` instead."
+            )
+    refused = dict.fromkeys(_BY_KERAS, "is automatically set by Keras")
+    refused.update(dict.fromkeys(_NOT_WITH_KERAS, "is not compatible with Keras"))
+    for key, why in refused.items():
+        if key in kwargs:
+            raise ValueError(f"Found `{key}` key in `pipelining_kwargs`. This argument {why}.")
+    refuse_unknown("pipeline()", kwargs, _KNOWN)
+
+
+def _refuse_continuous(continuous: Any) -> None:
+    check_choice("continuous_weight_updates", continuous)
+    if continuous:
+        raise NotImplementedError(
+            "`continuous_weight_updates` is not implemented, here as on hardware: a pipeline "
+            "applies the gradients that it has accumulated. Leave the argument out."
+        )
+
+
+def _check_sharding(kwargs: Mapping[str, Any]) -> None:
+    if kwargs.get("replicated_optimizer_state_sharding") and not kwargs.get(
+        "offload_weight_update_variables"
+    ):
+        raise ValueError(
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by "
+            "using `offload_weight_update_variables=True`. Received: "
+            f"offload_weight_update_variables={kwargs.get('offload_weight_update_variables')}"
+        )
+
+
+def _stage_options(name: str, value: Any) -> tuple[PipelineStageOptions, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(options, PipelineStageOptions) for options in value
+    ):
+        raise TypeError(
+            f"`{name}` must be a list of PipelineStageOptions, one for each stage. "
+            f"Received: {name}={value!r}"
+        )
+    return tuple(value)
+
+
+def _order(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Schedule and recomputation mode."""
+    schedule = _optional("pipeline_schedule", kwargs, PipelineSchedule, PipelineSchedule.Grouped)
+    mode = _optional("recomputation_mode", kwargs, RecomputationMode, RecomputationMode.Auto)
+    supporting = _SUPPORTING_SCHEDULES[mode]
+    if schedule not in supporting:
+        raise ValueError(
+            f"{mode} is not supported by {schedule}. Use RecomputationMode.Auto, or one of these "
+            f"schedules: {', '.join(map(str, supporting))}"
+        )
+    return {"schedule": schedule, "recomputation_mode": mode}
+
+
+def _optional(name: str, kwargs: Mapping[str, Any], kind: type, default: Any) -> Any:
+    value = kwargs.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise TypeError(f"`{name}` must be a {kind.__name__}. Received: {name}={value!r}")
+    return value

@@ -1,0 +1,144 @@
+"""What is kept of a model's options when it is saved or cloned.
+
+Documented as kept: the count and the reduction of accumulated gradients, the device
+mapping, whether metrics are accumulated, asynchronous callbacks, the options of feeds,
+and pipeline stages. Not kept: what is forwarded to the pipeline and to the
+accumulation optimizer, part of which no file can hold.
+"""
+
+import dataclasses
+import functools
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from ipu_keras.keras.extensions.accumulation_options import accumulation_options
+from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
+from ipu_keras.keras.extensions.options import ExtensionOptions
+from ipu_keras.keras.extensions.pipelining_options import pipelining_options
+
+_FILE = "ipu_options.json"
+_VERSION = 1
+
+_OF_MODEL = ("asynchronous_callbacks", "prefetch_depth", "infeed_name")
+_OF_ACCUMULATION = ("steps_per_replica", "reduction")
+_OF_PIPELINING = ("steps_per_replica", "reduction", "device_mapping", "accumulate_outfeed")
+
+
+class SavedOptions(ModelPipeline):
+    """Saves the options of a model in its `.keras` file, and loads them from there.
+
+    They are an asset of the model: a file in the archive, which Keras hands only to
+    a class that asks for it, so that stock Keras loads the model without. Its
+    config has no place for them: what it does not know there is an argument of the
+    model's class, or of `compile`, and the config of `build` is not read for models
+    that are built when they are made, as Functional ones are.
+    """
+
+    def save_assets(self, path: str) -> None:
+        """Keras's hook: writes the options, if any was set. A model's own calls this.
+
+        Args:
+            path: A folder for the model.
+        """
+        options = self._ipu_kept_options()
+        if options != ExtensionOptions():
+            Path(path, _FILE).write_text(json.dumps(_to_json(options)))
+
+    def load_assets(self, path: str | None) -> None:
+        """Keras's hook: reads the options, if the file has any. A model's own calls this.
+
+        Args:
+            path: The folder of the model; `None` if there is none.
+
+        Raises:
+            ValueError: The options are of a later version.
+        """
+        if path is not None and (file := Path(path, _FILE)).exists():
+            self._ipu_options = _from_json(json.loads(file.read_text()))
+            self._ipu_drop_functions()
+
+    def _ipu_kept_options(self) -> ExtensionOptions:
+        """The options without those that are not kept; stages are set, wherever they are from."""
+        return _from_json(
+            _to_json(dataclasses.replace(self._ipu_options, **self._ipu_set_stages()))
+        )
+
+    def _ipu_set_stages(self) -> dict[str, Any]:
+        """Stages of scopes as set ones: the calls of a loaded model were not made in scopes."""
+        if self._ipu_options.stages is not None or (staged := self._ipu_staged_calls()) is None:
+            return {}
+        return {
+            "stages": tuple(call.stage for call in staged.calls if call.is_layer),
+            "operation_stages": tuple(call.stage for call in staged.calls if not call.is_layer),
+        }
+
+
+def attach_cloning() -> None:
+    """Has `keras.models.clone_model` keep what a saved model keeps.
+
+    A clone is made of the config of a model, or of its calls; Keras has no hook for
+    what else it has. So the function is wrapped, once, wherever Keras has it.
+    """
+    original = keras.models.clone_model
+    if hasattr(original, "_ipu_keeps_options"):
+        return
+
+    @functools.wraps(original)
+    def clone_model(model, *args, **kwargs):
+        clone = original(model, *args, **kwargs)
+        if isinstance(model, SavedOptions) and isinstance(clone, SavedOptions):
+            clone._ipu_options = model._ipu_kept_options()
+        return clone
+
+    clone_model._ipu_keeps_options = True  # type: ignore[attr-defined]
+    for module in (
+        "keras.src.models.cloning",
+        "keras.models",
+        "keras._tf_keras.keras.models",
+    ):
+        importlib.import_module(module).clone_model = clone_model  # type: ignore[attr-defined]
+
+
+def _to_json(options: ExtensionOptions) -> dict[str, Any]:
+    return {
+        "version": _VERSION,
+        **{name: getattr(options, name) for name in _OF_MODEL},
+        "accumulation": _fields(options.accumulation, _OF_ACCUMULATION),
+        "pipelining": _fields(options.pipelining, _OF_PIPELINING),
+        "stages": options.stages,
+        "operation_stages": options.operation_stages,
+    }
+
+
+def _fields(options: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    fields = {name: getattr(options, name) for name in names}
+    return {**fields, "reduction": options.reduction.name}
+
+
+def _from_json(saved: dict[str, Any]) -> ExtensionOptions:
+    if saved["version"] != _VERSION:
+        raise ValueError(
+            f"The model was saved with IPU options of version {saved['version']}, but this "
+            f"version of ipu-keras reads {_VERSION}. Load it with the version that saved it."
+        )
+    stages = saved["stages"]
+    mapping = saved["pipelining"]["device_mapping"]
+    return ExtensionOptions(
+        **{name: saved[name] for name in _OF_MODEL},
+        accumulation=accumulation_options(
+            saved["accumulation"]["steps_per_replica"], saved["accumulation"]["reduction"], {}
+        ),
+        pipelining=pipelining_options(
+            saved["pipelining"]["steps_per_replica"],
+            None if mapping is None else list(mapping),
+            saved["pipelining"]["accumulate_outfeed"],
+            saved["pipelining"]["reduction"],
+            {},
+        ),
+        stages=None if stages is None else tuple(stages),
+        operation_stages=tuple(saved["operation_stages"]),
+    )

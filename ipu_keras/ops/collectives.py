@@ -1,0 +1,251 @@
+"""Collectives of replicas with their gradients, behind the documented operations.
+
+Without replicas there is nothing to exchange: then each of them is what it is for a group
+of one, and leaves no trace.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.tracing.replication import (
+    Collective,
+    ReplicaGroups,
+    current_replicas,
+    mark,
+    mark_alone,
+    replica_index,
+)
+
+_NUMBERS = ("float16", "float32", "int32", "uint32")
+_MOVED = (*_NUMBERS, "bool", "int8", "uint8")
+
+
+def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
+    """The groups of the program that is being traced.
+
+    Args:
+        size: Replicas in a group; `None` for all of them.
+        argument: What users call it.
+
+    Raises:
+        ValueError: The size does not divide the replicas.
+    """
+    num_replicas = current_replicas()
+    if size is None:
+        return ReplicaGroups(num_replicas, num_replicas)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or num_replicas % size:
+        raise ValueError(
+            f"`{argument}` must be a positive integer that divides the number of replicas. "
+            f"Received: {argument}={size!r} in a program of {num_replicas} replica(s)"
+        )
+    return ReplicaGroups(num_replicas, size)
+
+
+def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
+    """Adds the tensors of all replicas of a group.
+
+    Args:
+        x: A tensor of float16, float32, int32 or uint32.
+        groups: Who adds with whom.
+        name: Of the operation.
+
+    Returns:
+        A tensor of the same shape, equal in all replicas of a group.
+    """
+    x = _tensor(x, _NUMBERS, name or "all_reduce")
+
+    def run(x):
+        def gradient(upstream):
+            return all_reduce_sum(upstream, groups)
+
+        return _mark(x, Collective("all-reduce", groups, "add"), x.shape, name), gradient
+
+    return _alone(x) if groups.size == 1 else _differentiable(run, x)
+
+
+def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
+    """Stacks the tensors of all replicas of a group along a new first axis.
+
+    Args:
+        x: A tensor of a type that feeds carry.
+        groups: Who gathers from whom.
+        name: Of the operation.
+
+    Returns:
+        A tensor of the shape `(group, *x.shape)`, equal in all replicas of a group.
+    """
+    x = _tensor(x, _MOVED, name or "all_gather")
+
+    def run(x):
+        def gradient(upstream):
+            mine = reduce_scatter(tf.reshape(upstream, [-1]), "add", groups)
+            return tf.reshape(mine, x.shape)
+
+        shape = (groups.size, *x.shape)
+        return _mark(x, Collective("all-gather", groups, dimensions=(0,)), shape, name), gradient
+
+    return _alone(x)[tf.newaxis] if groups.size == 1 else _differentiable(run, x)
+
+
+def all_to_all(
+    x: Any, split: int, concat: int, groups: ReplicaGroups, name: str | None = None
+) -> tf.Tensor:
+    """Gives each replica of a group its block of each one's tensor.
+
+    Args:
+        x: A tensor of a type that feeds carry.
+        split: The axis along which it is split, in as many blocks as there are replicas.
+        concat: The axis along which blocks are put together, in the order of the replicas.
+        groups: Who exchanges with whom.
+        name: Of the operation.
+
+    Returns:
+        A tensor with as many elements.
+    """
+    x = _tensor(x, _MOVED, name or "all_to_all")
+    _check_axes(x.shape, split, concat, groups)
+    shape = list(x.shape)
+    shape[split] //= groups.size
+    shape[concat] *= groups.size
+
+    def run(x):
+        def gradient(upstream):
+            return all_to_all(upstream, concat, split, groups)
+
+        collective = Collective("all-to-all", groups, dimensions=(split, concat))
+        return _mark(x, collective, shape, name), gradient
+
+    return _alone(x) if groups.size == 1 else _differentiable(run, x)
+
+
+def reduce_scatter(
+    x: Any, operation: str, groups: ReplicaGroups, name: str | None = None
+) -> tf.Tensor:
+    """Reduces a vector over replicas, and leaves each of a group with its part of the result.
+
+    Args:
+        x: A vector of float16, float32, int32 or uint32; of bool for the logical operations.
+        operation: `"add"`, `"multiply"`, `"minimum"`, `"maximum"`, `"and"` or `"or"`.
+        groups: Each of them reduces on its own.
+        name: Of the operation.
+
+    Returns:
+        A vector of the size `ceil(x.shape[0] / group)`. Zeros fill the last ones.
+    """
+    is_logical = operation in ("and", "or")
+    x = _tensor(x, ("bool",) if is_logical else _NUMBERS, name or "reduce_scatter")
+    index = replica_index() % groups.size
+
+    def run(x):
+        parts = _padded_parts(x, groups)
+        collective = Collective("reduce-scatter", groups, operation, (0,))
+        result = _mark(tf.reshape(parts, [-1]), collective, parts.shape[1:], name)
+
+        def gradient(upstream):
+            share = _whole(upstream, x.shape[0], groups)
+            if operation == "add":
+                return share
+            if operation == "multiply":
+                return share * _product_of_others(x, index, groups)
+            chosen = tf.cast(tf.equal(x, _whole(result, x.shape[0], groups)), x.dtype)
+            return share * chosen / all_reduce_sum(chosen, groups)
+
+        return result, gradient
+
+    return _alone(x) if groups.size == 1 else _differentiable(run, x)
+
+
+def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
+    """What `reduce_scatter` would leave a replica with if there were nothing to add.
+
+    Args:
+        x: A vector of a type that feeds carry.
+        groups: Who has which part.
+        name: Of the operation.
+    """
+    x = _tensor(x, _MOVED, name or "reduce_scatter")
+    if groups.size == 1:
+        return _alone(x)
+    return tf.identity(_padded_parts(x, groups)[replica_index() % groups.size], name=name)
+
+
+def _differentiable(run: Callable, x: tf.Tensor) -> tf.Tensor:
+    """What a function returns that returns its gradient too.
+
+    The gradient is named after the place of the function, as those of TensorFlow's
+    operations are, so that the cost model knows whose it is.
+    """
+    scope = tf.get_current_name_scope()
+
+    @tf.custom_gradient
+    def named(x):
+        result, gradient = run(x)
+
+        def named_gradient(upstream):
+            with tf.name_scope(f"gradient_tape/{scope}/" if scope else "gradient_tape/"):
+                return gradient(upstream)
+
+        return result, named_gradient
+
+    return named(x)
+
+
+def _check_axes(shape: tf.TensorShape, split: int, concat: int, groups: ReplicaGroups) -> None:
+    for argument, axis in (("split_dimension", split), ("concat_dimension", concat)):
+        if axis not in range(shape.rank):
+            raise ValueError(
+                f"`{argument}` must be an axis of the tensor, counted from 0. "
+                f"Received: {argument}={axis!r} for shape {shape}"
+            )
+    if shape[split] % groups.size:
+        raise ValueError(
+            "The axis to split must be a multiple of the replicas that exchange its blocks. "
+            f"Received: split_dimension={split} of shape {shape} with {groups.size} replicas"
+        )
+
+
+def _whole(part: tf.Tensor, size: int, groups: ReplicaGroups) -> tf.Tensor:
+    """The vector of which each replica of a group has a part."""
+    return tf.reshape(all_gather(part, groups), [-1])[:size]
+
+
+def _product_of_others(x: tf.Tensor, index: tf.Tensor, groups: ReplicaGroups) -> tf.Tensor:
+    """What a replica's tensor is multiplied with; dividing the product would fail for zeros."""
+    is_own = tf.equal(tf.range(groups.size), index)
+    factors = tf.where(is_own[:, tf.newaxis], tf.ones_like(x), all_gather(x, groups))
+    return tf.reduce_prod(factors, axis=0)
+
+
+def _padded_parts(x: tf.Tensor, groups: ReplicaGroups) -> tf.Tensor:
+    """A vector as `(group, part)`, with zeros at its end."""
+    padding = -x.shape[0] % groups.size
+    padded = tf.pad(x, [[0, padding]]) if padding else x
+    return tf.reshape(padded, [groups.size, -1])
+
+
+def _mark(x: tf.Tensor, collective: Collective, shape: Any, name: str | None) -> tf.Tensor:
+    return mark(x, collective, tuple(shape), name or collective.kind.replace("-", "_"))
+
+
+def _alone(x: tf.Tensor) -> tf.Tensor:
+    if current_replicas() == 1:
+        mark_alone()
+    return x
+
+
+def _tensor(x: Any, dtypes: Collection[str], name: str) -> tf.Tensor:
+    x = tf.convert_to_tensor(x)
+    if x.dtype.name not in dtypes:
+        raise TypeError(
+            f"`{name}` takes tensors of {', '.join(dtypes)}; cast it first. "
+            f"Received: a tensor of {x.dtype.name}"
+        )
+    # Keras calls layers with an open batch size while a model is made, for no replicas yet.
+    if current_replicas() > 1 and not x.shape.is_fully_defined():
+        raise ValueError(
+            f"`{name}` takes tensors whose shape is fully defined, as IPU programs are static. "
+            f"Give every dimension. Received: shape {x.shape}"
+        )
+    return x

@@ -1,0 +1,129 @@
+"""Batch normalization with the statistics of several replicas' batches."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_nn_ops
+
+from ipu_keras.ops.collectives import all_gather, replica_groups
+from ipu_keras.tracing.replication import ReplicaGroups
+
+_OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
+
+_group_size: ContextVar[int] = ContextVar("distributed_batch_norm_group_size", default=1)
+
+
+@contextlib.contextmanager
+def distributed_batch_norm(group_size: int) -> Iterator[None]:
+    """While a replicated program is traced, combines batch statistics over groups of replicas.
+
+    Holds for Keras's `BatchNormalization` and for `tf.compat.v1.nn.fused_batch_norm`, both in
+    training. Outputs, moving averages and gradients are those of one batch of all that the
+    replicas of a group have.
+
+    Args:
+        group_size: How many neighbouring replicas combine theirs. It must divide the number of
+            replicas, which is found out when there is something to normalize.
+
+    Example:
+
+    >>> with distributed_batch_norm(1):  # each replica has its own
+    ...     tf.compat.v1.nn.fused_batch_norm(tf.ones((1, 1, 1, 1)), [1.0], [0.0])[1].numpy()
+    array([1.], dtype=float32)
+    """
+    _attach_to_fused_batch_norm()
+    token = _group_size.set(group_size)
+    try:
+        yield
+    finally:
+        _group_size.reset(token)
+
+
+def batch_norm_groups() -> ReplicaGroups:
+    """The replicas that combine their batch statistics, in the program that is being traced.
+
+    Raises:
+        ValueError: The number of replicas is no multiple of that of a group.
+    """
+    return replica_groups(_group_size.get(), _OPTION)
+
+
+def moments_of_group(
+    mean: tf.Tensor, variance: tf.Tensor, groups: ReplicaGroups, weight: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The mean and variance of the batches of all replicas of a group, as one batch.
+
+    One exchange moves both, and nothing is lost if the mean is large: that of all squares
+    is never taken.
+
+    Args:
+        mean: Of this replica's batch, of any shape.
+        variance: Of this replica's batch, of the same shape.
+        groups: Who combines with whom.
+        weight: How many elements of this replica's batch count, a scalar; `None` if that is
+            the same for all.
+    """
+    weight = tf.ones((), mean.dtype) if weight is None else weight
+    parts = [mean, variance, tf.broadcast_to(weight, mean.shape)]
+    gathered = all_gather(tf.stack(parts), groups, "batch_norm_statistics")
+    means, variances, weights = tf.unstack(gathered, axis=1)
+    shares = tf.math.divide_no_nan(weights, tf.reduce_sum(weights, axis=0))
+    mean = tf.reduce_sum(shares * means, axis=0)
+    spread = tf.math.squared_difference(means, mean)
+    return mean, tf.reduce_sum(shares * (variances + spread), axis=0)
+
+
+def _attach_to_fused_batch_norm() -> None:
+    """Has TensorFlow's fused batch normalization look at the groups, from the first use on."""
+    original = gen_nn_ops.fused_batch_norm_v3
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def fused_batch_norm_v3(x, *args, is_training=True, **kwargs):
+        if not is_training or _group_size.get() == 1 or batch_norm_groups().size == 1:
+            return original(x, *args, is_training=is_training, **kwargs)
+        return _fused_batch_norm(x, *args, **kwargs)
+
+    gen_nn_ops.fused_batch_norm_v3 = fused_batch_norm_v3
+
+
+def _fused_batch_norm(
+    x,
+    scale,
+    offset,
+    mean,
+    variance,
+    epsilon=0.0001,
+    exponential_avg_factor=1.0,
+    data_format="NHWC",
+    name=None,
+):
+    """As TensorFlow's operation: the output, two running averages, and what its gradient keeps."""
+    groups = batch_norm_groups()
+    x = tf.convert_to_tensor(x)
+    channels = data_format.index("C")
+    axes = [axis for axis in range(x.shape.rank) if axis != channels]
+    with tf.name_scope(name or "fused_batch_norm"):
+        whole = tf.cast(x, tf.float32)
+        own_mean, own_variance = tf.nn.moments(whole, axes)
+        batch_mean, batch_variance = moments_of_group(own_mean, own_variance, groups)
+        shape = [-1 if axis == channels else 1 for axis in range(x.shape.rank)]
+        y = tf.nn.batch_normalization(
+            whole,
+            *(tf.reshape(t, shape) for t in (batch_mean, batch_variance, offset, scale)),
+            epsilon,
+        )
+        count = tf.cast(tf.size(x) // x.shape[channels] * groups.size, tf.float32)
+        unbiased = batch_variance * count / tf.maximum(count - 1.0, 1.0)
+        averages = [batch_mean, unbiased]
+        if exponential_avg_factor != 1.0:
+            averages = [
+                before + exponential_avg_factor * (now - before)
+                for before, now in zip((mean, variance), averages, strict=True)
+            ]
+        kept = (batch_mean, batch_variance, batch_mean)
+        return tf.cast(y, x.dtype), *map(tf.stop_gradient, averages), *kept

@@ -1,0 +1,223 @@
+"""Replicas of a program, as the trace of one of them sees the others.
+
+A program is traced once, for all of its replicas. Where these exchange values, the trace has
+a marker: an operation that neither TensorFlow nor XLA can run. `segments` takes its place
+when the host runs all replicas, and `hlo_attributes` tells the cost model what it stands for.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.ops import control_flow_v2_func_graphs
+
+# XLA lowers a custom call of any name, of tensors of any type, and keeps its text; its own
+# collectives lack types, and all-to-all and all-gather have no operation in TensorFlow that
+# XLA compiles for a CPU.
+_MARKER = "XlaCustomCall"
+_TARGET = "ipu.collective"
+_REPLICA_INDEX = "XlaReplicaId"
+
+# What only replicas that run together can compute.
+EXCHANGES = frozenset({_MARKER, _REPLICA_INDEX})
+
+# Of an identity: whether an IPU makes no copy to say that replicas have the same value.
+_EQUAL = "_ipu_equal_across_replicas"
+
+# The graphs that were traced for one replica though they have collectives say so.
+_ALONE = "ipu_collectives_of_one_replica"
+
+_CONTROL_FLOW = (
+    control_flow_v2_func_graphs.CondBranchFuncGraph,
+    control_flow_v2_func_graphs.WhileBodyFuncGraph,
+    control_flow_v2_func_graphs.WhileCondFuncGraph,
+)
+
+_num_replicas: ContextVar[int] = ContextVar("num_replicas", default=1)
+
+
+@contextlib.contextmanager
+def replicated(num_replicas: int) -> Iterator[None]:
+    """While a function is traced, says how many replicas will run it together.
+
+    Args:
+        num_replicas: Copies of the program, each on data of its own.
+
+    Raises:
+        ValueError: `num_replicas` is not a positive integer.
+
+    Example:
+
+    >>> with replicated(4):
+    ...     current_replicas()
+    4
+    >>> current_replicas()
+    1
+    """
+    if not isinstance(num_replicas, int) or num_replicas < 1:
+        raise ValueError(
+            f"`num_replicas` must be a positive integer. Received: num_replicas={num_replicas!r}"
+        )
+    token = _num_replicas.set(num_replicas)
+    try:
+        yield
+    finally:
+        _num_replicas.reset(token)
+
+
+def current_replicas() -> int:
+    """How many replicas the function that is being traced is for; 1 outside of `replicated`."""
+    return _num_replicas.get()
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """Replicas in groups of neighbours, which exchange values among themselves.
+
+    Args:
+        num_replicas: How many there are in all groups.
+        size: How many are in a group. It divides their number.
+
+    Example:
+
+    >>> list(ReplicaGroups(4, 2))
+    [range(0, 2), range(2, 4)]
+    """
+
+    num_replicas: int
+    size: int
+
+    def __iter__(self) -> Iterator[range]:
+        starts = range(0, self.num_replicas, self.size)
+        return iter(range(start, start + self.size) for start in starts)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What replicas do together with a tensor that each of them has.
+
+    Args:
+        kind: XLA's name of it: `"all-gather"` (stacks along a new first axis), `"all-reduce"`,
+            `"all-to-all"`, or `"reduce-scatter"` (along the first axis).
+        groups: Which replicas exchange values with each other.
+        operation: XLA's name of how they reduce: `"add"`, `"multiply"`, `"minimum"`,
+            `"maximum"`, `"and"` or `"or"`; empty if they do not.
+        dimensions: The axis along which tensors are put together or taken apart; of an
+            all-to-all, the one to split along and the one to concatenate along.
+    """
+
+    kind: str
+    groups: ReplicaGroups
+    operation: str = ""
+    dimensions: tuple[int, ...] = ()
+
+    def to_json(self) -> str:
+        """The text that a marker carries."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Collective":
+        """The collective of a marker's text."""
+        fields = json.loads(text)
+        fields["groups"] = ReplicaGroups(**fields["groups"])
+        fields["dimensions"] = tuple(fields["dimensions"])
+        return cls(**fields)
+
+
+def mark(
+    x: tf.Tensor, collective: Collective, shape: Sequence[int], name: str | None = None
+) -> tf.Tensor:
+    """Puts a collective into the graph that is being traced.
+
+    Args:
+        x: What each replica has.
+        collective: What they do with it.
+        shape: Of the result.
+        name: Of the operation.
+
+    Raises:
+        ValueError: No graph is being traced, or the shape of `x` is not fully known.
+    """
+    if tf.executing_eagerly():
+        raise ValueError(
+            "Replicas exchange values only in a program, which is traced for all of them. Move "
+            f"the operation into the function that they run. Received: {name or collective.kind} "
+            f"in eager mode, for {collective.groups.num_replicas} replicas"
+        )
+    return gen_xla_ops.xla_custom_call(
+        [x],
+        target_name=_TARGET,
+        backend_config=collective.to_json(),
+        dtype=x.dtype,
+        shape=shape,
+        name=name,
+    )
+
+
+def mark_alone() -> None:
+    """Notes in the graph that is being traced that its collectives are those of one replica."""
+    if not tf.executing_eagerly():
+        graph = tf.compat.v1.get_default_graph()
+        graph.add_to_collection(_ALONE, graph.name)
+
+
+def is_marked_alone(graph: Any) -> bool:
+    """Whether a graph has collectives and was traced for one replica."""
+    return graph.name in graph.get_collection(_ALONE)
+
+
+def replica_index(name: str | None = None) -> tf.Tensor:
+    """Which replica runs the operation: a scalar of type int32."""
+    if current_replicas() == 1:
+        mark_alone()
+        return tf.constant(0, name=name)
+    graph = tf.compat.v1.get_default_graph()
+    # Outside of loops and branches, which then get it as any other value.
+    while isinstance(graph, _CONTROL_FLOW):
+        graph = graph.outer_graph
+    with graph.as_default():
+        return gen_xla_ops.xla_replica_id(name=name)
+
+
+def collective_of(op: tf.Operation) -> Collective | None:
+    """The collective that an operation stands for; `None` if it is none."""
+    if op.type != _MARKER or op.get_attr("target_name").decode() != _TARGET:
+        return None
+    return Collective.from_json(op.get_attr("backend_config").decode())
+
+
+def collective_of_instruction(instruction: Any) -> Collective | None:
+    """The collective that an instruction of XLA stands for; `None` if it is none."""
+    if instruction.opcode != "custom-call" or instruction.custom_call_target != _TARGET:
+        return None
+    return Collective.from_json(instruction.backend_config.decode())
+
+
+def is_replica_index(op: tf.Operation) -> bool:
+    """Whether an operation is the number of the replica."""
+    return op.type == _REPLICA_INDEX
+
+
+def assumed_equal(x: Any, *, inplace: bool) -> tf.Tensor:
+    """A tensor of which replicas are promised to have equal values.
+
+    Args:
+        x: The tensor.
+        inplace: Whether it is marked itself, or a copy.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    mark = attr_value_pb2.AttrValue(b=inplace)
+    with contextlib.nullcontext() if tf.executing_eagerly() else graph._attr_scope({_EQUAL: mark}):
+        return tf.identity(x)
+
+
+def is_assumed_equal(op: tf.Operation) -> bool:
+    """Whether the result of an operation is promised to be equal in all replicas."""
+    return op.type == "Identity" and _EQUAL in op.node_def.attr

@@ -1,0 +1,286 @@
+"""Pipelined models compute what the same models do without a pipeline."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from comparison import LOSS, assert_same
+from plain_training import train
+
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import DRIVER
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.keras.extensions import PipelineStage
+from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.system import SYSTEM
+
+
+def raises(error, message):
+    return pytest.raises(error, match=f"^{re.escape(message)}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def devices():
+    """/device:IPU:0, 1 and 2 with two, four and eight IPUs."""
+    SYSTEM.connect(DRIVER)
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = [2, 4, 8]
+    config.configure_ipu_system()
+    yield
+    SYSTEM.reset()
+
+
+def scope(num_ipus):
+    return IPUStrategy(f"/device:IPU:{(2, 4, 8).index(num_ipus)}").scope()
+
+
+def sequential(num_stages):
+    return keras.Sequential(
+        [
+            keras.Input([6]),
+            *(keras.layers.Dense(5, "tanh") for _ in range(num_stages - 1)),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def skipping(num_stages):
+    """Two inputs, a layer that is called twice, a result that skips stages, two outputs."""
+    x = keras.Input([6], name="x")
+    (first, _, *rest), shared = range(num_stages), keras.layers.Dense(4, "tanh")
+    with PipelineStage(first):
+        hidden = keras.layers.Dense(4)(x)
+        kept = shared(hidden)
+    with PipelineStage(1):
+        hidden = shared(kept)
+    for stage in rest:
+        with PipelineStage(stage):
+            hidden = keras.layers.Dense(4, "tanh")(hidden)
+    with PipelineStage(num_stages - 1):
+        joined = keras.layers.Concatenate()([hidden, kept])
+        return keras.Model(x, keras.layers.Dense(3)(joined))
+
+
+class Subclass(keras.Model):
+    """Three layers in three stages."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = [keras.layers.Dense(5, "tanh"), keras.layers.Dense(5), keras.layers.Dense(3)]
+
+    def call(self, x):
+        for stage, layer in enumerate(self.parts):
+            with PipelineStage(stage):
+                x = layer(x)
+        return x
+
+
+def optimizer(kind):
+    return keras.optimizers.Adam(0.01) if kind == "adam" else keras.optimizers.SGD(0.1, 0.9)
+
+
+def trained_alike(model, stock, data, kind, *, count, num_replicas=1):
+    model.fit(*data, batch_size=2, epochs=3, shuffle=False, verbose=0)
+    train(
+        stock,
+        LOSS,
+        optimizer(kind),
+        *data,
+        batch_size=2,
+        batches_per_update=count * num_replicas,
+        epochs=3,
+    )
+    assert_same(model.get_weights(), stock.get_weights())
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+@pytest.mark.parametrize(("num_stages", "num_ipus"), [(2, 2), (3, 4), (5, 8)])
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_sequential_models(data, schedule, num_stages, num_ipus, kind):
+    keras.utils.set_random_seed(1)
+    stock = sequential(num_stages)
+    with scope(num_ipus):
+        model = sequential(num_stages)
+    model.set_weights(stock.get_weights())
+    model.set_pipeline_stage_assignment(list(range(num_stages)))
+    count = {2: 8, 3: 12, 5: 10}[num_stages]
+    x, y = (np.concatenate([part, part])[: 4 * count] for part in data)
+    model.compile(optimizer(kind), LOSS, steps_per_execution=2 * count)
+    model.set_pipelining_options(count, pipeline_schedule=schedule)
+    trained_alike(model, stock, (x, y), kind, count=count)
+
+
+@pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Sequential])
+@pytest.mark.parametrize("num_stages", [2, 3])
+def test_layers_that_are_shared_and_results_that_skip_stages(data, schedule, num_stages):
+    with scope(2):
+        keras.utils.set_random_seed(1)
+        stock = keras.models.Model.from_config(skipping(num_stages).get_config())
+        model = skipping(num_stages)
+    stock.set_weights(model.get_weights())
+    count = 2 * num_stages
+    x, y = (part[: 4 * count] for part in data)
+    model.compile(optimizer("sgd"), LOSS, steps_per_execution=2 * count)
+    # The stages of the shared layer must be on one IPU.
+    model.set_pipelining_options(
+        count,
+        device_mapping=[0, 0, 1][:num_stages] if num_stages > 2 else [1, 1],
+        pipeline_schedule=schedule,
+    )
+    trained_alike(model, stock, (x, y), "sgd", count=count)
+
+
+def test_a_subclass_of_model(data):
+    with scope(4):
+        model = Subclass()
+    stock = sequential(3)
+    model.compile(optimizer("sgd"), LOSS, steps_per_execution=6)
+    model.set_pipelining_options(6)
+    x, y = (part[:24] for part in data)
+    model.predict(x, batch_size=2, verbose=0)
+    weights = model.get_weights()
+    stock = keras.Sequential(
+        [keras.Input([6]), *(type(p).from_config(p.get_config()) for p in model.parts)]
+    )
+    stock.set_weights(weights)
+    trained_alike(model, stock, (x, y), "sgd", count=6)
+
+
+def test_several_replicas_of_a_pipeline(data):
+    keras.utils.set_random_seed(1)
+    stock = sequential(2)
+    with scope(8):
+        model = sequential(2)
+    model.set_weights(stock.get_weights())
+    model.set_pipeline_stage_assignment([0, 1])
+    model.compile(optimizer("sgd"), LOSS, steps_per_execution=4)
+    model.set_pipelining_options(4)
+    # Eight IPUs are four replicas of two stages.
+    trained_alike(model, stock, data, "sgd", count=4, num_replicas=4)
+    (executable,) = model.train_function.executables
+    assert executable.program.num_replicas == 4
+    assert executable.program.pipeline.device_mapping == (0, 1)
+
+
+class Steps(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append((batch, float(logs["loss"])))
+
+    on_test_batch_end = on_train_batch_end
+
+
+def identity(num_ipus=2, **options):
+    """The loss of a batch is its only element."""
+    with scope(num_ipus):
+        model = keras.Sequential(
+            [keras.Input([1]), keras.layers.Rescaling(1.0), keras.layers.Rescaling(1.0)]
+        )
+    model.compile(loss=lambda y, outputs: outputs, **options)
+    model.set_pipeline_stage_assignment([0, 1])
+    return model
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_accumulated_metrics_of_evaluation(asynchronous):
+    """The running means 0, 0.5, 1, 1.5 and then 2, 2.5, 3, 3.5 of the losses, averaged."""
+    model = identity(steps_per_execution=4)
+    model.set_pipelining_options(4, accumulate_outfeed=True)
+    model.set_asynchronous_callbacks(asynchronous)
+    x = np.arange(8, dtype=np.float32).reshape(8, 1)
+    steps = Steps()
+    loss = model.evaluate(x, x, batch_size=1, verbose=0, callbacks=[steps])
+    assert steps.seen == [(3, 0.75), (7, 2.75)]
+    assert loss == 2.75
+
+
+def test_accumulated_metrics_of_training():
+    """One update per four steps: the last one's mean counts."""
+    with scope(2):
+        model = keras.Sequential(
+            [
+                keras.Input([1]),
+                keras.layers.Dense(1, kernel_initializer="zeros"),
+                keras.layers.Rescaling(1.0),
+            ]
+        )
+    model.compile(keras.optimizers.SGD(0.0), "mse", steps_per_execution=8)
+    model.set_pipeline_stage_assignment([0, 1])
+    model.set_pipelining_options(4, accumulate_outfeed=True, accumulate_outfeed_dtype=tf.float16)
+    y = np.sqrt(np.arange(8, dtype=np.float32)).reshape(8, 1)
+    steps = Steps()
+    model.fit(np.zeros((8, 1)), y, batch_size=1, shuffle=False, verbose=0, callbacks=[steps])
+    ((batch, loss),) = steps.seen
+    assert batch == 7
+    np.testing.assert_allclose(loss, 2.75, rtol=2e-3)
+
+
+def test_what_a_pipeline_needs(data):
+    x, y = data
+    with scope(2):
+        model = sequential(3)
+    model.compile("sgd", LOSS, steps_per_execution=6)
+    model.set_pipeline_stage_assignment([0, 1, 2])
+    before = model.get_weights()
+    with raises(
+        ValueError, "Current device has 2 IPUs attached, however the current model requires a mul"
+    ):
+        model.fit(x[:48], y[:48], batch_size=4, verbose=0)
+    with scope(4):
+        model = sequential(3)
+    model.compile("sgd", LOSS, steps_per_execution=4)
+    model.set_pipeline_stage_assignment([0, 1, 2])
+    with raises(
+        ValueError, "The model which you are attempting to train is pipelined, however `grad"
+    ):
+        model.fit(x[:48], y[:48], batch_size=4, verbose=0)
+    model.set_pipelining_options(6)
+    with raises(
+        RuntimeError, "The pipelined model has been configured to use gradient accumulation"
+    ):
+        model.fit(x[:48], y[:48], batch_size=4, verbose=0)
+    model.set_pipelining_options(4)
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="must be a multiple of 6, but it is 4"
+    ):
+        model.fit(x[:48], y[:48], batch_size=4, verbose=0)
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="must be a multiple of 3, but it is 4"
+    ):
+        model.predict(x[:48], batch_size=4, verbose=0)
+    assert int(model.optimizer.iterations) == 0
+    assert len(before) == 6
+
+
+def test_an_accumulation_that_does_not_divide_an_execution(data):
+    with scope(2):
+        model = sequential(2)
+    model.compile("sgd", LOSS, steps_per_execution=4)
+    model.set_gradient_accumulation_options(3)
+    with raises(
+        RuntimeError,
+        "The model has been configured to use gradient accumulation for training, however the "
+        "current `steps_per_execution` value (set to 4) is not divisible by "
+        "`gradient_accumulation_steps_per_replica` (set to 3).",
+    ):
+        model.fit(*data, batch_size=8, verbose=0)
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_a_train_step_of_ones_own_is_refused(data):
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    with scope(2):
+        model = Own([keras.Input([6]), keras.layers.Dense(3)], name="own")
+    model.compile("sgd", LOSS, steps_per_execution=2)
+    model.set_gradient_accumulation_options(2)
+    with raises(RuntimeError, "The function `train_step` for the model own has been overridden."):
+        model.fit(*data, batch_size=8, verbose=0)
