@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras import suggest_pipeline
+from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import suggest_pipeline as suggestions
 from ipu_keras.pipelining_ops import PipelineSchedule
 
@@ -100,3 +101,15 @@ def test_numbers_of_ipus_that_cannot_be():
         suggest_pipeline(sequential(8, 8), 1, X)
     with pytest.raises(ValueError, match=r"than stages. Received: 2 of them, 4 stages"):
         suggest_pipeline(sequential(8, 8), 4, X)
+
+
+def test_what_is_suggested_can_be_assigned():
+    with IPUStrategy().scope():
+        x = keras.Input((64,))
+        h = x
+        for units in (64, 64, 64, 8192):
+            h = keras.layers.Dense(units)(h)
+        model = keras.Model(x, h)
+        model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, X))
+        found = [one.pipeline_stage for one in model.get_pipeline_stage_assignment()]
+    assert found == [0, 0, 0, 1]
