@@ -33,6 +33,7 @@ _aliases.install()
 _COSTS = {
     "last_report": "ipu_keras.profiling",
     "profile": "ipu_keras.keras.profiling",
+    "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
     "what_if": "ipu_keras.keras.profiling",
 }
 

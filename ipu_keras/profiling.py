@@ -1,6 +1,6 @@
 """What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program, TensorSpec
 from ipu_keras.report import Report, suggest_fixes
+from ipu_keras.report.text import rendered
 from ipu_keras.system import SYSTEM
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import replicated, traced_for_xla
@@ -65,10 +66,45 @@ def report_of(
         ValueError: No such target, or an option out of its range.
         TypeError: No such option.
     """
-    options.setdefault("steps_per_execution", options.get("gradient_accumulation_count", 1))
-    hardware = target_named(target) if isinstance(target, str) else target
-    model = cached_model(name, graph, hardware, ModelOptions(**options))
+    model = cached_model(name, graph, target_of(target), model_options(options))
     return Report.of(model, batch_size=batch_size)
+
+
+def target_of(target: str | Target | None) -> Target:
+    """The hardware of a name; what is no name is returned as it is.
+
+    Args:
+        target: A name, a `Target`, or `None` for the default.
+
+    Raises:
+        ValueError: No such target.
+    """
+    target = DEFAULT_TARGET if target is None else target
+    return target_named(target) if isinstance(target, str) else target
+
+
+def model_options(given: Mapping[str, Any]) -> ModelOptions:
+    """The options of a model.
+
+    Args:
+        given: Some of them. An execution ends with a weight update: unless told otherwise, it
+            has as many steps as are accumulated.
+
+    Raises:
+        ValueError: An option out of its range.
+        TypeError: No such option.
+    """
+    steps = given.get("gradient_accumulation_count", 1)
+    return ModelOptions(**{"steps_per_execution": steps, **given})
+
+
+def print_table(table: Any) -> None:
+    """Prints a table of `rich`, as wide as the tables of reports.
+
+    Args:
+        table: It.
+    """
+    print(rendered(table), end="")
 
 
 def with_fixes(

@@ -8,6 +8,7 @@ from ipu_keras.compiler.liveness import outermost_loop
 from ipu_keras.ir import Op, num_elements
 from ipu_keras.program import TensorSpec
 
+_ACCUMULATOR = "/accumulator"
 _FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 
@@ -29,7 +30,7 @@ def accumulate(program: FlatProgram, *, dtype: str | None = None) -> FlatProgram
     zeros: list[ComputeSet] = []
     for name, maker in gradients.items():
         spec = replace(values[name].spec, dtype=dtype or values[name].spec.dtype)
-        accumulator = Value(f"{name}/accumulator", spec, "variable")
+        accumulator = Value(f"{name}{_ACCUMULATOR}", spec, "variable")
         zero = Value(f"{spec.dtype}(0.0)", TensorSpec((), spec.dtype), "constant")
         values.setdefault(zero.name, zero)
         additions[name] = _addition(values[name], accumulator, maker)
@@ -45,6 +46,15 @@ def accumulate(program: FlatProgram, *, dtype: str | None = None) -> FlatProgram
         values=values,
         updates=updates,
     )
+
+
+def is_accumulator(value: Value) -> bool:
+    """Whether gradients are added up in a value.
+
+    Args:
+        value: Of a program with accumulators.
+    """
+    return value.role == "variable" and value.name.endswith(_ACCUMULATOR)
 
 
 def reduce_over_replicas(program: FlatProgram, num_replicas: int) -> FlatProgram:

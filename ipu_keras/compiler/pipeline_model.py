@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.compiler.costs import Cost
@@ -106,7 +106,7 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
         plan: What runs; copies are those of the program.
     """
     copies = _copies(program, plan)
-    plan = PipelinePlan(**{**vars(plan), "copies": copies})
+    plan = replace(plan, copies=copies)
     steps = schedule_pipeline(plan)
     scheduled = {instruction.part for step in steps for instruction in step.instructions}
     cycles: Counter[Part] = Counter()

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
@@ -208,8 +209,9 @@ def _with_stashes(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
     stashes: dict[str, int] = {}
     put: dict[int, list[str]] = defaultdict(list)
     taken: dict[int, list[str]] = defaultdict(list)
+    num_alive = cache(plan.num_alive)  # most values live between the same two parts
     for name, stay in _stays(program, plan).items():
-        alive = plan.num_alive(stay.made, stay.last)
+        alive = num_alive(stay.made, stay.last)
         if alive > 1:
             stashes[name] = alive - 1
             put[stay.first].append(name)

@@ -63,11 +63,11 @@ def profile(
     >>> report.name, report.fits
     ('small.predict', True)
     """
-    name, graph = _traced(model_or_function, specs, mode)
+    name, graph = traced_step(model_or_function, specs, mode)
     size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
 
     def trace(batch_size: int) -> Graph:
-        return _traced(model_or_function, _with_batch_size(specs, batch_size), mode)[1]
+        return traced_step(model_or_function, _with_batch_size(specs, batch_size), mode)[1]
 
     return with_fixes(
         report_of(**{"name": name, "batch_size": size, **options}, graph=graph),
@@ -119,7 +119,7 @@ def what_if(
     lists = {name: _listed(name, values) for name, values in choices.items()}
     rows = []
     for size, sized in given.items():
-        name, graph = _traced(model_or_function, sized, mode)
+        name, graph = traced_step(model_or_function, sized, mode)
         for values in itertools.product(*lists.values()):
             options = dict(zip(lists, values, strict=True))
             report = report_of(name, graph, batch_size=size, **options)
@@ -146,10 +146,20 @@ def _with_batch_size(specs: Any, batch_size: int) -> Any:
     return tf.nest.map_structure(sized, specs)
 
 
-def _traced(
+def traced_step(
     model_or_function: keras.Model | Callable[..., Any], specs: Any, mode: str | None
 ) -> tuple[str, Graph]:
-    """The name and the graph of a function, or of a model's step."""
+    """The name and the graph of a function, or of a model's step.
+
+    Args:
+        model_or_function: As for `profile`.
+        specs: As for `profile`.
+        mode: As for `profile`.
+
+    Raises:
+        ValueError: A mode that cannot be.
+        LoweringError: XLA cannot compile an operation of the step.
+    """
     if not isinstance(model_or_function, keras.Model):
         if mode is not None:
             raise ValueError(f"`mode` is for models only. Received: mode={mode!r} for a function")

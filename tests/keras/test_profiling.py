@@ -11,6 +11,7 @@ import ipu_keras
 from ipu_keras import last_report, profile, what_if
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Pipeline, stage_scope
 from ipu_keras.report import report as report_module
 from ipu_keras.target import target_named
 from ipu_keras.tracing.lowering import LoweringError
@@ -386,3 +387,76 @@ def test_training_does_not_import_the_cost_model(run_python):
     print([name for name in sys.modules if name.startswith("ipu_keras.report")])
     """
     assert run_python(script).stdout.strip() == "[]"
+
+
+def pipelined_step():
+    """Two layers in the scopes of stages, and an optimizer in that of the weight update."""
+    first = keras.layers.Dense(512, activation="relu", name="first")
+    second = keras.layers.Dense(512, name="second")
+    first.build((16, 512))
+    second.build((16, 512))
+    weights = [*first.trainable_weights, *second.trainable_weights]
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build(weights)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            with tf.name_scope(stage_scope(0)):
+                h = first(x)
+            with tf.name_scope(stage_scope(1)):
+                loss = tf.reduce_mean(second(h) ** 2)
+        gradients = tape.gradient(loss, weights)
+        with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+            optimizer.apply(gradients, weights)
+        return loss
+
+    return step
+
+
+def test_a_function_with_stages():
+    step, spec = pipelined_step(), tf.TensorSpec((16, 512))
+    whole = profile(step, spec, batch_size=16)
+    report = profile(
+        step,
+        spec,
+        batch_size=16,
+        gradient_accumulation_count=8,
+        num_replicas=2,
+        pipeline=Pipeline(device_mapping=(0, 1)),
+    )
+    assert report.model.options.steps_per_execution == 8
+    assert report.samples_per_second == pytest.approx(32 / report.seconds_per_step)
+    # Both products of the forward pass, and the gradients of weights and of what is between.
+    products = [(row.stage, row.backward) for row in report.rows if row.family == "dot"]
+    assert sorted(products) == [(0, False), (0, True), (1, False), (1, True), (1, True)]
+    assert {row.layer for row in report.rows if row.stage == 0 and "dot" in row.family} == {
+        row.layer for row in whole.rows if row.family == "dot" and "first" in row.layer
+    }
+    # Every layer of the optimizer is in the weight update, on the IPU of its variable.
+    updates = [row for row in report.rows if row.weight_update]
+    assert {row.ipu for row in updates} == {0, 1}
+    assert all(row.weight_update for row in report.rows if "adam" in row.layer)
+    sums = [row for row in report.rows if row.family == "collective"]
+    assert len(sums) == 4  # two kernels and two biases
+    assert report.pipeline.num_micro_batches == 8
+    assert set(report.model.program.stashes.values()) == {2}
+
+
+def test_accumulation_without_a_pipeline():
+    step, spec = pipelined_step(), tf.TensorSpec((16, 512))
+    once, many = (profile(step, spec, gradient_accumulation_count=n) for n in (1, 16))
+    # Adam's work is shared by 16 steps; adding the gradients up takes less.
+    assert many.compute_cycles < once.compute_cycles
+    size = 4 * 2 * (512 * 512 + 512)
+    variables = [one.model.memory.bytes_by_category["variables"] for one in (once, many)]
+    assert variables[1] - variables[0] >= size
+
+
+def test_pipelines_need_stages():
+    with pytest.raises(ValueError, match="No operation is in a stage of the pipeline"):
+        profile(
+            lambda x: x @ x,
+            tf.TensorSpec((8, 8)),
+            steps_per_execution=2,
+            pipeline=Pipeline(device_mapping=(0, 1)),
+        )

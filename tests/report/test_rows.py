@@ -1,6 +1,7 @@
 """Groups, orders and data frames of rows that are made by hand."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 from report_rows import row
@@ -57,7 +58,7 @@ def test_groups_in_order_of_execution():
 
 
 def test_what_cannot_be_grouped_or_sorted():
-    keys = "layer, family, backward, confidence, op"
+    keys = "layer, family, backward, confidence, stage, phase, op"
     with pytest.raises(ValueError, match=rf"one of {keys}\. Received: 'tile'"):
         arranged(ROWS, "tile", "cycles")
     with pytest.raises(ValueError, match=r"repeat, name or None\. Received: 'seconds'"):
@@ -83,9 +84,27 @@ def test_data_frame():
         "temporary_bytes",
         "ipu",
     ]
-    # Nothing of a row is left out.
-    assert set(vars(ROWS[0])) == set(frame) - {"cycles", "seconds", "share"}
+    # Nothing of a row is left out but what steps without parts have not.
+    parts = {"stage", "weight_update"}
+    assert set(vars(ROWS[0])) - parts == set(frame) - {"cycles", "seconds", "share"}
     assert list(data_frame((), 1000.0, 0)) == list(frame)
+
+
+def test_a_data_frame_of_a_step_with_parts():
+    rows = [replace(ROWS[0], stage=1), replace(ROWS[1], weight_update=True)]
+    frame = data_frame(rows, clock_hz=1000.0, total_cycles=170)
+    assert frame["phase"].tolist() == ["forward", "weight update"]
+    assert frame["stage"].tolist()[0] == 1
+
+
+def test_stages_and_phases():
+    rows = [replace(ROWS[0], stage=1), ROWS[1], replace(ROWS[3], weight_update=True)]
+    assert [row.name for row in arranged(rows, "stage", None)] == [
+        "stage 1",
+        "(no stage)",
+        "weight update",
+    ]
+    assert [row.name for row in arranged(rows, "phase", None)] == ["forward", "weight update"]
 
 
 def test_a_data_frame_needs_pandas(monkeypatch):

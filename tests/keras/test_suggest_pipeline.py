@@ -1,0 +1,115 @@
+"""Suggested stages of Keras models."""
+
+import doctest
+from dataclasses import dataclass
+
+import keras
+import pytest
+import tensorflow as tf
+
+from ipu_keras import suggest_pipeline
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.keras import suggest_pipeline as suggestions
+from ipu_keras.pipelining_ops import PipelineSchedule
+
+X, Y = tf.TensorSpec((16, 64)), tf.TensorSpec((16,), tf.int32)
+
+
+@dataclass
+class Assignment:
+    """As the objects that a model on an IPU gives."""
+
+    layer: keras.Layer
+    node_index: int = 0
+    pipeline_stage: int | None = None
+
+
+def sequential(*units):
+    model = keras.Sequential([keras.Input((64,)), *map(keras.layers.Dense, units)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
+    return model
+
+
+def test_examples_in_docstrings():
+    assert doctest.testmod(suggestions).failed == 0
+
+
+def test_a_sequential_model_in_training(capsys):
+    # The last layer is as much work as all others.
+    model = sequential(64, 64, 64, 8192)
+    weights = [weight.numpy() for weight in model.weights]
+    found = suggest_pipeline(model, 2, X, Y)
+    assert found == [0, 0, 0, 1]
+    printed = capsys.readouterr().out
+    assert "Stages of" in printed
+    assert "fits" in printed
+    # Nothing is left behind, and nothing ran.
+    assert all("call" not in vars(layer) for layer in model.layers)
+    assert "apply" not in vars(model.optimizer)
+    for weight, before in zip(model.weights, weights, strict=True):
+        tf.debugging.assert_equal(weight.numpy(), before)
+
+
+def test_prediction():
+    found = suggest_pipeline(sequential(64, 64, 64, 64), 2, X, schedule=PipelineSchedule.Grouped)
+    assert found == [0, 0, 1, 1]
+
+
+def functional():
+    """A layer is called twice, between others."""
+    x = keras.Input((64,))
+    shared = keras.layers.Dense(64, name="shared")
+    h = keras.layers.Dense(64, name="first")(x)
+    h = shared(h)
+    h = keras.layers.Dense(64, name="between")(h)
+    h = shared(h)
+    for k in range(4):
+        h = keras.layers.Dense(64, name=f"last{k}")(h)
+    model = keras.Model(x, h)
+    model.get_pipeline_stage_assignment = lambda: [
+        Assignment(model.get_layer(name), index)
+        for name, index in [
+            ("first", 0),
+            ("shared", 0),
+            ("between", 0),
+            ("shared", 1),
+            ("last0", 0),
+            ("last1", 0),
+            ("last2", 0),
+            ("last3", 0),
+        ]
+    ]
+    return model
+
+
+def test_a_functional_model_keeps_shared_layers_on_one_ipu():
+    found = suggest_pipeline(functional(), 2, X)
+    assert [one.pipeline_stage for one in found] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [one.layer.name for one in found[:2]] == ["first", "shared"]
+
+
+def test_models_whose_stages_nobody_can_assign():
+    x = keras.Input((64,))
+    model = keras.Model(x, keras.layers.Dense(2)(x))
+    with pytest.raises(ValueError, match=r"which have `get_pipeline_stage_assignment`. Received"):
+        suggest_pipeline(model, 2, X)
+
+
+def test_numbers_of_ipus_that_cannot_be():
+    with pytest.raises(ValueError, match=r"at least two IPUs. Received: num_ipus=1"):
+        suggest_pipeline(sequential(8, 8), 1, X)
+    with pytest.raises(ValueError, match=r"than stages. Received: 2 of them, 4 stages"):
+        suggest_pipeline(sequential(8, 8), 4, X)
+
+
+def test_what_is_suggested_can_be_assigned():
+    with IPUStrategy().scope():
+        x = keras.Input((64,))
+        h = x
+        for units in (64, 64, 64, 8192):
+            h = keras.layers.Dense(units)(h)
+        model = keras.Model(x, h)
+        model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, X))
+        found = [one.pipeline_stage for one in model.get_pipeline_stage_assignment()]
+    assert found == [0, 0, 0, 1]
