@@ -21,6 +21,11 @@ _PARALLEL_STEPS = 4
 # long to build, and the loop's share of a long execution is small.
 _MAX_UNROLLED_STEPS = 64
 
+# Of a loop in XLA that accumulates gradients: batches in one turn, and operations of a
+# step for which that is worth the time of compilation.
+_MAX_UNROLLED_BATCHES = 8
+_MAX_UNROLLED_OPERATIONS = 250
+
 # Takes the tensors of a batch, or of many stacked; returns a list of tensors.
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -254,7 +259,12 @@ class StepGraphs:
             return _unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _PARALLEL_STEPS if at_once else 1
-        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps)
+        unrolled = _unrolled_batches(function, count) if self._is_accumulating_loop else 1
+        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, unrolled)
+
+    @property
+    def _is_accumulating_loop(self) -> bool:
+        return bool(self._gradients) and self._execution is HostExecution.COMPILED_LOOP
 
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
@@ -314,6 +324,17 @@ def _unrolled(
     return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
 
 
+def _unrolled_batches(function: Any, count: int) -> int:
+    """How many batches of a loop in XLA are worth one turn.
+
+    XLA then adds several gradients to the accumulators at once, instead of each to
+    what is in memory, but takes so many times as long to compile.
+    """
+    if len(function.graph.get_operations()) > _MAX_UNROLLED_OPERATIONS:
+        return 1
+    return max(k for k in range(1, _MAX_UNROLLED_BATCHES + 1) if count % k == 0)
+
+
 def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any:
     if how is Collect.ALL:
         return tf.stack(values)
@@ -333,8 +354,12 @@ def _loop(
     collect: Sequence[Collect],
     reduction: Reduction = Reduction(),
     parallel_steps: int = 1,
+    unrolled: int = 1,
 ) -> list[Any]:
-    """A TensorFlow loop over batches, whose results have the shapes of `specs`."""
+    """A TensorFlow loop over batches, whose results have the shapes of `specs`.
+
+    So many batches as `unrolled`, which divides their number, are in one turn of the loop.
+    """
 
     def start(how: Collect, spec: Any) -> Any:
         if how is Collect.ALL:
@@ -347,16 +372,19 @@ def _loop(
         return result if how is Collect.LAST else reduction.add(before, result, index)
 
     def body(index, *carried):
-        results = run([feed[index] for feed in feeds])
-        triples = zip(collect, carried, results, strict=True)
-        return index + 1, *(after(*triple, index) for triple in triples)
+        for _ in range(unrolled):
+            results = run([feed[index] for feed in feeds])
+            triples = zip(collect, carried, results, strict=True)
+            carried = tuple(after(*triple, index) for triple in triples)
+            index += 1
+        return index, *carried
 
     _, *carried = tf.while_loop(
         lambda index, *_: index < count,
         body,
         [tf.constant(0), *map(start, collect, specs)],
         parallel_iterations=parallel_steps,
-        maximum_iterations=count,
+        maximum_iterations=count // unrolled,
     )
     pairs = zip(collect, carried, strict=True)
     return [value.stack() if how is Collect.ALL else value for how, value in pairs]
