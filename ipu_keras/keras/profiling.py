@@ -1,15 +1,20 @@
 """What a Keras model would cost on an IPU, without running it."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import backend
 
+from ipu_keras.compiler import overlap
 from ipu_keras.ir import Graph
+from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
+from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.profiling import first_axis, report_of, traced_graph, with_fixes
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import traced_for_xla
 
@@ -42,10 +47,11 @@ def profile(
             (`"float16"` or `"float32"`: all floating point numbers of the step count as
             such, whatever the model has), `recomputation` (`True`: activations are computed
             again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
-            layers are shared among so many IPUs, of which one computes at a time). Of
-            functions that trace their parts in the scopes of stages and of the weight update,
-            also `gradient_accumulation_count` (steps between two weight updates),
-            `gradient_accumulation_dtype`, `num_replicas` and `pipeline` (a `Pipeline`).
+            layers are shared among so many IPUs, of which one computes at a time),
+            `gradient_accumulation_count` (steps between two weight updates; by default what
+            was set on the model), `gradient_accumulation_dtype`, `num_replicas` and `pipeline`
+            (a `Pipeline`; by default that of the model's stages). Functions that have stages or
+            a weight update trace them in the scopes of these.
 
     Returns:
         The report. If the step does not fit into the memory of an IPU, its `fixes` say what
@@ -63,11 +69,14 @@ def profile(
     >>> report.name, report.fits
     ('small.predict', True)
     """
-    name, graph = traced_step(model_or_function, specs, mode)
+    options = {**_options_as_set(model_or_function, specs, mode), **options}
+    parts = _has_parts(options)
+    name, graph = traced_step(model_or_function, specs, mode, parts=parts)
     size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
 
     def trace(batch_size: int) -> Graph:
-        return traced_step(model_or_function, _with_batch_size(specs, batch_size), mode)[1]
+        sized = _with_batch_size(specs, batch_size)
+        return traced_step(model_or_function, sized, mode, parts=parts)[1]
 
     return with_fixes(
         report_of(**{"name": name, "batch_size": size, **options}, graph=graph),
@@ -118,11 +127,15 @@ def what_if(
         given = {size: _with_batch_size(specs, size) for size in sizes}
     lists = {name: _listed(name, values) for name, values in choices.items()}
     rows = []
+    as_set = _options_as_set(model_or_function, specs, mode)
+    combinations = [
+        dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())
+    ]
+    parts = any(_has_parts({**as_set, **options}) for options in combinations)
     for size, sized in given.items():
-        name, graph = traced_step(model_or_function, sized, mode)
-        for values in itertools.product(*lists.values()):
-            options = dict(zip(lists, values, strict=True))
-            report = report_of(name, graph, batch_size=size, **options)
+        name, graph = traced_step(model_or_function, sized, mode, parts=parts)
+        for options in combinations:
+            report = report_of(name, graph, batch_size=size, **{**as_set, **options})
             rows.append(Choice({"batch_size": size, **options}, report))
     return WhatIf(tuple(rows))
 
@@ -146,8 +159,35 @@ def _with_batch_size(specs: Any, batch_size: int) -> Any:
     return tf.nest.map_structure(sized, specs)
 
 
+def _options_as_set(model: Any, specs: Any, mode: str | None) -> dict[str, Any]:
+    """What was set on a model that decides what its step costs."""
+    if not isinstance(model, ModelExtension):
+        return {}
+    training = _mode(model, mode, len(specs)) == "train"
+    staged = model._ipu_staged_calls()
+    if staged is None:
+        count = model._ipu_options.accumulation.steps_per_replica
+        return {"gradient_accumulation_count": count} if training and count else {}
+    pipeline = model._ipu_pipeline_of(staged)
+    count = model._ipu_options.pipelining.steps_per_replica
+    depth = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
+    if not training:
+        return {"pipeline": pipeline, "steps_per_execution": depth}
+    return {"pipeline": pipeline, "gradient_accumulation_count": count or depth}
+
+
+def _has_parts(options: Mapping[str, Any]) -> bool:
+    """Whether the trace has to tell the weight update and the stages apart."""
+    counts = (options.get(name) or 1 for name in ("gradient_accumulation_count", "num_replicas"))
+    return options.get("pipeline") is not None or any(count > 1 for count in counts)
+
+
 def traced_step(
-    model_or_function: keras.Model | Callable[..., Any], specs: Any, mode: str | None
+    model_or_function: keras.Model | Callable[..., Any],
+    specs: Any,
+    mode: str | None,
+    *,
+    parts: bool = False,
 ) -> tuple[str, Graph]:
     """The name and the graph of a function, or of a model's step.
 
@@ -155,9 +195,12 @@ def traced_step(
         model_or_function: As for `profile`.
         specs: As for `profile`.
         mode: As for `profile`.
+        parts: Whether the parts of a model's step are traced in their scopes: the stages
+            that were assigned to its layers, and the weight update.
 
     Raises:
         ValueError: A mode that cannot be.
+        RuntimeError: The model has a train step of its own, whose parts are not known.
         LoweringError: XLA cannot compile an operation of the step.
     """
     if not isinstance(model_or_function, keras.Model):
@@ -170,7 +213,7 @@ def traced_step(
     data = specs[0] if mode == "predict" else specs
     with model.distribute_strategy.scope():
         _build(model, data, mode)
-        step = getattr(model, f"{mode}_step")
+        step = _step_in_parts(model, mode) if parts else getattr(model, f"{mode}_step")
 
         def run(data):
             with traced_for_xla():
@@ -179,6 +222,21 @@ def traced_step(
                 return extended.call_for_each_replica(step, args=(data,))
 
         return f"{model.name}.{mode}", traced_graph(run, data)
+
+
+def _step_in_parts(model: keras.Model, mode: str) -> Callable[[Any], Any]:
+    step = getattr(model, f"{mode}_step")
+    if mode == "train":
+        check_step_not_overridden(model, "train_step", pipelined=False)
+        training = TrainingParts(model)
+
+        def step(data):
+            results, gradients = training.step(data)
+            with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+                training.update(gradients)
+            return results
+
+    return model._ipu_in_stages(step) if isinstance(model, ModelExtension) else step
 
 
 def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
