@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import ipu_keras
 from ipu_keras import last_report, profile, what_if
+from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Pipeline, stage_scope
@@ -460,3 +461,58 @@ def test_pipelines_need_stages():
             steps_per_execution=2,
             pipeline=Pipeline(device_mapping=(0, 1)),
         )
+
+
+def pipelined_classifier(strategy):
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(4)]
+        )
+    model.compile("sgd", "mse", steps_per_execution=4, jit_compile=False)
+    model.set_pipeline_stage_assignment([0, 1])
+    model.set_pipelining_options(4)
+    return model
+
+
+def test_a_model_is_profiled_as_it_was_set():
+    config = IPUConfig()
+    config.auto_select_ipus = 4
+    config.configure_ipu_system()
+    model = pipelined_classifier(IPUStrategy())
+    x, y = np.zeros((32, 8), np.float32), np.zeros((32, 4), np.float32)
+    model.fit(x, y, batch_size=4, verbose=0)
+    ran = last_report()
+    assert ran.model.options.pipeline.device_mapping == (0, 1)
+    assert ran.model.options.num_replicas == 2
+    specs = tf.TensorSpec((4, 8)), tf.TensorSpec((4, 4))
+    report = profile(model, *specs, num_replicas=2)
+    assert report.cycles_per_step == ran.cycles_per_step
+    assert {row.stage for row in report.rows} == {0, 1, None}
+    assert profile(model, specs[0]).model.options.gradient_accumulation_count == 1
+    model.reset_pipeline_stage_assignment()
+    model.set_gradient_accumulation_options(8)
+    assert profile(model, *specs).model.options.gradient_accumulation_count == 8
+    assert profile(model, *specs).model.options.pipeline is None
+
+
+def test_accumulation_shares_the_weight_update():
+    model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(256)])
+    model.compile("sgd", "mse")
+    specs = tf.TensorSpec((1, 256)), tf.TensorSpec((1, 256))
+    table = what_if(model, *specs, gradient_accumulation_count=[2, 8])
+    two, eight = (row.report for row in table.rows)
+    assert eight.model.host_cycles < two.model.host_cycles
+    update = [row for row in eight.rows if row.weight_update]
+    assert update
+    assert {row.stage for row in eight.rows} == {None}
+
+
+def test_a_train_step_of_ones_own_has_no_known_parts():
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    model = Own([keras.Input((8,)), keras.layers.Dense(4)], name="own")
+    model.compile("sgd", "mse")
+    with pytest.raises(RuntimeError, match="The function `train_step` for the model own has been"):
+        profile(model, tf.TensorSpec((4, 8)), tf.TensorSpec((4, 4)), gradient_accumulation_count=2)

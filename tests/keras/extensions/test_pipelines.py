@@ -165,6 +165,87 @@ def test_several_replicas_of_a_pipeline(data):
     assert executable.program.pipeline.device_mapping == (0, 1)
 
 
+def test_several_inputs_and_outputs(data):
+    def build():
+        a, b = keras.Input([3], name="a"), keras.Input([3], name="b")
+        with PipelineStage(0):
+            first = keras.layers.Dense(4, "tanh")(a)
+        with PipelineStage(1):
+            joined = keras.layers.Concatenate()([first, b])
+            early = keras.layers.Dense(1, name="early")(joined)
+        with PipelineStage(2):
+            late = keras.layers.Dense(2, name="late")(keras.layers.Concatenate()([joined, early]))
+        return keras.Model([a, b], [early, late])
+
+    with scope(4):
+        keras.utils.set_random_seed(1)
+        model = build()
+    stock = keras.Model.from_config(model.get_config())
+    stock.set_weights(model.get_weights())
+    model.compile(optimizer("sgd"), ["mse", "mae"], steps_per_execution=6)
+    model.set_pipelining_options(6)
+    x, _ = data
+    inputs = [x[:48, :3], x[:48, 3:]]
+    labels = [x[:48, :1], x[:48, 1:3]]
+    model.fit(inputs, labels, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    reference = optimizer("sgd")
+    weights, waiting = stock.trainable_weights, []
+    for start in [*range(0, 48, 4)] * 2:
+        batch = slice(start, start + 4)
+        with tf.GradientTape() as tape:
+            early, late = stock([part[batch] for part in inputs], training=True)
+            squared = tf.reduce_mean((early - labels[0][batch]) ** 2)
+            loss = squared + tf.reduce_mean(tf.abs(late - labels[1][batch]))
+        waiting.append(tape.gradient(loss, weights))
+        if len(waiting) == 6:
+            reference.apply([tf.add_n(given) for given in zip(*waiting, strict=True)], weights)
+            waiting = []
+    assert_same(model.get_weights(), stock.get_weights())
+
+
+# NumPy 2 has a keyword that TensorFlow's __array__ does not know yet; it warns on the CPU as well.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_training_goes_on_after_saving_and_loading(data, tmp_path):
+    """Two replicas of two stages, with validation, callbacks and a model that is loaded."""
+
+    def make():
+        keras.utils.set_random_seed(1)
+        with scope(4):
+            model = sequential(2)
+        model.set_pipeline_stage_assignment([0, 1])
+        model.compile(optimizer("adam"), LOSS, metrics=["accuracy"], steps_per_execution=4)
+        model.set_pipelining_options(4, accumulate_outfeed=True)
+        return model
+
+    def fit(model, **epochs):
+        return model.fit(
+            *data,
+            batch_size=4,
+            shuffle=False,
+            verbose=0,
+            validation_data=data,
+            callbacks=[keras.callbacks.CSVLogger(tmp_path / "log.csv", append=True)],
+            **epochs,
+        )
+
+    without_pause, paused = make(), make()
+    whole = fit(without_pause, epochs=4)
+    first = fit(paused, epochs=2)
+    path = tmp_path / "paused.keras"
+    paused.save(path)
+    with scope(4):
+        loaded = keras.models.load_model(path)
+    second = fit(loaded, epochs=4, initial_epoch=2)
+    assert loaded.get_pipeline_stage_assignment()[1].pipeline_stage == 1
+    (executable,) = loaded.train_function.executables
+    assert executable.program.accumulation.count == 4
+    assert executable.program.num_replicas == 2
+    assert set(whole.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    for name, values in whole.history.items():
+        assert values == first.history[name] + second.history[name]
+    assert_same(loaded.get_weights(), without_pause.get_weights(), tolerance=0)
+
+
 class Steps(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
