@@ -1,6 +1,7 @@
 """The examples do what they promise: they learn real digits, on the IPU."""
 
 import importlib
+import math
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,15 @@ def test_subclassed_model(run_example):
     assert result["accuracy"] >= 0.95
     assert result["difference_of_loaded"] < 1e-6
     assert result["variable_devices"] == {IPU}
+
+
+def test_pipelined_resnet(run_example, capsys):
+    result = run_example("pipelined_resnet", size=32, updates=1, epochs=2)
+    # Stages of neighbours, from the first to the last layer.
+    assert result["stages"] == sorted(result["stages"])
+    assert set(result["stages"]) == {0, 1, 2, 3}
+    assert result["updates"] == 2
+    # Batches of two images: that it learns random ones is not asked.
+    assert all(map(math.isfinite, result["losses"]))
+    assert result["report"].model.options.pipeline.device_mapping == (0, 1, 2, 3)
+    assert "Stages of resnet50.train" in capsys.readouterr().out

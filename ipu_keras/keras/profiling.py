@@ -260,6 +260,8 @@ def _build(model: keras.Model, data: Any, mode: str) -> None:
         if not model.built:
             backend.compute_output_spec(model, _keras_specs(data))
         return
+    if isinstance(model, ModelExtension):
+        model._ipu_adopt_optimizers()
     model._symbolic_build(data_batch=data)
 
 
