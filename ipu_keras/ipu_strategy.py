@@ -64,13 +64,16 @@ class IPUStrategy(distribute_lib.Strategy):
     ):
         if not SYSTEM.devices:
             IPUConfig().configure_ipu_system()
-        super().__init__(_IPUExtended(self, ipu_device))
+        super().__init__(self._make_extended(ipu_device))
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
         self._guards_iterators = enable_dataset_iterators
         self.enable_keras_extensions = enable_keras_extensions
         # Signatures by function whose outputs were checked.
         self._checked: weakref.WeakKeyDictionary[Any, set] = weakref.WeakKeyDictionary()
         _refuse_eager_iteration()
+
+    def _make_extended(self, ipu_device: str) -> "IPUExtended":
+        return IPUExtended(self, ipu_device)
 
     @property
     def device(self) -> IpuDevice | None:
@@ -135,7 +138,7 @@ class IPUStrategy(distribute_lib.Strategy):
         return fn(*args, **kwargs)
 
 
-class _IPUExtended(one_device_strategy.OneDeviceExtended):
+class IPUExtended(one_device_strategy.OneDeviceExtended):
     """What TensorFlow asks a strategy; differs from one plain device in placement.
 
     Ops inside a `tf.function` get no device: TensorFlow ignores a custom device
