@@ -77,3 +77,16 @@ def test_subclassed_model(run_example):
     assert result["accuracy"] >= 0.95
     assert result["difference_of_loaded"] < 1e-6
     assert result["variable_devices"] == {IPU}
+
+
+def test_legacy_pipeline_sequential(run_example, capsys):
+    result = run_example("legacy_pipeline_sequential")
+    # 176 batches, of which 2 replicas take 4 in a step.
+    assert result["steps"] == 176 // 8
+    assert result["weight_updates"] == 15 * 22
+    assert len(result["losses"]) == 15
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["predicted_accuracy"] >= 0.95
+    assert result["accuracy"] >= 0.93
+    assert result["variable_devices"] == {IPU}
+    assert "epoch 15: 22 steps" in capsys.readouterr().out
