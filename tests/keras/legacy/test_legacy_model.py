@@ -271,6 +271,17 @@ def test_options_that_cannot_be(strategies, options, error, message):
         legacy_model(**options)
 
 
+def test_the_documented_names():
+    from tensorflow.python.ipu import keras as documented
+
+    assert documented.Model is Model
+    assert documented.PipelineStage is PipelineStage
+    names = {"Model", "PipelineModel", "PipelineSequential", "Sequential"}
+    assert names <= set(vars(documented))
+    # Those of the models that extensions are for do not change.
+    assert not names & set(vars(documented.extensions))
+
+
 def test_the_signature():
     assert str(inspect.signature(Model)) == (
         "(inputs, outputs, *, gradient_accumulation_count: int = 1, "

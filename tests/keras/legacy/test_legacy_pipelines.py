@@ -130,13 +130,15 @@ def test_options_reach_the_pipeline(strategies, data):
 
 
 def test_accumulated_metrics(strategies, data):
-    stock = compiled(stock_model())
     with strategies[2].scope():
         model = compiled(functional(gradient_accumulation_count=4, accumulate_outfeed=True))
-        model.set_weights(stock.get_weights())
-        results = model.evaluate(*data, batch_size=8, verbose=0, return_dict=True)
-    assert np.isfinite(list(results.values())).all()
-    assert sorted(results) == ["accuracy", "loss"]
+        results = model.evaluate(*data, batch_size=8, verbose=0)
+    x, y = data
+    stock = compiled(stock_model())
+    stock.set_weights(model.get_weights())
+    # Each of the 8 batches outfeeds the means over all so far, and these are averaged.
+    so_far = [stock.evaluate(x[:n], y[:n], verbose=0) for n in range(8, 65, 8)]
+    assert_same(results, list(np.mean(so_far, axis=0)))
 
 
 def test_no_trainable_variables_before_a_run(strategies, data):

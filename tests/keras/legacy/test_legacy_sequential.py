@@ -4,9 +4,11 @@ import re
 
 import keras
 import pytest
+import tensorflow as tf
 from comparison import LOSS, assert_same, devices_of
 from plain_training import train
 
+import ipu_keras
 from ipu_keras.keras import PipelineStage, Sequential
 from ipu_keras.keras.legacy import sequential
 
@@ -97,6 +99,17 @@ def test_layers_can_be_added(strategies, data):
         model.add(keras.layers.Dense(3))
         compiled(model).fit(*data, batch_size=4, verbose=0)
     assert int(model.optimizer.iterations) == 4
+
+
+@pytest.mark.parametrize("mode", ["train", "predict"])
+def test_costs(strategies, mode):
+    with strategies[1].scope():
+        model = compiled(Sequential(layers(), name="small"))
+    specs = tf.TensorSpec([8, 6]), tf.TensorSpec([8], tf.int32)
+    report = ipu_keras.profile(model, *specs[: 2 if mode == "train" else 1])
+    assert report.name == f"small.{mode}"
+    with raises(ValueError, "Sequential can only be called through the `fit`, `evaluate` or "):
+        model(tf.zeros([8, 6]))
 
 
 def test_refusals(strategies, data):
