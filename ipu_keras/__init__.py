@@ -9,6 +9,7 @@ from ipu_keras import _aliases, _requirements
 _requirements.check()
 
 from ipu_keras import config as config
+from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import ops as ops

@@ -65,7 +65,7 @@ class IPUStrategy(distribute_lib.Strategy):
     ):
         if not SYSTEM.devices:
             IPUConfig().configure_ipu_system()
-        super().__init__(_IPUExtended(self, ipu_device))
+        super().__init__(self._make_extended(ipu_device))
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
         self._guards_iterators = enable_dataset_iterators
         self.enable_keras_extensions = enable_keras_extensions
@@ -75,6 +75,9 @@ class IPUStrategy(distribute_lib.Strategy):
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         _refuse_eager_iteration()
+
+    def _make_extended(self, ipu_device: str) -> "IPUExtended":
+        return IPUExtended(self, ipu_device)
 
     @property
     def device(self) -> IpuDevice | None:
@@ -157,7 +160,7 @@ class IPUStrategy(distribute_lib.Strategy):
         return self._replicated[fn]
 
 
-class _IPUExtended(one_device_strategy.OneDeviceExtended):
+class IPUExtended(one_device_strategy.OneDeviceExtended):
     """What TensorFlow asks a strategy; differs from one plain device in placement.
 
     Ops inside a `tf.function` get no device: TensorFlow ignores a custom device

@@ -90,3 +90,16 @@ def test_pipelined_resnet(run_example, capsys):
     assert all(map(math.isfinite, result["losses"]))
     assert result["report"].model.options.pipeline.device_mapping == (0, 1, 2, 3)
     assert "Stages of resnet50.train" in capsys.readouterr().out
+
+
+def test_legacy_pipeline_sequential(run_example, capsys):
+    result = run_example("legacy_pipeline_sequential")
+    # 176 batches, of which 2 replicas take 4 in a step.
+    assert result["steps"] == 176 // 8
+    assert result["weight_updates"] == 15 * 22
+    assert len(result["losses"]) == 15
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["predicted_accuracy"] >= 0.95
+    assert result["accuracy"] >= 0.93
+    assert result["variable_devices"] == {IPU}
+    assert "epoch 15: 22 steps" in capsys.readouterr().out

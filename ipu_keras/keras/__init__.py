@@ -2,3 +2,7 @@
 
 from ipu_keras.keras import extensions as extensions
 from ipu_keras.keras.extensions import PipelineStage as PipelineStage
+from ipu_keras.keras.legacy import Model as Model
+from ipu_keras.keras.legacy import PipelineModel as PipelineModel
+from ipu_keras.keras.legacy import PipelineSequential as PipelineSequential
+from ipu_keras.keras.legacy import Sequential as Sequential

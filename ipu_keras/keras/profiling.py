@@ -1,5 +1,6 @@
 """What a Keras model would cost on an IPU, without running it."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -211,7 +212,9 @@ def traced_step(
     model = model_or_function
     mode = _mode(model, mode, len(specs))
     data = specs[0] if mode == "predict" else specs
-    with model.distribute_strategy.scope():
+    # Legacy models refuse to be called by anything but their programs.
+    called_by_program = getattr(model, "_ipu_called_by_program", contextlib.nullcontext)
+    with model.distribute_strategy.scope(), called_by_program():
         _build(model, data, mode)
         step = _step_in_parts(model, mode) if parts else getattr(model, f"{mode}_step")
 

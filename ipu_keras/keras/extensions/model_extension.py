@@ -307,15 +307,7 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         callbacks = self._ipu_asynchronous(name, call, callback_lists)
         # A callback may evaluate and predict, and `fit` itself evaluates.
         outer = self._ipu_run
-        engine = self._ipu_device().engine
-        self._ipu_run = run = Run(
-            self._ipu_options,
-            engine,
-            replicas_for=self._ipu_replicas_for,
-            epochs=epochs,
-            trains=name == "train",
-            callbacks=callbacks,
-        )
+        self._ipu_run = run = self._ipu_new_run(name, epochs, callbacks)
         try:
             # The strategy's scope, if we are in it, would have Keras's datasets
             # on the device, and every batch copied to it and back.
@@ -324,6 +316,16 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         finally:
             self._ipu_run = outer
             run.close()
+
+    def _ipu_new_run(self, name: str, epochs: int, callbacks: AsyncCallbackList | None) -> Run:
+        return Run(
+            self._ipu_options,
+            self._ipu_device().engine,
+            replicas_for=self._ipu_replicas_for,
+            epochs=epochs,
+            trains=name == "train",
+            callbacks=callbacks,
+        )
 
     def _ipu_asynchronous(
         self, name: str, call: dict[str, Any], callback_lists: dict[str, bool]

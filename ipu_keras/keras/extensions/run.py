@@ -84,16 +84,12 @@ class Run:
             self._callbacks.close()
 
     def _feeds_of(self, epoch_iterator: TFEpochIterator, check_for) -> DatasetFeeds:
-        data_checks.num_steps(epoch_iterator)
+        self._num_steps(epoch_iterator, 1)
         source = _source_of(epoch_iterator)
         replicas = self._replicas_for(source.element)
-        steps = data_checks.num_steps(epoch_iterator, replicas)
+        steps = self._num_steps(epoch_iterator, replicas)
         data_checks.refuse_shortage(epoch_iterator, self._epochs, replicas)
-        epoch_iterator.steps_per_execution = data_checks.executed_steps(
-            epoch_iterator.steps_per_execution,
-            steps,
-            per_epoch=epoch_iterator.steps_per_epoch is not None,
-        )
+        epoch_iterator.steps_per_execution = self._executed_steps(epoch_iterator, steps)
         if replicas > 1:
             adapter = _StepsOfReplicas(epoch_iterator.data_adapter, replicas)
             epoch_iterator.data_adapter = adapter
@@ -108,6 +104,18 @@ class Run:
             check=check_for(source.element),
             name=self._options.infeed_name or "infeed",
             memory=self._engine.feed_memory,
+        )
+
+    # What differs between kinds of models.
+
+    def _num_steps(self, epoch_iterator: TFEpochIterator, replicas: int) -> int:
+        return data_checks.num_steps(epoch_iterator, replicas)
+
+    def _executed_steps(self, epoch_iterator: TFEpochIterator, num_steps: int) -> int:
+        return data_checks.executed_steps(
+            epoch_iterator.steps_per_execution,
+            num_steps,
+            per_epoch=epoch_iterator.steps_per_epoch is not None,
         )
 
 

@@ -1,0 +1,97 @@
+"""What `PipelineModel` and `PipelineSequential` have in common."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions, pipelining_options
+from ipu_keras.keras.legacy.legacy_model import LegacyModel, check_count
+from ipu_keras.pipelining_ops import PipelineSchedule
+
+
+class LegacyPipeline(LegacyModel):
+    """A legacy model in stages. Each of its steps is one execution of the pipeline.
+
+    So evaluation and prediction take as many batches in a step as training does.
+    """
+
+    def _ipu_batches_per_step(self, name: str) -> int:
+        return self._ipu_options.pipelining.steps_per_replica or 1
+
+
+def pipeline_options(
+    count: Any, device_mapping: Any, batch_serialization_iterations: Any, kwargs: Mapping[str, Any]
+) -> PipeliningOptions:
+    """Checks the arguments of the constructor of a pipelined model.
+
+    Gradients are added, for the reasons that `legacy_model.accumulation` has.
+
+    Args:
+        count: Batches per weight update.
+        device_mapping: The IPU of each stage.
+        batch_serialization_iterations: Parts that a batch is computed in.
+        kwargs: What is forwarded to `pipelining_ops.pipeline`.
+
+    Raises:
+        ValueError: A value is not valid, or options do not go together.
+        TypeError: `pipeline` has no such argument, or a value has the wrong type.
+        NotImplementedError: What hardware or this package lacks.
+    """
+    if count is None:
+        raise ValueError(
+            "gradient_accumulation_count must be specified. It is how many batches go through "
+            "the pipeline for a weight update: pass it to the constructor."
+        )
+    check_count(count)
+    if device_mapping is not None and not isinstance(device_mapping, list | tuple):
+        raise TypeError(
+            "device_mapping argument needs to be a list or a tuple. Received: "
+            f"device_mapping={device_mapping!r}"
+        )
+    _check_serialization(batch_serialization_iterations, kwargs.get("pipeline_schedule"))
+    return pipelining_options(
+        count,
+        None if device_mapping is None else list(device_mapping),
+        kwargs.get("accumulate_outfeed"),
+        GradientAccumulationReductionMethod.SUM,
+        {name: value for name, value in kwargs.items() if name != "accumulate_outfeed"},
+    )
+
+
+def check_num_stages(num_stages: int, device_mapping: Sequence[int] | None) -> None:
+    """Checks that there is a pipeline, and an IPU for each stage.
+
+    Raises:
+        ValueError: There are fewer than two stages, or not as many entries in the mapping.
+    """
+    if num_stages < 2:
+        raise ValueError(
+            "Pipeline requires at least two computational stages. Use `Model` or `Sequential` for "
+            f"a single one. Received: {num_stages}"
+        )
+    if device_mapping is not None and len(device_mapping) != num_stages:
+        raise ValueError(
+            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
+            "stages. Give `device_mapping` one IPU for each stage. "
+            f"Received: device_mapping={list(device_mapping)}"
+        )
+
+
+def _check_serialization(iterations: Any, schedule: Any) -> None:
+    if not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1:
+        raise ValueError(
+            f"`batch_serialization_iterations` must be a positive integer. Received: {iterations!r}"
+        )
+    if iterations == 1:
+        return
+    if schedule is not PipelineSchedule.Sequential:
+        raise NotImplementedError(
+            "Batch serialization is only supported with the `Sequential` schedule. Pass "
+            "`pipeline_schedule=PipelineSchedule.Sequential`, or leave "
+            f"`batch_serialization_iterations` out. Received: {iterations} with {schedule}"
+        )
+    raise NotImplementedError(
+        "`batch_serialization_iterations` above 1, which is experimental on hardware, is not "
+        "implemented here: programs have no loop in a stage over parts of a batch. Use a smaller "
+        f"batch and a larger `gradient_accumulation_count`. Received: {iterations}"
+    )

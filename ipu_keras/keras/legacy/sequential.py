@@ -1,0 +1,50 @@
+"""`tensorflow.python.ipu.keras.Sequential`."""
+
+import keras
+
+from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
+from ipu_keras.keras.legacy.late_weights import LateWeights
+from ipu_keras.keras.legacy.legacy_model import accumulation, check_scope
+
+
+class Sequential(LateWeights, keras.Sequential, SequentialExtension):
+    """A stack of layers in place of `keras.Sequential`, on one IPU or one for each replica.
+
+    It runs as `Model` of this package does. Its trainable variables can be had after it has run.
+
+    Args:
+        layers: As of `keras.Sequential`.
+        gradient_accumulation_count: As of `Model`.
+        gradient_accumulation_dtype: As of `Model`.
+        name: Name of the model.
+
+    Raises:
+        ValueError: It is made outside of a scope, or the count is not a positive integer.
+        TypeError: The dtype is no floating point type and no function.
+
+    Example:
+
+    >>> import keras, numpy as np
+    >>> from ipu_keras.ipu_strategy import IPUStrategy
+    >>> with IPUStrategy().scope():
+    ...     model = Sequential([keras.layers.Dense(1)], gradient_accumulation_count=4)
+    ...     model.compile("sgd", "mse")
+    ...     data = np.zeros((16, 4), np.float32), np.zeros((16, 1), np.float32)
+    ...     history = model.fit(*data, batch_size=2, verbose=0)
+    >>> history.params["steps"], len(model.trainable_variables)
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        layers=None,
+        *,
+        gradient_accumulation_count: int = 1,
+        gradient_accumulation_dtype=None,
+        name: str | None = None,
+    ):
+        check_scope(type(self))
+        options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
+        keras.Sequential.__init__(self, layers, name=name)
+        # Of no stage, whatever scopes its layers were made in.
+        self._ipu_set(accumulation=options, stages=())

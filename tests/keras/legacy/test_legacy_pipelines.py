@@ -1,0 +1,338 @@
+import doctest
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from comparison import LOSS, assert_same, devices_of
+from plain_training import train
+
+from ipu_keras.keras import PipelineModel, PipelineSequential, PipelineStage
+from ipu_keras.keras.legacy import pipeline_model, pipeline_sequential
+from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+
+
+def raises(error, message):
+    return pytest.raises(error, match=f"^{re.escape(message)}")
+
+
+@pytest.mark.parametrize("module", [pipeline_model, pipeline_sequential])
+def test_the_examples(no_system, module):
+    assert doctest.testmod(module).failed == 0
+
+
+def stock_model():
+    keras.utils.set_random_seed(1)
+    return keras.Sequential(
+        [keras.Input([6]), keras.layers.Dense(5, "tanh"), keras.layers.Dense(3)]
+    )
+
+
+def functional(**options):
+    inputs = keras.Input([6])
+    with PipelineStage(0):
+        x = keras.layers.Dense(5, "tanh")(inputs)
+    with PipelineStage(1):
+        outputs = keras.layers.Dense(3)(x)
+    return PipelineModel(inputs, outputs, **options)
+
+
+def sequential(**options):
+    stages = [[keras.Input([6]), keras.layers.Dense(5, "tanh")], [keras.layers.Dense(3)]]
+    return PipelineSequential(stages, **options)
+
+
+def compiled(model, optimizer="sgd"):
+    model.compile(optimizer, LOSS, metrics=["accuracy"], jit_compile=False)
+    return model
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+@pytest.mark.parametrize("num_ipus", [2, 4])
+def test_training_evaluation_and_prediction(strategies, data, build, schedule, num_ipus):
+    stock, num_replicas = stock_model(), num_ipus // 2
+    options = {"gradient_accumulation_count": 4, "pipeline_schedule": schedule}
+    with strategies[num_ipus].scope():
+        model = compiled(build(**options), keras.optimizers.SGD(0.02, 0.9))
+        model.set_weights(stock.get_weights())
+        model.fit(*data, batch_size=2, epochs=3, shuffle=False, verbose=0)
+        results = model.evaluate(*data, batch_size=8 // num_replicas, verbose=0)
+        outputs = model.predict(data[0], batch_size=4, verbose=0)
+    train(
+        stock,
+        LOSS,
+        keras.optimizers.SGD(0.02, 0.9),
+        *data,
+        batch_size=2,
+        batches_per_update=4 * num_replicas,
+        epochs=3,
+    )
+    assert_same(model.get_weights(), stock.get_weights())
+    assert_same(outputs, stock.predict(data[0], verbose=0))
+    if num_replicas == 1:  # else they are those of the last replica
+        assert_same(results, compiled(stock).evaluate(*data, verbose=0))
+    assert int(model.optimizer.iterations) == 3 * 8 // num_replicas
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+def test_callbacks_and_history_count_executions_of_the_pipeline(
+    strategies, data, build, steps, capsys
+):
+    with strategies[2].scope():
+        model = compiled(build(gradient_accumulation_count=4))
+        history = model.fit(*data, batch_size=2, epochs=2, validation_data=data, callbacks=[steps])
+        model.predict(data[0], batch_size=8, verbose=0, callbacks=[steps])
+        dataset = tf.data.Dataset.from_tensor_slices(data[0]).batch(8, drop_remainder=True)
+        assert len(model.predict(dataset.repeat(), steps=3, verbose=0)) == 3 * 4 * 8
+    epoch = [("begin", 0, 8), ("end", 7, 8), ("test", 7, 8)]
+    assert steps.seen == [*epoch, *epoch, ("predict", 1, 2)]
+    assert history.params["steps"] == 8
+    assert len(history.history["loss"]) == len(history.history["val_loss"]) == 2
+    assert "8/8" in capsys.readouterr().out
+
+
+def test_steps_per_epoch_are_weight_updates(strategies, data):
+    repeated = tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True).repeat()
+    with strategies[4].scope():
+        model = compiled(sequential(gradient_accumulation_count=4))
+        model.fit(repeated, epochs=2, steps_per_epoch=3, shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 6
+
+
+def test_options_reach_the_pipeline(strategies, data):
+    options = [PipelineStageOptions({"availableMemoryProportion": "0.3"})] * 2
+    with strategies[2].scope():
+        model = sequential(
+            gradient_accumulation_count=2,
+            gradient_accumulation_dtype=tf.float32,
+            device_mapping=(1, 0),
+            pipeline_schedule=PipelineSchedule.Sequential,
+            recomputation_mode=RecomputationMode.RecomputeAndBackpropagateInterleaved,
+            forward_propagation_stages_poplar_options=options,
+            backward_propagation_stages_poplar_options=options,
+            weight_update_poplar_options=options[0],
+            offload_weight_update_variables=True,
+            replicated_optimizer_state_sharding=True,
+            offload_activations=False,
+            name="mine",
+        )
+    pipeline = model._ipu_pipeline(training=True, num_steps=2)
+    assert model.name == "mine"
+    assert pipeline.device_mapping == (1, 0)
+    assert pipeline.schedule is PipelineSchedule.Sequential
+    assert pipeline.forward_options == pipeline.backward_options == tuple(options)
+    assert pipeline.weight_update_options == options[0]
+    assert pipeline.offload_weight_update_variables
+    assert pipeline.replicated_optimizer_state_sharding
+    assert pipeline.offload_activations is False
+
+
+def test_accumulated_metrics(strategies, data):
+    with strategies[2].scope():
+        model = compiled(functional(gradient_accumulation_count=4, accumulate_outfeed=True))
+        results = model.evaluate(*data, batch_size=8, verbose=0)
+    x, y = data
+    stock = compiled(stock_model())
+    stock.set_weights(model.get_weights())
+    # Each of the 8 batches outfeeds the means over all so far, and these are averaged.
+    so_far = [stock.evaluate(x[:n], y[:n], verbose=0) for n in range(8, 65, 8)]
+    assert_same(results, list(np.mean(so_far, axis=0)))
+
+
+def test_no_trainable_variables_before_a_run(strategies, data):
+    with strategies[2].scope():
+        model = compiled(sequential(gradient_accumulation_count=4))
+        with raises(ValueError, "Weights for model sequential_of_mine have not yet been created. "):
+            model.name = "sequential_of_mine"
+            _ = model.trainable_variables
+        model.fit(*data, batch_size=8, verbose=0)
+        assert devices_of(model.trainable_variables) == {"IPU:1"}
+        assert len(functional(gradient_accumulation_count=4).trainable_variables) == 4
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+def test_not_in_training_loops_of_users(strategies, data, build):
+    with strategies[2].scope():
+        model = compiled(build(gradient_accumulation_count=4))
+        message = (
+            f"{type(model).__name__} can only be called through the `fit`, `evaluate` or `predict` "
+        )
+        with raises(ValueError, message):
+            model(data[0])
+        # TensorFlow puts the place in the user's function before it.
+        with pytest.raises(ValueError, match=message):
+            strategies[2].experimental_run_v2(tf.function(lambda: model(data[0])))
+        with raises(NotImplementedError, "IPU Keras models do not support the `save` interface. "):
+            model.save("model.keras")
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, ValueError, "gradient_accumulation_count must be specified. It is how many batches "),
+        (
+            {"gradient_accumulation_count": -2},
+            ValueError,
+            "gradient_accumulation_count must be >= 0. It is how many batches each replica takes ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "device_mapping": 1},
+            TypeError,
+            "device_mapping argument needs to be a list or a tuple. Received: device_mapping=1",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "device_mapping": [0, 1, 2]},
+            ValueError,
+            "Each stage must be mapped to an IPU: 3 mappings != 2 stages. Give `device_mapping` ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "device_mapping": ["0", "1"]},
+            ValueError,
+            "Expected `device_mapping` to be a list of integers. Each is the IPU of a stage, ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "batch_serialization_iterations": 2},
+            NotImplementedError,
+            "Batch serialization is only supported with the `Sequential` schedule. Pass ",
+        ),
+        (
+            {
+                "gradient_accumulation_count": 4,
+                "batch_serialization_iterations": 2,
+                "pipeline_schedule": PipelineSchedule.Sequential,
+            },
+            NotImplementedError,
+            "`batch_serialization_iterations` above 1, which is experimental on hardware, is not ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "batch_serialization_iterations": 0},
+            ValueError,
+            "`batch_serialization_iterations` must be a positive integer. Received: 0",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "continuous_weight_updates": True},
+            NotImplementedError,
+            "`continuous_weight_updates` is not implemented, here as on hardware: ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "replicated_optimizer_state_sharding": True},
+            ValueError,
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "outfeed_loss": True},
+            ValueError,
+            "Found `outfeed_loss` key in `pipelining_kwargs`. This argument is not compatible ",
+        ),
+        (
+            {"gradient_accumulation_count": 4, "depth": 4},
+            TypeError,
+            "pipeline() has no argument 'depth'. Its arguments are: ",
+        ),
+    ],
+)
+def test_options_that_cannot_be(strategies, build, options, error, message):
+    with strategies[4].scope(), raises(error, message):
+        build(**options)
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+def test_outside_of_a_strategy(strategies, build):
+    # Stages complain first where they are entered.
+    inputs = keras.Input([6])
+    name = {functional: "PipelineModel", sequential: "PipelineSequential"}[build]
+    with raises(ValueError, f"{name} can only be used on an IPU device. Make the model, and call "):
+        if build is functional:
+            PipelineModel(inputs, keras.layers.Dense(3)(inputs), gradient_accumulation_count=4)
+        else:
+            sequential(gradient_accumulation_count=4)
+
+
+def test_too_few_ipus(strategies, data):
+    with strategies[1].scope():
+        model = compiled(sequential(gradient_accumulation_count=4))
+        with raises(
+            ValueError, "Current device has 1 IPUs attached, however the current model req"
+        ):
+            model.fit(*data, batch_size=8, verbose=0)
+
+
+def test_a_depth_that_the_schedule_cannot_have(strategies, data):
+    message = "The number of iterations of the pipeline must be a multiple of 4, but it is 2."
+    with strategies[2].scope():
+        model = compiled(sequential(gradient_accumulation_count=2))
+        with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+            model.fit(*data, batch_size=8, verbose=0)
+
+
+def staged(stages):
+    inputs = x = keras.Input([6])
+    for stage in stages:
+        if stage is None:
+            x = keras.layers.Dense(3)(x)
+        else:
+            with PipelineStage(stage):
+                x = keras.layers.Dense(3)(x)
+    return PipelineModel(inputs, x, gradient_accumulation_count=4)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (
+            [0, 2, 4],
+            "Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
+            "[0, 2, 4], however the following pipeline stages are missing [1, 3]. Count ",
+        ),
+        (
+            [1, 2],
+            "Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
+            "[1, 2], however the following pipeline stages are missing [0]. Count ",
+        ),
+        ([0, None], "All layers of a pipelined model must have an associated pipeline stage. How"),
+        ([None], "All layers of a pipelined model must have an associated pipeline stage. How"),
+        ([1, 0], "Layer "),
+        ([0, 0], "Pipeline requires at least two computational stages. Use `Model` or `Sequentia"),
+    ],
+)
+def test_stages_of_a_functional_model(strategies, stages, message):
+    with strategies[4].scope(), raises(ValueError, message):
+        staged(stages)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (
+            None,
+            "An IPU pipeline must take a non-empty list of stages, where each stage is a list of "
+            "Keras Layers. Received: stages=None",
+        ),
+        ([], "An IPU pipeline must take a non-empty list of stages, where each stage is a list of"),
+        (
+            [keras.layers.Dense(3), keras.layers.Dense(3)],
+            "An IPU pipeline may only contain lists of stages, where each stage is a list of Keras"
+            " Layers. Received: <Dense ",
+        ),
+        ([[keras.layers.Dense(3)], [abs]], "An IPU pipeline may only contain lists of stages, whe"),
+        ([[keras.layers.Dense(3)], []], "An IPU pipeline may only contain stages with at least on"),
+        ([[keras.layers.Dense(3)]], "Pipeline requires at least two computational stages. Use "),
+    ],
+)
+def test_stages_of_a_sequential_model(strategies, stages, message):
+    with strategies[2].scope(), raises(ValueError, message):
+        PipelineSequential(stages, gradient_accumulation_count=4)
+
+
+def test_stages_of_a_sequential_model_stay(strategies):
+    with strategies[2].scope():
+        model = sequential(gradient_accumulation_count=4)
+        with raises(NotImplementedError, "PipelineSequential does not support `add`: the stages "):
+            model.add(keras.layers.Dense(1))
+        with raises(NotImplementedError, "PipelineSequential does not support `pop`: the stages "):
+            model.pop()
+    stages = [assignment.pipeline_stage for assignment in model.get_pipeline_stage_assignment()]
+    assert stages == [0, 1]
