@@ -153,8 +153,8 @@ class StepGraphs:
         What replicas do with variables of their own is compiled once for all of them, as a
         part, for the time of compilation not to grow with their number.
         """
-        whole = self._execution is HostExecution.COMPILED_LOOP
-        return whole and not (self._sequential and self._program.num_replicas > 1)
+        alone = self._program.num_replicas == 1 or self._exchanges
+        return alone and self._execution is HostExecution.COMPILED_LOOP
 
     def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
         found = self._batches(feeds)
@@ -183,12 +183,13 @@ class StepGraphs:
         if self._exchanges:
             return self._together(feeds, collect)
         if not self._in_order:
-            return self._steps(self._step, feeds, collect, self._program.num_replicas)
+            return self._all_steps(self._step, feeds, collect)
 
         def run(own: Sequence[Any]) -> list[Any]:
             return self._steps(self._step, own, collect, 1)
 
-        return self._each_replica(run, feeds, collect, compiled=False)
+        in_loop = self._execution is HostExecution.COMPILED_LOOP
+        return self._each_replica(run, feeds, collect, compiled=in_loop)
 
     def _together(self, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
         """The steps in turn, each by all replicas at the same time, as they exchange values."""
@@ -223,14 +224,7 @@ class StepGraphs:
         first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
         num_kept = len(_outputs(first.function)) - len(self._gradients)
         collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
-
-        def begin(*own: Any) -> list[Any]:
-            return self._steps(first.function, own, collect, self._program.num_replicas)
-
-        in_loop = self._execution is HostExecution.COMPILED_LOOP
-        found = tf.function(begin, autograph=False, jit_compile=in_loop)(
-            *(feeds[i] for i in first.inputs)
-        )
+        found = self._all_steps(first.function, [feeds[i] for i in first.inputs], collect)
         kept = [self._kept] * len(self._results)
 
         def finish(own: Sequence[Any]) -> list[Any]:
@@ -244,6 +238,19 @@ class StepGraphs:
             compiled=self._execution.is_compiled,
         )
         return [*results, *found[num_kept:]]
+
+    def _all_steps(
+        self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect]
+    ) -> list[Any]:
+        """A function for the batches of all replicas, in any order."""
+
+        def run(*feeds: Any) -> list[Any]:
+            return self._steps(function, feeds, collect, self._program.num_replicas)
+
+        is_part = self._execution is HostExecution.COMPILED_LOOP and not self.is_one_program
+        return (
+            tf.function(run, autograph=False, jit_compile=True)(*feeds) if is_part else run(*feeds)
+        )
 
     def _steps(
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], num_replicas: int
