@@ -1,0 +1,174 @@
+"""Each way to run accumulated and replicated steps, against Python."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras import host
+from ipu_keras.compiler import compile_graph
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import DRIVER, device_for
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
+from ipu_keras.host_steps import Reduction
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.program import Accumulation, HostExecution, OutfeedMode, Program, TensorSpec
+from ipu_keras.system import SYSTEM
+from ipu_keras.tracing import graph_of
+
+NUM_STEPS = 6
+WAYS = [*itertools.product((1, 2, 3), (1, 2))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device():
+    SYSTEM.connect(DRIVER)
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    yield device_for(0)
+    SYSTEM.reset()
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    # Two steps of two replicas, with the gradients 1 and 2, then 3 and 4.
+    [(Method.SUM, 10.0), (Method.MEAN, 1.5 + 3.5), (Method.RUNNING_MEAN, 3 / 2 + 7 / 2)],
+)
+def test_reductions(method, expected):
+    reduction = Reduction(method, num_steps=2, num_replicas=2)
+    accumulated = tf.constant(0.0)
+    for index, gradient in enumerate([1.0, 2.0, 3.0, 4.0]):
+        accumulated = reduction.add(accumulated, tf.constant(gradient), index)
+    assert float(accumulated) == expected
+
+
+def test_running_means_stay_in_range():
+    """The sum of 32 gradients of 60000 is more than float16 has."""
+    reduction = Reduction(Method.RUNNING_MEAN, num_steps=32)
+    accumulated = tf.constant(0.0, tf.float16)
+    for index in range(32):
+        accumulated = reduction.add(accumulated, tf.constant(60000.0, tf.float16), index)
+    np.testing.assert_allclose(accumulated, 60000.0, rtol=1e-2)
+
+
+class Linear:
+    """A weight that is trained, and a total that every replica has of its own."""
+
+    def __init__(self, device, *, exchanges):
+        with tf.device(device.name):
+            self.weight = tf.Variable([[1.0], [2.0]])
+            self.total = tf.Variable(0.0)
+        self._exchanges = exchanges
+
+    def step(self, element):
+        (x,) = element
+        outputs = x @ self.weight
+        seen = tf.reduce_sum(outputs)
+        self.total.assign_add(cross_replica_sum(seen) if self._exchanges else seen)
+        return {"total": self.total.read_value()}, [tf.transpose(x) @ tf.ones_like(outputs)]
+
+    def update(self, gradients):
+        self.weight.assign_sub(0.01 * gradients[0])
+
+
+def program_of(model, num_replicas, count, mode, method=Method.SUM):
+    return Program(
+        name="linear",
+        step=model.step,
+        infeed=(TensorSpec((3, 2), "float32"),),
+        unflatten=tuple,
+        repeat_count=NUM_STEPS,
+        outfeed_mode=mode,
+        update=model.update,
+        accumulation=Accumulation(count=count, reduction=method),
+        num_replicas=num_replicas,
+    )
+
+
+def run(program, execution, device, batches):
+    step = host.trace(program, for_xla=execution.is_compiled)
+    compilation = compile_graph(program, graph_of(step.function))
+    compilation = dataclasses.replace(compilation, executions=(execution,))
+    callable = host.HostCallable(compilation, step, device)
+    return [callable([tf.constant(batches)]) for _ in range(2)]
+
+
+def simulated(batches, num_replicas, count, exchanges):
+    """The weight after two executions, and the totals of each step and replica of the second."""
+    weight, totals = np.float64([[1], [2]]), np.zeros(num_replicas)
+    for _ in range(2):
+        seen, gradient = [], 0
+        for step, together in enumerate(batches.reshape(NUM_STEPS, num_replicas, 3, 2)):
+            sums = np.array([(x @ weight).sum() for x in together])
+            totals = totals + (sums.sum() if exchanges else sums)
+            seen.append(totals)
+            gradient = gradient + sum(x.T @ np.ones((3, 1)) for x in together)
+            if (step + 1) % count == 0:
+                weight, gradient = weight - 0.01 * gradient, 0
+    return weight, np.array(seen)
+
+
+@pytest.mark.parametrize("exchanges", [False, True])
+@pytest.mark.parametrize(("count", "num_replicas"), WAYS)
+@pytest.mark.parametrize("execution", HostExecution)
+def test_every_way_to_run(device, execution, count, num_replicas, exchanges):
+    generator = np.random.default_rng(0)
+    batches = generator.normal(size=(NUM_STEPS * num_replicas, 3, 2)).astype("float32")
+    weight, totals = simulated(batches, num_replicas, count, exchanges)
+    model = Linear(device, exchanges=exchanges)
+    program = program_of(model, num_replicas, count, OutfeedMode.ALL)
+    _, results = run(program, execution, device, batches)
+    np.testing.assert_allclose(results["total"], totals.ravel(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(model.weight, weight, rtol=1e-5)
+    np.testing.assert_allclose(model.total, totals[-1, 0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("mode", [OutfeedMode.LAST, OutfeedMode.MEAN])
+def test_what_reaches_the_host(device, mode, num_replicas):
+    generator = np.random.default_rng(0)
+    batches = generator.normal(size=(NUM_STEPS * num_replicas, 3, 2)).astype("float32")
+    _, totals = simulated(batches, num_replicas, 3, False)
+    # Of the last replica: the last step, or the mean of the last weight update's three.
+    expected = totals[-1, -1] if mode is OutfeedMode.LAST else totals[-3:, -1].mean()
+    for execution in HostExecution:
+        model = Linear(device, exchanges=False)
+        program = program_of(model, num_replicas, 3, mode)
+        _, results = run(program, execution, device, batches)
+        np.testing.assert_allclose(results["total"], expected, rtol=1e-4)
+
+
+def test_steps_whose_gradients_depend_on_what_they_write(device):
+    """They run in turn: each gradient is the number of steps before."""
+    with tf.device(device.name):
+        count, weight = tf.Variable(0.0), tf.Variable(0.0)
+
+    def step(element):
+        before = count.read_value()
+        with tf.control_dependencies([before]):
+            count.assign_add(1.0)
+        return before, [before + 0 * tf.reduce_sum(element[0])]
+
+    def update(gradients):
+        weight.assign_add(gradients[0])
+
+    program = Program(
+        name="count",
+        step=step,
+        infeed=(TensorSpec((1,), "float32"),),
+        unflatten=tuple,
+        repeat_count=4,
+        update=update,
+        accumulation=Accumulation(count=4),
+        num_replicas=2,
+    )
+    for execution in HostExecution:
+        count.assign(0.0)
+        weight.assign(0.0)
+        run(program, execution, device, np.zeros((8, 1), np.float32))
+        # Two replicas, and 0 to 7 in two executions.
+        assert float(weight.numpy()) == 2 * sum(range(8))
