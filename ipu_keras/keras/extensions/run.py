@@ -88,7 +88,7 @@ class Run:
         source = _source_of(epoch_iterator)
         replicas = self._replicas_for(source.element)
         steps = self._num_steps(epoch_iterator, replicas)
-        data_checks.refuse_shortage(epoch_iterator, self._epochs, replicas)
+        self._refuse_shortage(epoch_iterator, replicas)
         epoch_iterator.steps_per_execution = self._executed_steps(epoch_iterator, steps)
         if replicas > 1:
             adapter = _StepsOfReplicas(epoch_iterator.data_adapter, replicas)
@@ -110,6 +110,9 @@ class Run:
 
     def _num_steps(self, epoch_iterator: TFEpochIterator, replicas: int) -> int:
         return data_checks.num_steps(epoch_iterator, replicas)
+
+    def _refuse_shortage(self, epoch_iterator: TFEpochIterator, replicas: int) -> None:
+        data_checks.refuse_shortage(epoch_iterator, self._epochs, replicas)
 
     def _executed_steps(self, epoch_iterator: TFEpochIterator, num_steps: int) -> int:
         return data_checks.executed_steps(

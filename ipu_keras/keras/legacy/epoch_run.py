@@ -43,7 +43,6 @@ class EpochRun(Run):
             _refuse_infinite(epoch_iterator)
         available = data_checks.num_steps(epoch_iterator)
         if steps is not None:
-            self._refuse_shortage(epoch_iterator, replicas)
             return steps
         self._refuse_incomplete(available, replicas)
         return available // replicas
@@ -63,17 +62,17 @@ class EpochRun(Run):
                 "steps of an epoch."
             )
 
-    def _refuse_shortage(self, epoch_iterator: TFEpochIterator, needed: int) -> None:
+    def _refuse_shortage(self, epoch_iterator: TFEpochIterator, replicas: int) -> None:
         steps, available = epoch_iterator.steps_per_epoch, epoch_iterator.data_adapter.num_batches
-        total = steps * self._epochs * needed
-        if available is not None and total > available:
-            raise ValueError(
-                "Your input does not have enough data. Make sure that your dataset or generator "
-                f"can generate at least {total} batches ({steps} steps of {needed} batches for "
-                f"{self._epochs} epochs), for instance with `repeat()`. A step of "
-                f"{self._model_name} takes {self._batches_per_step} batches of each replica. "
-                f"Received: {available} batches"
-            )
+        if steps is None or available is None or steps * self._epochs * replicas <= available:
+            return
+        raise ValueError(
+            "Your input does not have enough data. Make sure that your dataset or generator can "
+            f"generate at least {steps * self._epochs * replicas} batches ({steps} steps of "
+            f"{replicas} batches for {self._epochs} epochs), for instance with `repeat()`. A step "
+            f"of {self._model_name} takes {self._batches_per_step} batches of each replica. "
+            f"Received: {available} batches"
+        )
 
 
 def _refuse_infinite(epoch_iterator: TFEpochIterator) -> None:

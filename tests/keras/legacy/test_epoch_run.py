@@ -93,14 +93,15 @@ def test_partial_batches(model, data):
         model.fit(tf.data.Dataset.from_tensor_slices(data).batch(8), verbose=0, shuffle=False)
 
 
-def test_too_few_batches(model, data):
+@pytest.mark.parametrize(("steps", "epochs", "needed"), [(1, 2, 16), (9, 1, 72)])
+def test_too_few_batches(model, data, steps, epochs, needed):
     message = (
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        "generate at least 16 batches (1 steps of 8 batches for 2 epochs), for instance with "
-        "`repeat()`. A step of Model takes 4 batches of each replica. Received: 8 batches"
+        f"generate at least {needed} batches ({steps} steps of 8 batches for {epochs} epochs), for "
+        "instance with `repeat()`. A step of Model takes 4 batches of each replica. Received: 8 b"
     )
     with raises(ValueError, message):
-        model.fit(batches(data), epochs=2, steps_per_epoch=1, verbose=0, shuffle=False)
+        model.fit(batches(data), epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False)
 
 
 def test_unknown_sizes(model, data):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from comparison import LOSS, assert_same, devices_of
 from plain_training import train
 
+import ipu_keras
 from ipu_keras.keras import PipelineModel, PipelineSequential, PipelineStage
 from ipu_keras.keras.legacy import pipeline_model, pipeline_sequential
 from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
@@ -139,6 +140,15 @@ def test_accumulated_metrics(strategies, data):
     # Each of the 8 batches outfeeds the means over all so far, and these are averaged.
     so_far = [stock.evaluate(x[:n], y[:n], verbose=0) for n in range(8, 65, 8)]
     assert_same(results, list(np.mean(so_far, axis=0)))
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+def test_costs(strategies, build):
+    with strategies[2].scope():
+        model = compiled(build(gradient_accumulation_count=4))
+    specs = tf.TensorSpec([8, 6]), tf.TensorSpec([8], tf.int32)
+    assert "pipeline" in str(ipu_keras.profile(model, *specs)).lower()
+    assert ipu_keras.profile(model, specs[0]).name == f"{model.name}.predict"
 
 
 def test_no_trainable_variables_before_a_run(strategies, data):
