@@ -22,8 +22,8 @@ class ReplicaVariables:
     """What each replica of a program has for the variables that its step writes.
 
     Replica 0 has the variables themselves. The others have copies, so that what they
-    write differs; when they are synchronized, they take the values of replica 0. Only the
-    streams of random numbers always differ.
+    write differs; when they are synchronized, they take the values of replica 0. Streams of random
+    numbers differ, unless the device was told to give all replicas the same.
 
     Args:
         step: The trace of the step, a `tf.ConcreteFunction`.
@@ -33,11 +33,11 @@ class ReplicaVariables:
 
     def __init__(self, step: Any, num_replicas: int, device: IpuDevice):
         self._device = device
-        # What `num_writes` of the device was after the last execution.
-        self._last_writes: int | None = None
+        # What the device had counted after the last execution.
+        self._last_state: tuple[int, bool] | None = None
         self._originals = _written_variables(step) if num_replicas > 1 else []
         self._copies = [
-            [_copy(original, replica) for original in self._originals]
+            [_copy(original, self._distance(replica)) for original in self._originals]
             for replica in range(1, num_replicas)
         ]
 
@@ -74,15 +74,22 @@ class ReplicaVariables:
         As on IPUs, where loading a program does that. Replicas keep their own values as long
         as nothing but this program may have written any.
         """
-        if self._device.num_writes == self._last_writes:
+        if self._state() == self._last_state:
             return
         for replica, copies in enumerate(self._copies, start=1):
             for original, copy in zip(self._originals, copies, strict=True):
-                copy.assign(_value(original, replica))
+                copy.assign(_value(original, self._distance(replica)))
 
     def note_execution(self) -> None:
         """After an execution, remembers what was written until then."""
-        self._last_writes = self._device.num_writes
+        self._last_state = self._state()
+
+    def _state(self) -> tuple[int, bool]:
+        return self._device.num_writes, self._device.engine.identical_replicas
+
+    def _distance(self, replica: int) -> int:
+        """Of the seeds of a replica from those of replica 0."""
+        return 0 if self._device.engine.identical_replicas else _SEED_DISTANCE * replica
 
 
 class ReplicatedFunction:
@@ -149,19 +156,20 @@ def _written_variables(concrete: Any) -> list[tf.Variable]:
     return [v for v in concrete.graph.variables if v.handle.ref() in written]
 
 
-def _copy(variable: tf.Variable, replica: int) -> tf.Variable:
-    name = f"{_name(variable)}_of_replica_{replica}"
-    return tf.Variable(_value(variable, replica), trainable=False, name=name)
+def _copy(variable: tf.Variable, distance: int) -> tf.Variable:
+    return tf.Variable(
+        _value(variable, distance), trainable=False, name=f"{_name(variable)}_of_replica"
+    )
 
 
-def _value(variable: tf.Variable, replica: int) -> tf.Tensor:
+def _value(variable: tf.Variable, distance: int) -> tf.Tensor:
     """What a replica's copy holds when it is synchronized."""
     value = variable.read_value()
     position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
     if position is None:
         return value
     distances = [0] * value.shape[0]
-    distances[position] = _SEED_DISTANCE * replica
+    distances[position] = distance
     return value + tf.constant(distances, value.dtype)
 
 

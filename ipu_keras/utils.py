@@ -1,6 +1,9 @@
 """Questions about the configured IPU system, and the older home of its configuration."""
 
+import tensorflow as tf
+
 from ipu_keras.config import configure_ipu_system, get_ipu_config, reset_ipu_configuration
+from ipu_keras.device import device_for
 from ipu_keras.flags import current_flags
 from ipu_keras.system import SYSTEM, check_cpu_device
 
@@ -9,6 +12,7 @@ __all__ = [
     "get_ipu_config",
     "get_num_of_ipus_in_device",
     "reset_ipu_configuration",
+    "reset_ipu_seed",
     "running_on_ipu_model",
 ]
 
@@ -35,6 +39,45 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """
     check_cpu_device(device)
     return len(SYSTEM.device(ipu_device).ipus)
+
+
+def reset_ipu_seed(
+    seed: int,
+    device: str = "/device:IPU:0",
+    cpu_device: str = "cpu",
+    experimental_identical_replicas: bool = False,
+) -> None:
+    """Seeds the random operations of programs.
+
+    TensorFlow has one seed for operations without one of their own, on all of its devices, and
+    takes it when a function is traced: it holds for programs that are compiled from now on.
+    Keras's layers have seeds of their own, which it leaves alone.
+
+    Args:
+        seed: The new seed.
+        device: The IPU device whose replicas the last argument is about.
+        cpu_device: The CPU device that the IPUs are attached to.
+        experimental_identical_replicas: Whether all replicas draw the same numbers. By default each
+            draws its own.
+
+    Raises:
+        TypeError: `seed` is not an integer.
+        RuntimeError: No IPU system is configured.
+        ValueError: There is no such IPU device, or `cpu_device` is not a CPU.
+
+    Example:
+
+    >>> from ipu_keras.config import IPUConfig
+    >>> reset_ipu_configuration()
+    >>> IPUConfig().configure_ipu_system()
+    >>> reset_ipu_seed(42)
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise TypeError(f"`seed` must be an integer. Received: seed={seed!r}")
+    check_cpu_device(cpu_device)
+    configured = device_for(SYSTEM.device(device).ordinal)
+    configured.engine.identical_replicas = bool(experimental_identical_replicas)
+    tf.random.set_seed(seed)
 
 
 def running_on_ipu_model() -> bool:

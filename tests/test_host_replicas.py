@@ -12,6 +12,7 @@ from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.replication_ops import replication_index
 from ipu_keras.system import SYSTEM
+from ipu_keras.utils import reset_ipu_seed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -152,3 +153,26 @@ def test_seeds_differ_by_replica():
         value = tf.raw_ops.ReadVariableOp(resource=copy, dtype=state.dtype)
         # One draw later, and 0x9E3779B9 apart.
         assert value.numpy().tolist() == [7 + 0x9E3779B9 * replica, 1]
+
+
+def test_replicas_that_draw_the_same_numbers(strategy):
+    with strategy.scope():
+        generator = keras.random.SeedGenerator(7)
+
+    @tf.function
+    def step():
+        number = keras.random.uniform((), seed=generator)
+        # Those of all replicas, each in a place of its own.
+        return cross_replica_sum(number * tf.one_hot(replication_index(), 4))
+
+    def drawn():
+        return len(np.unique(strategy.run(step)))
+
+    try:
+        assert drawn() == 4
+        reset_ipu_seed(1, experimental_identical_replicas=True)
+        assert [drawn(), drawn()] == [1, 1]
+        reset_ipu_seed(1)
+        assert drawn() == 4
+    finally:
+        reset_ipu_seed(1)

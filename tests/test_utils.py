@@ -1,10 +1,12 @@
 import doctest
 
 import pytest
+import tensorflow as tf
 
 from ipu_keras import config, utils
 from ipu_keras.config import IPUConfig
 from ipu_keras.system import SYSTEM
+from ipu_keras.utils import reset_ipu_seed
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +54,27 @@ def test_get_num_of_ipus_needs_a_configured_system():
 def test_running_on_ipu_model_follows_the_flag(monkeypatch, flags, expected):
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     assert utils.running_on_ipu_model() is expected
+
+
+def test_a_seed_holds_for_what_is_traced_next():
+    IPUConfig().configure_ipu_system()
+
+    def drawn(seed):
+        reset_ipu_seed(seed)
+        return float(tf.function(lambda: tf.random.uniform(()))())
+
+    assert drawn(3) == drawn(3) != drawn(4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seed": 1.0}, TypeError, r"`seed` must be an integer. Received: seed=1.0"),
+        ({"seed": 1, "device": "/device:IPU:7"}, ValueError, "There is no IPU device"),
+        ({"seed": 1, "cpu_device": "/device:IPU:0"}, ValueError, "`device` must be the CPU device"),
+    ],
+)
+def test_seeds_and_devices_that_cannot_be(arguments, error, message):
+    IPUConfig().configure_ipu_system()
+    with pytest.raises(error, match=message):
+        reset_ipu_seed(**arguments)

@@ -39,6 +39,8 @@ class Engine:
     """
 
     def __init__(self) -> None:
+        # Whether replicas draw the same random numbers; `reset_ipu_seed` sets it.
+        self.identical_replicas = False
         self._lock = threading.Lock()
         self._loaded: Executable | None = None
         self._feed_memory = FeedMemory()
