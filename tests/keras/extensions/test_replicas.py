@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from comparison import LOSS, assert_same, devices_of
 from plain_training import train
+from small_models import convolutional, dense, recurrent
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
@@ -35,35 +36,6 @@ def devices():
 
 def scope(num_replicas):
     return IPUStrategy(f"/device:IPU:{(1, 2, 4).index(num_replicas)}").scope()
-
-
-def dense():
-    return keras.Sequential(
-        [keras.Input([6]), keras.layers.Dense(8, "relu"), keras.layers.Dense(3)]
-    )
-
-
-def convolutional():
-    return keras.Sequential(
-        [
-            keras.Input([6]),
-            keras.layers.Reshape((3, 2, 1)),
-            keras.layers.Conv2D(4, 2, activation="relu"),
-            keras.layers.Flatten(),
-            keras.layers.Dense(3),
-        ]
-    )
-
-
-def recurrent():
-    return keras.Sequential(
-        [
-            keras.Input([6]),
-            keras.layers.Reshape((3, 2)),
-            keras.layers.LSTM(4),
-            keras.layers.Dense(3),
-        ]
-    )
 
 
 class OwnStep(keras.Model):

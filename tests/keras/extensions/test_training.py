@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from comparison import LOSS, assert_same
 from plain_training import train
+from small_models import dense, normalized, recurrent
 
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.program import HostExecution
@@ -15,36 +16,6 @@ from ipu_keras.program import HostExecution
 
 def raises(error, message):
     return pytest.raises(error, match=f"^{re.escape(message)}")
-
-
-def dense():
-    return keras.Sequential(
-        [keras.Input([6]), keras.layers.Dense(8, "relu"), keras.layers.Dense(3)]
-    )
-
-
-def convolutional():
-    return keras.Sequential(
-        [
-            keras.Input([6]),
-            keras.layers.Reshape((3, 2, 1)),
-            keras.layers.Conv2D(4, 2, activation="relu"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(3),
-        ]
-    )
-
-
-def recurrent():
-    return keras.Sequential(
-        [
-            keras.Input([6]),
-            keras.layers.Reshape((3, 2)),
-            keras.layers.LSTM(4),
-            keras.layers.Dense(3),
-        ]
-    )
 
 
 def with_dropout():
@@ -65,7 +36,7 @@ def shared():
     return keras.Model(inputs, keras.layers.Dense(3)(layer(layer(inputs))))
 
 
-MODELS = (dense, convolutional, recurrent, with_dropout, shared)
+MODELS = (dense, normalized, recurrent, with_dropout, shared)
 
 
 def compiled_twins(twins, build, optimizer="sgd", **options):
@@ -119,7 +90,7 @@ def test_means_of_gradients(twins, data, method, scale):
 
 
 @pytest.mark.parametrize("execution", ["compiled", "not compiled"])
-@pytest.mark.parametrize("build", [dense, with_dropout, convolutional])
+@pytest.mark.parametrize("build", [dense, with_dropout, normalized])
 def test_each_way_to_run_gives_the_same_weights(twins, data, build, execution):
     stock, model = compiled_twins(
         twins, build, steps_per_execution=8, jit_compile=execution == "compiled"
@@ -294,7 +265,7 @@ def test_single_batches_are_refused(twins, data):
 
 def test_the_host_computes_gradients_at_the_same_time(twins, data):
     """What only the metrics need is no reason to take turns."""
-    _, model = compiled_twins(twins, convolutional, steps_per_execution=8)
+    _, model = compiled_twins(twins, normalized, steps_per_execution=8)
     model.set_gradient_accumulation_options(8)
     model.fit(*data, batch_size=8, verbose=0)
     (executable,) = model.train_function.executables
