@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -45,7 +45,7 @@ class Contender:
         batches: Of the workload's size that make one batch of the model.
         accumulated: Steps per weight update.
         replicas: Copies of the model.
-        stages: Of a pipeline; 1 for none.
+        stages: Of a pipeline, if the model has as many layers; 1 for none.
         mirrored: Whether stock Keras runs the replicas.
     """
 
@@ -59,6 +59,7 @@ class Contender:
 CONTENDERS = {
     "steps": Contender(),
     f"accumulate {COUNT}": Contender(accumulated=COUNT),
+    "pipeline": Contender(accumulated=COUNT, stages=4),
     **{f"batch x{r}": Contender(batches=r) for r in REPLICAS},
     **{f"{r} replicas": Contender(replicas=r) for r in REPLICAS},
     **{f"mirrored {r}": Contender(replicas=r, mirrored=True) for r in REPLICAS},
@@ -74,6 +75,7 @@ def _of_batch(model: str) -> float:
 PAIRS: Sequence[tuple[str, str, Goal]] = (
     (f"accumulate {COUNT}", "steps", lambda model: 1.0),
     (f"accumulate {COUNT}", f"batch x{COUNT}", _of_batch),
+    ("pipeline", f"accumulate {COUNT}", lambda model: PIPELINE_GOAL),
     *((f"{r} replicas", f"batch x{r}", _of_batch) for r in REPLICAS),
     *((f"{r} replicas", f"mirrored {r}", lambda model: 1.0) for r in REPLICAS),
 )
@@ -97,13 +99,18 @@ def strategy_of(contender: Contender) -> tf.distribute.Strategy:
         return tf.distribute.MirroredStrategy([f"/cpu:{k}" for k in range(contender.replicas)])
     from tensorflow.python import ipu
 
-    ordinal = (1, *REPLICAS).index(contender.replicas)
+    # Stages that would be too many for a model are fewer, on a device of as many IPUs.
+    ordinal = (1, *REPLICAS).index(contender.replicas * contender.stages)
     return ipu.ipu_strategy.IPUStrategy(f"/device:IPU:{ordinal}")
 
 
 def build(workload: Workload, contender: Contender) -> keras.Model:
     """Returns a compiled model."""
     keras.utils.set_random_seed(SEED)
+    if contender.stages > 1:
+        # A grouped pipeline of 2 or 4 stages takes 8 batches, and no stage may be empty.
+        fits = len(workload.build().layers) >= contender.stages
+        contender = replace(contender, stages=contender.stages if fits else 2)
     with strategy_of(contender).scope():
         model = workload.build()
         model.compile(
@@ -113,7 +120,13 @@ def build(workload: Workload, contender: Contender) -> keras.Model:
             steps_per_execution=BATCHES // contender.batches // contender.replicas,
             jit_compile=False if contender.mirrored else "auto",
         )
-    if contender.accumulated > 1:
+    if contender.stages > 1:
+        assignment = model.get_pipeline_stage_assignment()
+        for position, layer in enumerate(assignment):
+            layer.pipeline_stage = position * contender.stages // len(assignment)
+        model.set_pipeline_stage_assignment(assignment)
+        model.set_pipelining_options(contender.accumulated)
+    elif contender.accumulated > 1:
         model.set_gradient_accumulation_options(contender.accumulated)
     return model
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import ipu_keras
 from ipu_keras import last_report, profile, what_if
-from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Pipeline, stage_scope
@@ -474,18 +473,15 @@ def pipelined_classifier(strategy):
     return model
 
 
-def test_a_model_is_profiled_as_it_was_set():
-    config = IPUConfig()
-    config.auto_select_ipus = 4
-    config.configure_ipu_system()
-    model = pipelined_classifier(IPUStrategy())
+def test_a_model_is_profiled_as_it_was_set(strategy):
+    model = pipelined_classifier(IPUStrategy("/device:IPU:2"))
     x, y = np.zeros((32, 8), np.float32), np.zeros((32, 4), np.float32)
     model.fit(x, y, batch_size=4, verbose=0)
-    ran = last_report()
+    ran = last_report(2)
     assert ran.model.options.pipeline.device_mapping == (0, 1)
-    assert ran.model.options.num_replicas == 2
+    assert ran.model.options.num_replicas == 1
     specs = tf.TensorSpec((4, 8)), tf.TensorSpec((4, 4))
-    report = profile(model, *specs, num_replicas=2)
+    report = profile(model, *specs)
     assert report.cycles_per_step == ran.cycles_per_step
     assert {row.stage for row in report.rows} == {0, 1, None}
     assert profile(model, specs[0]).model.options.gradient_accumulation_count == 1
