@@ -1,6 +1,7 @@
 """How a model that is not pipelined accumulates gradients: one frozen value, and its checks."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -69,6 +70,23 @@ def accumulation_options(
         reduction=method,
         **{**kwargs, "dtype": dtype_choice("dtype", kwargs.get("dtype"))},
     )
+
+
+def warn_of_no_effect(options: AccumulationOptions) -> None:
+    """Warns of options that change neither what is computed nor what reports model.
+
+    Args:
+        options: What was set on a model that is not pipelined.
+    """
+    idle = ("offload_weight_update_variables", "replicated_optimizer_state_sharding", "name")
+    given = [name for name in idle if getattr(options, name)]
+    if given:
+        warnings.warn(
+            f"{', '.join(given)} of `set_gradient_accumulation_options` has no effect here: the "
+            "host has no remote memory, and reports model it for pipelined models only. Set the "
+            "same argument with `set_pipelining_options` to see what it would cost.",
+            stacklevel=3,
+        )
 
 
 def check_accumulation_steps(steps: Any) -> None:

@@ -6,7 +6,11 @@ from typing import Any
 import keras
 
 from ipu_keras.keras.extensions import options
-from ipu_keras.keras.extensions.accumulation_options import accumulation_options, check_minimize
+from ipu_keras.keras.extensions.accumulation_options import (
+    accumulation_options,
+    check_minimize,
+    warn_of_no_effect,
+)
 from ipu_keras.keras.extensions.pipelining_options import pipelining_options
 
 
@@ -78,8 +82,9 @@ class ModelOptions:
                 the model.
             **gradient_accumulation_optimizer_kwargs: Arguments of
                 `GradientAccumulationOptimizerV2`: `dtype`, `name`,
-                `offload_weight_update_variables`, `replicated_optimizer_state_sharding`.
-                Not saved.
+                `offload_weight_update_variables`, `replicated_optimizer_state_sharding`. All
+                but the first have no effect without a pipeline, of which a warning tells. Not
+                saved.
 
         Raises:
             ValueError: An argument is not valid, or the optimizer overrides `minimize`.
@@ -92,6 +97,7 @@ class ModelOptions:
         )
         if (accumulation.steps_per_replica or 1) > 1:
             check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
+        warn_of_no_effect(accumulation)
         self._ipu_set(accumulation=accumulation)
         self._ipu_drop_functions()
 

@@ -101,9 +101,13 @@ def test_arguments_of_a_wrong_type(model, kwargs, message):
 def test_what_is_set(strategy):
     with strategy.scope():
         model, other = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
-    model.set_gradient_accumulation_options(
-        4, "mean", dtype="float16", offload_weight_update_variables=True, name="update"
+    message = (
+        "^offload_weight_update_variables, name of `set_gradient_accumulation_options` has no ef"
     )
+    with pytest.warns(UserWarning, match=message):
+        model.set_gradient_accumulation_options(
+            4, "mean", dtype="float16", offload_weight_update_variables=True, name="update"
+        )
     assert model._ipu_options.accumulation == AccumulationOptions(
         steps_per_replica=4,
         reduction=Reduction.MEAN,
