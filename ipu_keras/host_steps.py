@@ -26,6 +26,10 @@ _MAX_UNROLLED_STEPS = 64
 _MAX_UNROLLED_BATCHES = 8
 _MAX_UNROLLED_OPERATIONS = 250
 
+# What replicas do in turn, with variables of their own, may be so many operations of one
+# XLA program; of the MLP's benchmark 16 replicas have 432.
+_MAX_REPEATED_OPERATIONS = 500
+
 # Takes the tensors of a batch, or of many stacked; returns a list of tensors.
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -151,10 +155,13 @@ class StepGraphs:
         """Whether XLA compiles the whole execution, and not its parts.
 
         What replicas do with variables of their own is compiled once for all of them, as a
-        part, for the time of compilation not to grow with their number.
+        part, for the time of compilation not to grow with their number; unless it is little,
+        such as the metrics of a model without moving averages: then calls would take longer.
         """
         alone = self._program.num_replicas == 1 or self._exchanges
-        return alone and self._execution is HostExecution.COMPILED_LOOP
+        repeated = len(self._sequential) * self._program.num_replicas
+        little = 0 < repeated <= _MAX_REPEATED_OPERATIONS
+        return (alone or little) and self._execution is HostExecution.COMPILED_LOOP
 
     def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
         found = self._batches(feeds)
@@ -229,6 +236,8 @@ class StepGraphs:
 
         def finish(own: Sequence[Any]) -> list[Any]:
             run, specs = _flat(second.function), _outputs(second.function)
+            if self._num_steps == 1:
+                return _unrolled(run, 1, own, kept, Reduction())
             return _loop(run, specs, self._num_steps, own, kept)
 
         results = self._each_replica(
@@ -261,12 +270,13 @@ class StepGraphs:
         reduction = Reduction(method, self._num_steps, num_replicas)
         in_steps = self._execution is HostExecution.COMPILED_STEPS
         run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
-        # A single step needs no loop around it, which XLA would take long to see.
-        if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
+        unrolled = _unrolled_batches(function, count) if self._is_accumulating_loop else 1
+        # A single turn needs no loop around it, which XLA would take long to see, and into
+        # and out of which it would copy the accumulators.
+        if count <= (_MAX_UNROLLED_STEPS if in_steps else unrolled):
             return _unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _PARALLEL_STEPS if at_once else 1
-        unrolled = _unrolled_batches(function, count) if self._is_accumulating_loop else 1
         return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, unrolled)
 
     @property
@@ -347,6 +357,8 @@ def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any
         return tf.stack(values)
     if how is Collect.LAST:
         return values[-1]
+    if reduction.method is GradientAccumulationReductionMethod.SUM:
+        return tf.add_n(values)
     accumulated = tf.zeros_like(values[0])
     for index, value in enumerate(values):
         accumulated = reduction.add(accumulated, value, index)
