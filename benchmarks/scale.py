@@ -111,13 +111,15 @@ def build(workload: Workload, contender: Contender) -> keras.Model:
         # A grouped pipeline of 2 or 4 stages takes 8 batches, and no stage may be empty.
         fits = len(workload.build().layers) >= contender.stages
         contender = replace(contender, stages=contender.stages if fits else 2)
+    # Keras's loop over several steps fails in a MirroredStrategy over CPUs.
+    steps = 1 if contender.mirrored else BATCHES // contender.batches // contender.replicas
     with strategy_of(contender).scope():
         model = workload.build()
         model.compile(
             optimizer="adam",
             loss="sparse_categorical_crossentropy",
             metrics=["accuracy"],
-            steps_per_execution=BATCHES // contender.batches // contender.replicas,
+            steps_per_execution=steps,
             jit_compile=False if contender.mirrored else "auto",
         )
     if contender.stages > 1:
