@@ -150,11 +150,21 @@ def measure(workload: Workload, names: Sequence[str], rounds: int) -> dict[str, 
     """Returns the ms that each contender takes for a batch of the workload's size, by round."""
     models = {name: build(workload, CONTENDERS[name]) for name in names}
     datasets = {name: dataset_for(workload, CONTENDERS[name]) for name in names}
-    for name, model in models.items():
-        model.fit(datasets[name], epochs=1, shuffle=False, verbose=0)
     times: dict[str, list[float]] = {name: [] for name in names}
+    running = []
+    for name, model in models.items():
+        try:
+            model.fit(datasets[name], epochs=1, shuffle=False, verbose=0)
+            running.append(name)
+        except tf.errors.OpError as error:
+            # Stock Keras has models that it cannot train on several logical CPUs.
+            if not CONTENDERS[name].mirrored:
+                raise
+            print(f"{name} fails: {error.message.splitlines()[0]}", file=sys.stderr)
+            times[name] = [float("nan")] * rounds
     for index in range(rounds):
-        for name in (*names[index % len(names) :], *names[: index % len(names)]):
+        start_at = index % len(running)
+        for name in (*running[start_at:], *running[:start_at]):
             start = time.perf_counter()
             models[name].fit(datasets[name], epochs=1, shuffle=False, verbose=0)
             times[name].append(1000 * (time.perf_counter() - start) / workload.num_steps)
