@@ -39,6 +39,47 @@ class RecomputationMode(enum.Enum):
     RecomputeAndBackpropagateInterleaved = 2
 
 
+# What each schedule supports, its default first.
+_RECOMPUTATION_MODES = {
+    PipelineSchedule.Grouped: (
+        RecomputationMode.RecomputeThenBackpropagate,
+        RecomputationMode.RecomputeAndBackpropagateInterleaved,
+    ),
+    PipelineSchedule.Interleaved: (RecomputationMode.RecomputeThenBackpropagate,),
+    PipelineSchedule.Sequential: (RecomputationMode.RecomputeAndBackpropagateInterleaved,),
+}
+
+
+def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> RecomputationMode:
+    """How a schedule recomputes.
+
+    Args:
+        schedule: Of the pipeline.
+        mode: What was asked for.
+
+    Returns:
+        The mode; the default of the schedule in place of `Auto`.
+
+    Raises:
+        ValueError: The schedule does not support the mode.
+
+    Example:
+
+    >>> recomputation_mode(PipelineSchedule.Sequential, RecomputationMode.Auto).name
+    'RecomputeAndBackpropagateInterleaved'
+    """
+    supported = _RECOMPUTATION_MODES[schedule]
+    if mode is RecomputationMode.Auto:
+        return supported[0]
+    if mode not in supported:
+        names = ", ".join(one.name for one in supported)
+        raise ValueError(
+            f"The schedule '{schedule.name}' supports the recomputation modes {names}, or Auto. "
+            f"Received: recomputation_mode={mode.name}"
+        )
+    return mode
+
+
 @dataclass(frozen=True)
 class PipelineStageOptions:
     """Poplar options of one stage, which go before those of the `IPUConfig`.

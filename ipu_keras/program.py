@@ -107,14 +107,13 @@ class Accumulation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline:
-    """A step in stages, which pass batches on to each other.
+class PipelineChoices:
+    """How the stages of a pipeline run, whatever they are.
 
-    Each operation of a stage is traced in the name scope `stage_scope(k)`. Numerically a pipeline
-    is the accumulation of gradients; all the rest changes what it would cost.
+    All but the schedule, which also says how many batches a pipeline takes, changes only what
+    it would cost.
 
     Args:
-        device_mapping: The IPU of each stage.
         schedule: In which order the stages run.
         recomputation_mode: How activations are recomputed, if they are.
         forward_options: Poplar options of the forward part of each stage; empty for none.
@@ -127,12 +126,8 @@ class Pipeline:
         offload_gradient_accumulation_buffers: Whether the accumulators do.
         replicated_weight_sharding: Whether each replica holds a part of the weights.
         offload_weights: Whether those parts lie in remote memory.
-
-    Raises:
-        ValueError: There are fewer than two stages, or lists of options of another length.
     """
 
-    device_mapping: tuple[int, ...]
     schedule: PipelineSchedule = PipelineSchedule.Grouped
     recomputation_mode: RecomputationMode = RecomputationMode.Auto
     forward_options: tuple[PipelineStageOptions, ...] = ()
@@ -144,6 +139,24 @@ class Pipeline:
     offload_gradient_accumulation_buffers: bool | None = None
     replicated_weight_sharding: bool | None = None
     offload_weights: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline(PipelineChoices):
+    """A step in stages, which pass batches on to each other.
+
+    Each operation of a stage is traced in the name scope `stage_scope(k)`. Numerically a pipeline
+    is the accumulation of gradients.
+
+    Args:
+        device_mapping: The IPU of each stage.
+        **choices: As of `PipelineChoices`.
+
+    Raises:
+        ValueError: There are fewer than two stages, or lists of options of another length.
+    """
+
+    device_mapping: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if self.num_stages < 2:

@@ -1,8 +1,23 @@
 """The documented choices of pipelines."""
 
+import doctest
+
 import pytest
 
-from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras import pipelining_ops
+from ipu_keras.pipelining_ops import (
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    recomputation_mode,
+)
+
+GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
+AUTO, THEN, TOGETHER = RecomputationMode
+
+
+def test_examples():
+    assert doctest.testmod(pipelining_ops).failed == 0
 
 
 def test_members():
@@ -24,3 +39,26 @@ def test_stage_options():
         "`convolution_options` must be a dictionary of Poplar options. "
         "Received: convolution_options=['partialsType']"
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "mode", "found"),
+    [
+        (GROUPED, AUTO, THEN),
+        (INTERLEAVED, AUTO, THEN),
+        (SEQUENTIAL, AUTO, TOGETHER),
+        (GROUPED, TOGETHER, TOGETHER),
+        (INTERLEAVED, THEN, THEN),
+    ],
+)
+def test_modes_of_schedules(schedule, mode, found):
+    assert recomputation_mode(schedule, mode) is found
+
+
+@pytest.mark.parametrize(("schedule", "mode"), [(INTERLEAVED, TOGETHER), (SEQUENTIAL, THEN)])
+def test_modes_that_a_schedule_has_not(schedule, mode):
+    message = (
+        rf"schedule '{schedule.name}' supports .* or Auto. Received: recomputation_mode={mode.name}"
+    )
+    with pytest.raises(ValueError, match=message):
+        recomputation_mode(schedule, mode)

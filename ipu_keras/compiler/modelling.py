@@ -33,12 +33,13 @@ from ipu_keras.compiler.pipeline_model import (
     run_of,
 )
 from ipu_keras.compiler.pipeline_placement import place_stages
-from ipu_keras.compiler.pipeline_recomputation import recomputation_mode, recompute_stages
+from ipu_keras.compiler.pipeline_recomputation import recompute_stages
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
+from ipu_keras.pipelining_ops import recomputation_mode
 from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ipu_keras.compiler.accumulation import is_accumulator
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.ir import Op, num_elements
@@ -55,18 +56,10 @@ def offload(program: FlatProgram, pipeline: Pipeline, num_replicas: int) -> Flat
 def _variables(program: FlatProgram) -> tuple[list[str], list[str], list[str]]:
     """Accumulators, what only the weight update reads, and what stages read."""
     by_stages = {n for one in program.compute_sets if not one.weight_update for n in one.reads}
-    added_to = {
-        program.updates[value.name]
-        for one in program.compute_sets
-        if one.weight_update and one.family == "broadcast"
-        for value in one.writes
-        if value.name in program.updates
-    }
     found: tuple[list[str], list[str], list[str]] = ([], [], [])
     for name, value in program.values.items():
         if value.role == "variable" and value.spec.nbytes > _KEPT_BYTES:
-            is_accumulator = name in added_to and name in by_stages
-            found[0 if is_accumulator else 2 if name in by_stages else 1].append(name)
+            found[0 if is_accumulator(value) else 2 if name in by_stages else 1].append(name)
     return found
 
 

@@ -6,37 +6,7 @@ from dataclasses import replace
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.liveness import is_in_loop
 from ipu_keras.compiler.recomputation import KEPT_BYTES, REPEATABLE, SUFFIX
-from ipu_keras.pipelining_ops import PipelineSchedule, RecomputationMode
-
-
-def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> RecomputationMode:
-    """How a schedule recomputes.
-
-    Args:
-        schedule: Of the pipeline.
-        mode: What was asked for.
-
-    Returns:
-        The mode; the default of the schedule in place of `Auto`.
-
-    Raises:
-        ValueError: The schedule does not support the mode.
-    """
-    then = RecomputationMode.RecomputeThenBackpropagate
-    together = RecomputationMode.RecomputeAndBackpropagateInterleaved
-    supported = {
-        PipelineSchedule.Grouped: (then, together),
-        PipelineSchedule.Interleaved: (then,),
-        PipelineSchedule.Sequential: (together,),
-    }[schedule]
-    if mode is RecomputationMode.Auto:
-        return supported[0]
-    if mode not in supported:
-        raise ValueError(
-            f"The schedule {schedule.name} supports the recomputation modes "
-            f"{', '.join(one.name for one in supported)}, or Auto. Received: {mode.name}"
-        )
-    return mode
+from ipu_keras.pipelining_ops import RecomputationMode
 
 
 def recompute_stages(program: FlatProgram, num_stages: int, mode: RecomputationMode) -> FlatProgram:

@@ -173,7 +173,7 @@ def test_options_of_parts():
                     recomputation_mode=RecomputationMode.RecomputeThenBackpropagate,
                 )
             },
-            "The schedule Sequential supports .* Received: RecomputeThenBackpropagate",
+            "The schedule 'Sequential' supports .*=RecomputeThenBackpropagate",
         ),
     ],
 )

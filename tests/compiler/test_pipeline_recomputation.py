@@ -1,11 +1,10 @@
 """Stages that compute their activations again, in programs built by hand."""
 
-import pytest
 from hlo_graphs import forward_only, staged_step
 
 from ipu_keras.compiler.compute_sets import flatten
 from ipu_keras.compiler.pipeline_placement import place_stages
-from ipu_keras.compiler.pipeline_recomputation import recomputation_mode, recompute_stages
+from ipu_keras.compiler.pipeline_recomputation import recompute_stages
 from ipu_keras.compiler.pipeline_schedule import PipelinePlan
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part
 from ipu_keras.pipelining_ops import PipelineSchedule, RecomputationMode
@@ -62,24 +61,3 @@ def test_only_what_enters_a_stage_is_stashed():
 def test_without_a_gradient_nothing_comes_again():
     program = attribute_parts(flatten(forward_only(staged_step(2))), 2)
     assert recompute_stages(program, 2, THEN) == program
-
-
-@pytest.mark.parametrize(
-    ("schedule", "mode", "found"),
-    [
-        (GROUPED, AUTO, THEN),
-        (INTERLEAVED, AUTO, THEN),
-        (SEQUENTIAL, AUTO, TOGETHER),
-        (GROUPED, TOGETHER, TOGETHER),
-        (INTERLEAVED, THEN, THEN),
-    ],
-)
-def test_modes_of_schedules(schedule, mode, found):
-    assert recomputation_mode(schedule, mode) is found
-
-
-@pytest.mark.parametrize(("schedule", "mode"), [(INTERLEAVED, TOGETHER), (SEQUENTIAL, THEN)])
-def test_modes_that_a_schedule_has_not(schedule, mode):
-    message = rf"schedule {schedule.name} supports .* or Auto. Received: {mode.name}"
-    with pytest.raises(ValueError, match=message):
-        recomputation_mode(schedule, mode)

@@ -15,14 +15,9 @@ from keras.src.saving import serialization_lib
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
-from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
-from ipu_keras.keras.extensions.pipeline_checks import (
-    check_ipus,
-    check_step_not_overridden,
-    check_steps,
-)
+from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.saved_options import SavedOptions
@@ -221,13 +216,11 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         pipelined = self._ipu_staged_calls() is not None
         chosen = options.pipelining if pipelined else options.accumulation
         count = chosen.steps_per_replica or 1
-        if count > 1 or pipelined:
-            check_minimize(self.optimizer, keras.optimizers.Optimizer)
-            check_step_not_overridden(self, "train_step", pipelined=pipelined)
-        elif layout.num_replicas == 1:
-            return self.train_step, layout
-        elif self._ipu_overrides("train_step"):
-            return summing_gradients(self, self.train_step), layout
+        if count == 1 and not pipelined:
+            if layout.num_replicas == 1:
+                return self.train_step, layout
+            if self._ipu_overrides("train_step"):
+                return summing_gradients(self, self.train_step), layout
         by_pipeline, by_accumulation = options.pipelining, options.accumulation
         dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
         parts = TrainingParts(self, dtype)
@@ -391,7 +384,7 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
             assert self._ipu_run is not None
             element = self._ipu_run.open_feeds(iterator, self._ipu_batch_check)
             if self._ipu_run.trains:
-                self._ipu_check_steps(iterator.steps_per_execution)
+                self._ipu_check_training(iterator.steps_per_execution)
             return element
         self._ipu_check_runnable()
         element = batch_format(data_batch)
@@ -399,12 +392,6 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         if check is not None:
             check(element.flatten(data_batch))
         return element
-
-    def _ipu_check_steps(self, steps_per_execution: int) -> None:
-        """Checks that an execution of training ends with a weight update."""
-        pipelined = self._ipu_staged_calls() is not None
-        options = self._ipu_options.pipelining if pipelined else self._ipu_options.accumulation
-        check_steps(steps_per_execution, options.steps_per_replica or 1, pipelined=pipelined)
 
     def _ipu_batch_check(self, element: ElementFormat) -> Check | None:
         return data_checks.nan_label_check(element, self.loss) if self.compiled else None

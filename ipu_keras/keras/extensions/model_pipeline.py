@@ -18,7 +18,7 @@ from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.pipeline_stage import check_stage, stage_of
 from ipu_keras.keras.extensions.pipeline_stage_assignment import ModelLayerPipelineStageAssignment
 from ipu_keras.keras.extensions.stage_summary import print_summary
-from ipu_keras.program import Pipeline
+from ipu_keras.program import Pipeline, PipelineChoices
 
 
 class StagedCalls(NamedTuple):
@@ -221,10 +221,9 @@ class ModelPipeline(ModelOptions):
         if device_mapping is None:
             device_mapping = tuple(range(num_stages))
         checks.check_mapping(device_mapping, num_stages)
-        fields = {field.name for field in dataclasses.fields(Pipeline)} - {"device_mapping"}
-        return Pipeline(
-            device_mapping=device_mapping, **{name: getattr(options, name) for name in fields}
-        )
+        names = [field.name for field in dataclasses.fields(PipelineChoices)]
+        choices = {name: getattr(options, name) for name in names}
+        return Pipeline(device_mapping=device_mapping, **choices)
 
     def _ipu_training_depth(self) -> int:
         steps = self._ipu_options.pipelining.steps_per_replica

@@ -65,11 +65,6 @@ class _CallAssignment(_LayerAssignment):
         """Which of the calls of the layer is assigned."""
         return self._node_index
 
-    @property
-    def inbound_layers(self) -> list[keras.Layer]:
-        """The layers whose results the call takes, by which calls can be told apart."""
-        raise NotImplementedError
-
     def __repr__(self) -> str:
         call = f"{self._layer.name}, call {self._node_index}"
         return f"{type(self).__name__}({call}, stage {self._pipeline_stage})"

@@ -13,7 +13,13 @@ from ipu_keras.keras.extensions.accumulation_options import (
     dtype_choice,
     refuse_unknown,
 )
-from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras.pipelining_ops import (
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    recomputation_mode,
+)
+from ipu_keras.program import PipelineChoices
 
 # Arguments of `pipelining_ops.pipeline` that are other arguments of `set_pipelining_options`.
 _OTHER_ARGUMENTS = {
@@ -55,22 +61,9 @@ _KNOWN = (
     "weight_update_poplar_options",
 )
 
-# Per mode, the schedules that support it; `Auto` is for all.
-_SUPPORTING_SCHEDULES = {
-    RecomputationMode.Auto: tuple(PipelineSchedule),
-    RecomputationMode.RecomputeThenBackpropagate: (
-        PipelineSchedule.Grouped,
-        PipelineSchedule.Interleaved,
-    ),
-    RecomputationMode.RecomputeAndBackpropagateInterleaved: (
-        PipelineSchedule.Grouped,
-        PipelineSchedule.Sequential,
-    ),
-}
-
 
 @dataclass(frozen=True, kw_only=True)
-class PipeliningOptions:
+class PipeliningOptions(PipelineChoices):
     """What `set_pipelining_options` has set; of no effect on models without stages.
 
     Args:
@@ -80,18 +73,8 @@ class PipeliningOptions:
         accumulate_outfeed: Whether metrics are averaged on the device.
         accumulate_outfeed_dtype: Of what they are averaged in.
         gradient_accumulation_dtype: Of the accumulators of gradients.
-        schedule: In which order the stages run.
-        recomputation_mode: How activations are recomputed, if they are.
-        forward_options: Poplar options of the forward part of each stage; empty for none.
-        backward_options: Of the backward parts.
-        weight_update_options: Of the weight update.
-        offload_weight_update_variables: As in `Pipeline`, like all that follow.
-        replicated_optimizer_state_sharding: See there.
-        offload_activations: See there.
-        offload_gradient_accumulation_buffers: See there.
-        replicated_weight_sharding: See there.
-        offload_weights: See there.
         name: Of the pipeline; `None` for the default.
+        **choices: As of `PipelineChoices`.
     """
 
     steps_per_replica: int | None = None
@@ -100,17 +83,6 @@ class PipeliningOptions:
     accumulate_outfeed: bool = False
     accumulate_outfeed_dtype: DTypeChoice = None
     gradient_accumulation_dtype: DTypeChoice = None
-    schedule: PipelineSchedule = PipelineSchedule.Grouped
-    recomputation_mode: RecomputationMode = RecomputationMode.Auto
-    forward_options: tuple[PipelineStageOptions, ...] = ()
-    backward_options: tuple[PipelineStageOptions, ...] = ()
-    weight_update_options: PipelineStageOptions | None = None
-    offload_weight_update_variables: bool | None = None
-    replicated_optimizer_state_sharding: bool = False
-    offload_activations: bool | None = None
-    offload_gradient_accumulation_buffers: bool | None = None
-    replicated_weight_sharding: bool | None = None
-    offload_weights: bool | None = None
     name: str | None = None
 
 
@@ -235,12 +207,7 @@ def _order(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Schedule and recomputation mode."""
     schedule = _optional("pipeline_schedule", kwargs, PipelineSchedule, PipelineSchedule.Grouped)
     mode = _optional("recomputation_mode", kwargs, RecomputationMode, RecomputationMode.Auto)
-    supporting = _SUPPORTING_SCHEDULES[mode]
-    if schedule not in supporting:
-        raise ValueError(
-            f"{mode} is not supported by {schedule}. Use RecomputationMode.Auto, or one of these "
-            f"schedules: {', '.join(map(str, supporting))}"
-        )
+    recomputation_mode(schedule, mode)
     return {"schedule": schedule, "recomputation_mode": mode}
 
 

@@ -152,8 +152,9 @@ class LegacyModel(ModelExtension):
             callbacks=callbacks,
         )
 
-    def _ipu_check_steps(self, steps_per_execution: int) -> None:
-        """Each is a weight update: an execution always ends with one."""
+    def _ipu_check_training(self, num_steps: int) -> None:
+        # Keras counts weight updates.
+        super()._ipu_check_training(num_steps * self._ipu_batches_per_step("train"))
 
     @contextlib.contextmanager
     def _ipu_called_by_program(self) -> Iterator[None]:
