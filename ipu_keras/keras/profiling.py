@@ -19,6 +19,9 @@ from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import traced_for_xla
 
+# Takes a model and a mode.
+MakeStep = Callable[[keras.Model, str], Callable[[Any], Any]]
+
 _MODES = ("train", "test", "predict")
 
 
@@ -72,12 +75,13 @@ def profile(
     """
     options = {**_options_as_set(model_or_function, specs, mode), **options}
     parts = _has_parts(options)
-    name, graph = traced_step(model_or_function, specs, mode, parts=parts)
+    make_step = _step_in_parts if parts else None
+    name, graph = traced_step(model_or_function, specs, mode, make_step)
     size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
 
     def trace(batch_size: int) -> Graph:
         sized = _with_batch_size(specs, batch_size)
-        return traced_step(model_or_function, sized, mode, parts=parts)[1]
+        return traced_step(model_or_function, sized, mode, make_step)[1]
 
     return with_fixes(
         report_of(**{"name": name, "batch_size": size, **options}, graph=graph),
@@ -133,8 +137,9 @@ def what_if(
         dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())
     ]
     parts = any(_has_parts({**as_set, **options}) for options in combinations)
+    make_step = _step_in_parts if parts else None
     for size, sized in given.items():
-        name, graph = traced_step(model_or_function, sized, mode, parts=parts)
+        name, graph = traced_step(model_or_function, sized, mode, make_step)
         for options in combinations:
             report = report_of(name, graph, batch_size=size, **{**as_set, **options})
             rows.append(Choice({"batch_size": size, **options}, report))
@@ -187,8 +192,7 @@ def traced_step(
     model_or_function: keras.Model | Callable[..., Any],
     specs: Any,
     mode: str | None,
-    *,
-    parts: bool = False,
+    make_step: MakeStep | None = None,
 ) -> tuple[str, Graph]:
     """The name and the graph of a function, or of a model's step.
 
@@ -196,8 +200,7 @@ def traced_step(
         model_or_function: As for `profile`.
         specs: As for `profile`.
         mode: As for `profile`.
-        parts: Whether the parts of a model's step are traced in their scopes: the stages
-            that were assigned to its layers, and the weight update.
+        make_step: Makes the step of a built model; defaults to its own.
 
     Raises:
         ValueError: A mode that cannot be.
@@ -216,7 +219,7 @@ def traced_step(
     called_by_program = getattr(model, "_ipu_called_by_program", contextlib.nullcontext)
     with model.distribute_strategy.scope(), called_by_program():
         _build(model, data, mode)
-        step = _step_in_parts(model, mode) if parts else getattr(model, f"{mode}_step")
+        step = getattr(model, f"{mode}_step") if make_step is None else make_step(model, mode)
 
         def run(data):
             with traced_for_xla():
@@ -227,18 +230,36 @@ def traced_step(
         return f"{model.name}.{mode}", traced_graph(run, data)
 
 
+def step_with_update(
+    model: keras.Model, mode: str, update: Callable[[TrainingParts, list], None]
+) -> Callable[[Any], Any]:
+    """A model's step whose weight update, if it trains, is traced in its scope.
+
+    Args:
+        model: The model.
+        mode: `"train"`, `"test"` or `"predict"`.
+        update: Updates the weights by gradients.
+
+    Raises:
+        RuntimeError: The model has a train step of its own, whose parts are not known.
+    """
+    if mode != "train":
+        return getattr(model, f"{mode}_step")
+    check_step_not_overridden(model, "train_step", pipelined=False)
+    training = TrainingParts(model)
+
+    def step(data: Any) -> Any:
+        results, gradients = training.step(data)
+        with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+            update(training, gradients)
+        return results
+
+    return step
+
+
 def _step_in_parts(model: keras.Model, mode: str) -> Callable[[Any], Any]:
-    step = getattr(model, f"{mode}_step")
-    if mode == "train":
-        check_step_not_overridden(model, "train_step", pipelined=False)
-        training = TrainingParts(model)
-
-        def step(data):
-            results, gradients = training.step(data)
-            with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-                training.update(gradients)
-            return results
-
+    """A model's step traced in the scopes of its stages and of the weight update."""
+    step = step_with_update(model, mode, TrainingParts.update)
     return model._ipu_in_stages(step) if isinstance(model, ModelExtension) else step
 
 

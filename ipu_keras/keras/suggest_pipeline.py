@@ -1,17 +1,20 @@
 """Which layers of a Keras model should be in which stage of a pipeline."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from ipu_keras.keras.profiling import traced_step
+from ipu_keras.keras.extensions.call_observer import in_stages
+from ipu_keras.keras.extensions.layer_calls import sequential_calls
+from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
+from ipu_keras.keras.extensions.training import TrainingParts
+from ipu_keras.keras.profiling import step_with_update, traced_step
 from ipu_keras.pipelining_ops import PipelineSchedule
 from ipu_keras.profiling import model_options, print_table, target_of
-from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
 from ipu_keras.report.balanced_pipeline import balanced_pipeline
 
 
@@ -59,8 +62,7 @@ def suggest_pipeline(
     if num_ipus < 2:
         raise ValueError(f"A pipeline needs at least two IPUs. Received: num_ipus={num_ipus}")
     assignments, layers = _layers_of(model)
-    with _scopes(model, layers):
-        name, graph = traced_step(model, specs, mode)
+    name, graph = traced_step(model, specs, mode, _step_by_layer)
     training = name.endswith(".train")
     options.setdefault("gradient_accumulation_count", 2 if training else 1)
     found = balanced_pipeline(
@@ -82,7 +84,7 @@ def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]
     """The assignments of a model, `None` if it is Sequential, and the layer of each."""
     if isinstance(model, keras.Sequential):
         return None, list(model.layers)
-    if not hasattr(model, "get_pipeline_stage_assignment"):
+    if not isinstance(model, ModelExtension):
         raise ValueError(
             "Stages are suggested for Sequential models, and for others that were made in an "
             "IPUStrategy's scope, which have `get_pipeline_stage_assignment`. "
@@ -120,47 +122,25 @@ def _num_bytes(variable: Any) -> int:
     return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
-@contextlib.contextmanager
-def _scopes(model: keras.Model, layers: Sequence[keras.Layer]) -> Iterator[None]:
-    """Traces layer k in the scope of stage k; of a layer with several calls, one after the other.
+def _step_by_layer(model: keras.Model, mode: str) -> Callable[[Any], Any]:
+    """The step with call k of a layer traced in the scope of stage k.
 
     Weights are updated by gradient descent: what the optimizer does is of no stage, and tracing
-    it takes as long as the rest. Keras looks `call` up on the layer itself, so that it can be
-    hidden for a while without a change of its class.
+    it takes as long as the rest.
     """
-    positions: dict[int, list[int]] = {}
-    for position, layer in enumerate(layers):
-        positions.setdefault(id(layer), []).append(position)
-    hidden = {id(layer): layer for layer in layers}
-    try:
-        for key, layer in hidden.items():
-            vars(layer)["call"] = _in_scopes(layer.call, positions[key])
-        if getattr(model, "optimizer", None) is not None:
-            hidden[id(model.optimizer)] = model.optimizer
-            vars(model.optimizer)["apply"] = _plain_update
-        yield
-    finally:
-        for layer in hidden.values():
-            vars(layer).pop("call", None)
-            vars(layer).pop("apply", None)
+    extended = isinstance(model, ModelExtension)
+    calls = model._ipu_calls() if extended else sequential_calls(model)
+    num_layers = sum(call.is_layer for call in calls)
+    stages = resolved_stages(calls, range(num_layers))
+    step = step_with_update(model, mode, _descend)
+
+    def step_by_layer(data: Any) -> Any:
+        with in_stages(model, calls, stages):
+            return step(data)
+
+    return step_by_layer
 
 
-def _in_scopes(call: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
-    num_calls = 0
-
-    def scoped(*args, **kwargs):
-        nonlocal num_calls
-        # A model that is built is called once more before it is traced.
-        stage = positions[num_calls % len(positions)]
-        num_calls += 1
-        with tf.name_scope(stage_scope(stage)):
-            return call(*args, **kwargs)
-
-    return scoped
-
-
-def _plain_update(gradients: Sequence[Any], trainable_variables: Sequence[Any]) -> None:
-    with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-        for gradient, variable in zip(gradients, trainable_variables, strict=True):
-            if gradient is not None:
-                variable.assign_sub(tf.cast(gradient, variable.dtype))
+def _descend(training: TrainingParts, gradients: Sequence[tf.Tensor]) -> None:
+    for gradient, weight in zip(gradients, training.trained, strict=True):
+        weight.assign_sub(tf.cast(gradient, weight.dtype))

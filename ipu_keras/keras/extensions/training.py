@@ -51,6 +51,12 @@ class TrainingParts:
         gradients = self._gradients(tape, loss)
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight), gradients
 
+    @property
+    def trained(self) -> list[Any]:
+        """The weights of the gradients that `step` returns, once it has been traced."""
+        weights = self._model.trainable_weights
+        return [weights[position] for position in self._present]
+
     def update(self, gradients: Sequence[tf.Tensor]) -> None:
         """Updates the weights.
 
