@@ -12,6 +12,7 @@ from ipu_keras.compiler.pipeline_schedule import (
     PipelinePlan,
     Step,
     Work,
+    check_schedule,
     parts_in_order,
     schedule_pipeline,
 )
@@ -108,6 +109,7 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
     copies = _copies(program, plan)
     plan = replace(plan, copies=copies)
     steps = schedule_pipeline(plan)
+    check_schedule(plan, steps)
     scheduled = {instruction.part for step in steps for instruction in step.instructions}
     cycles: Counter[Part] = Counter()
     for one, cost in zip(program.compute_sets, costs, strict=True):

@@ -12,7 +12,7 @@ backward part, results of other IPUs included, is what the stage's forward part 
 
 import enum
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
@@ -480,17 +480,3 @@ def _check_stashes(plan: PipelinePlan, steps: Sequence[Step]) -> None:
             waiting.pop(0)
         assert part.stage is None or len(waiting) <= counts[part.stage], f"{instruction} overflows"
     assert not any(stashed.values()), f"left in stashes: {stashed}"
-
-
-def as_text(steps: Sequence[Step], ipus: Collection[int]) -> list[str]:
-    """A line for each step: its phase, and what each IPU does, between bars.
-
-    Args:
-        steps: Of a schedule.
-        ipus: Whose instructions are shown.
-    """
-    lines = []
-    for step in steps:
-        cells = [" ".join(str(i) for i in step.instructions if i.part.ipu == ipu) for ipu in ipus]
-        lines.append(f"{step.phase.value}: {' | '.join(cells)}")
-    return lines

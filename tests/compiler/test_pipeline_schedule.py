@@ -12,7 +12,6 @@ from ipu_keras.compiler.pipeline_schedule import (
     Phase,
     PipelinePlan,
     Work,
-    as_text,
     check_schedule,
     depth_message,
     overlap,
@@ -22,6 +21,15 @@ from ipu_keras.compiler.pipeline_schedule import (
 from ipu_keras.pipelining_ops import PipelineSchedule
 
 GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
+
+
+def as_text(steps, ipus):
+    """A line for each step: its phase, and what each IPU does, between bars."""
+    rows = []
+    for step in steps:
+        cells = [" ".join(str(i) for i in step.instructions if i.part.ipu == ipu) for ipu in ipus]
+        rows.append(f"{step.phase.value}: {' | '.join(cells)}")
+    return rows
 
 
 def lines(num_stages, num_micro_batches, schedule, *, work=True, **options):
