@@ -17,6 +17,7 @@ from ipu_keras.feeds import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
+from ipu_keras.keras.extensions.model_pipeline import StagedCalls
 from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
@@ -232,6 +233,15 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
             return self._ipu_pipeline(name == "train", num_steps, name)
 
         return Layout(num_replicas=self._ipu_num_replicas(), pipeline_of=pipeline_of)
+
+    def _ipu_staged_calls(self) -> StagedCalls | None:
+        run = self._ipu_run
+        if run is None or not self._ipu_is_built():
+            return super()._ipu_staged_calls()
+        if run.staged_calls is None:
+            # Of a subclass of `keras.Model` it takes a trace to find out.
+            run.staged_calls = (super()._ipu_staged_calls(),)
+        return run.staged_calls[0]
 
     def _ipu_num_replicas(self) -> int:
         num_ipus = len(self._ipu_device().ipus)

@@ -16,6 +16,7 @@ from ipu_keras.keras.extensions.dataset_feeds import (
     DatasetSource,
     PyDatasetSource,
 )
+from ipu_keras.keras.extensions.model_pipeline import StagedCalls
 from ipu_keras.keras.extensions.options import ExtensionOptions
 from ipu_keras.runtime import Engine
 
@@ -44,6 +45,8 @@ class Run:
         callbacks: AsyncCallbackList | None = None,
     ):
         self.trains = trains
+        # What the model has found out of its pipeline stages during the call: a tuple of one.
+        self.staged_calls: tuple[StagedCalls | None] | None = None
         self._options = options
         self._engine = engine
         self._replicas_for = replicas_for
