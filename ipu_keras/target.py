@@ -22,6 +22,7 @@ SOURCES: Mapping[str, str] = {
     "auto pipeline": "Graphcore ipu_tensorflow_addons, auto-pipelining cluster information",
     "ipu-stack": "osmarks, ipu-stack, measured on a C600 (third party)",
     "tessellate": "Graphcore Research, tessellate-ipu notebooks, measured on Bow",
+    "machine white paper": "Cambrian-AI Research, white paper on Graphcore's IPU-M2000",
     "caller": "given by the caller",
 }
 
@@ -83,6 +84,8 @@ class Target:
         host_bytes_per_second: Between the host and one IPU.
         host_latency_cycles: Beginning and end of a copy between host and IPU.
         stack_bytes: Stacks of one tile's threads.
+        remote_bytes_per_second: Between the memory of a machine and all of its IPUs.
+        machine_ipus: IPUs of a machine, which share that memory.
         provenance: Where each of these fields comes from, by name.
 
     Example:
@@ -117,6 +120,8 @@ class Target:
     host_bytes_per_second: float
     host_latency_cycles: int
     stack_bytes: int = 3168
+    remote_bytes_per_second: float = 20.0e9
+    machine_ipus: int = 4
     provenance: Mapping[str, Provenance] = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +183,9 @@ _MK1: dict[str, Provenance] = {
     "host_bytes_per_second": Provenance("microbenchmarks", _C),
     "host_latency_cycles": Provenance("microbenchmarks", _C),
     "stack_bytes": Provenance("memory guide", _G),
+    # Of machines with IPUs of the second generation; those before had no such memory.
+    "remote_bytes_per_second": Provenance("machine white paper", _G),
+    "machine_ipus": Provenance("machine white paper"),
 }
 
 _MK2: dict[str, Provenance] = {

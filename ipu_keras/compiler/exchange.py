@@ -31,10 +31,6 @@ _COLLECTIVE_IDLE_CYCLES = 3000
 # Four IPUs share one host link, which is as wide as those of two (documents).
 _IPUS_PER_HOST_LINK = 4
 _HOST_LINK_WIDTH = 2
-# Four IPUs share the memory of their machine, which has about so much bandwidth (a white paper
-# on the machine; no measurement is known).
-_IPUS_PER_MACHINE = 4
-_REMOTE_BYTES_PER_SECOND = 20e9
 
 
 @dataclass(frozen=True)
@@ -357,7 +353,7 @@ def remote_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
     """
     _check_positive(num_ipus=num_ipus)
     _check_not_negative(num_bytes=num_bytes)
-    bandwidth = _REMOTE_BYTES_PER_SECOND / min(num_ipus, _IPUS_PER_MACHINE)
+    bandwidth = target.remote_bytes_per_second / min(num_ipus, target.machine_ipus)
     return target.global_sync_cycles / target.clock_hz + num_bytes / bandwidth
 
 
