@@ -4,11 +4,12 @@ Without replicas there is nothing to exchange: then each of them is what it is f
 of one, and leaves no trace.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import (
     Collective,
     ReplicaGroups,
@@ -62,7 +63,7 @@ def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf
 
         return _mark(x, Collective("all-reduce", groups, "add"), x.shape, name), gradient
 
-    return _alone(x) if groups.size == 1 else _differentiable(run, x)
+    return _alone(x) if groups.size == 1 else differentiable(run, x)
 
 
 def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
@@ -86,7 +87,7 @@ def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Ten
         shape = (groups.size, *x.shape)
         return _mark(x, Collective("all-gather", groups, dimensions=(0,)), shape, name), gradient
 
-    return _alone(x)[tf.newaxis] if groups.size == 1 else _differentiable(run, x)
+    return _alone(x)[tf.newaxis] if groups.size == 1 else differentiable(run, x)
 
 
 def all_to_all(
@@ -117,7 +118,7 @@ def all_to_all(
         collective = Collective("all-to-all", groups, dimensions=(split, concat))
         return _mark(x, collective, shape, name), gradient
 
-    return _alone(x) if groups.size == 1 else _differentiable(run, x)
+    return _alone(x) if groups.size == 1 else differentiable(run, x)
 
 
 def reduce_scatter(
@@ -154,7 +155,7 @@ def reduce_scatter(
 
         return result, gradient
 
-    return _alone(x) if groups.size == 1 else _differentiable(run, x)
+    return _alone(x) if groups.size == 1 else differentiable(run, x)
 
 
 def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
@@ -169,27 +170,6 @@ def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tenso
     if groups.size == 1:
         return _alone(x)
     return tf.identity(_padded_parts(x, groups)[replica_index() % groups.size], name=name)
-
-
-def _differentiable(run: Callable, x: tf.Tensor) -> tf.Tensor:
-    """What a function returns that returns its gradient too.
-
-    The gradient is named after the place of the function, as those of TensorFlow's
-    operations are, so that the cost model knows whose it is.
-    """
-    scope = tf.get_current_name_scope()
-
-    @tf.custom_gradient
-    def named(x):
-        result, gradient = run(x)
-
-        def named_gradient(upstream):
-            with tf.name_scope(f"gradient_tape/{scope}/" if scope else "gradient_tape/"):
-                return gradient(upstream)
-
-        return result, named_gradient
-
-    return named(x)
 
 
 def _check_axes(shape: tf.TensorShape, split: int, concat: int, groups: ReplicaGroups) -> None:
