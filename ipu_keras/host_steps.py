@@ -11,7 +11,7 @@ from ipu_keras.compiler import Compilation
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.program import HostExecution, OutfeedMode
-from ipu_keras.tracing import EXCHANGES, replicate, split_step
+from ipu_keras.tracing import EXCHANGES, before_return, replicate, split_step
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -113,7 +113,7 @@ class StepGraphs:
         )
         self._structure = results
         self._results = tf.nest.flatten(results)
-        self._gradients = tf.nest.flatten(gradients)
+        self._gradients = [before_return(gradient) for gradient in tf.nest.flatten(gradients)]
         for tensor in (*self._results, *self._gradients):
             _check_shape(program.name, tensor)
         self._exchanges = bool(EXCHANGES & compilation.graph.kinds)

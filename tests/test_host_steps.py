@@ -12,7 +12,8 @@ from ipu_keras.compiler import compile_graph
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER, device_for
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
-from ipu_keras.host_steps import Reduction
+from ipu_keras.host_replicas import ReplicaVariables
+from ipu_keras.host_steps import Reduction, StepGraphs
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.program import Accumulation, HostExecution, OutfeedMode, Program, TensorSpec
 from ipu_keras.system import SYSTEM
@@ -140,6 +141,18 @@ def test_what_reaches_the_host(device, mode, num_replicas):
         program = program_of(model, num_replicas, 3, mode)
         _, results = run(program, execution, device, batches)
         np.testing.assert_allclose(results["total"], expected, rtol=1e-4)
+
+
+def test_gradients_wait_for_no_metrics(device):
+    """The little that replicas do in turn is in one program with all else."""
+    program = program_of(Linear(device, exchanges=False), 2, 3, OutfeedMode.LAST)
+    step = host.trace(program, for_xla=True)
+    compilation = compile_graph(program, graph_of(step.function))
+    variables = ReplicaVariables(step.function, 2, device)
+    graphs = StepGraphs(
+        compilation, step.function, step.update, HostExecution.COMPILED_LOOP, variables
+    )
+    assert graphs.is_one_program
 
 
 def test_steps_whose_gradients_depend_on_what_they_write(device):

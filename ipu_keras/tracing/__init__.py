@@ -10,5 +10,6 @@ from ipu_keras.tracing.replication import EXCHANGES as EXCHANGES
 from ipu_keras.tracing.replication import replicated as replicated
 from ipu_keras.tracing.segments import replicate as replicate
 from ipu_keras.tracing.segments import written_captures as written_captures
+from ipu_keras.tracing.splitting import before_return as before_return
 from ipu_keras.tracing.splitting import split_step as split_step
 from ipu_keras.tracing.xla import traced_for_xla as traced_for_xla

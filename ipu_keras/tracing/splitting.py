@@ -37,6 +37,17 @@ def split_step(
     return extract(concrete, (between, list(gradients))), second
 
 
+def before_return(tensor: tf.Tensor) -> tf.Tensor:
+    """What a function computes for one of its results.
+
+    TensorFlow returns an Identity of it, which waits for everything that the function writes.
+
+    Args:
+        tensor: As the `structured_outputs` of a `tf.ConcreteFunction` have it.
+    """
+    return tensor.op.inputs[0] if tensor.op.type == "Identity" else tensor
+
+
 def _between(concrete, sequential_ops: Collection[str], results: Any) -> list[tf.Tensor]:
     """The values that the first part computes for the second, or for the step's results."""
     inputs = {tensor.ref() for tensor in concrete.inputs}

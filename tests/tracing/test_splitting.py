@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.compiler.step_order import sequential_ops
-from ipu_keras.tracing import graph_of, split_step
+from ipu_keras.tracing import before_return, graph_of, split_step
 
 
 def split(step, *specs):
@@ -44,6 +44,20 @@ def test_golden():
         "outputs": [[5.0]],
         "factor": 4.0,
     }
+
+
+def test_results_before_they_wait_for_what_is_written():
+    total = tf.Variable(0.0)
+
+    def step(x):
+        total.assign_add(x)
+        return x * 2.0, x
+
+    concrete = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec(()))
+    product, argument = map(before_return, concrete.structured_outputs)
+    assert (product.op.type, product.op.control_inputs) == ("Mul", [])
+    assert argument is concrete.inputs[0]
+    assert before_return(product) is product
 
 
 def test_constants_and_weights_are_in_both_parts():
