@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.compiler import Compilation
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.program import HostExecution, OutfeedMode
 from ipu_keras.tracing import EXCHANGES, before_return, replicate, split_step
@@ -57,7 +57,7 @@ class Reduction:
         num_replicas: Batches of a step, one after the other; over these it is a sum.
     """
 
-    method: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+    method: Method = Method.SUM
     num_steps: int = 1
     num_replicas: int = 1
 
@@ -69,9 +69,9 @@ class Reduction:
             gradient: Of the same shape and type.
             index: Of the batch, an integer or a tensor.
         """
-        if self.method is GradientAccumulationReductionMethod.SUM:
+        if self.method is Method.SUM:
             return accumulated + gradient
-        if self.method is GradientAccumulationReductionMethod.MEAN:
+        if self.method is Method.MEAN:
             return accumulated + gradient / self.num_steps
         step = tf.cast(index // self.num_replicas, gradient.dtype)
         shrunk = accumulated * (step / (step + 1))
@@ -228,9 +228,13 @@ class StepGraphs:
 
     def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The first parts of all steps in any order, then the second parts in turn."""
-        first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
-        num_kept = len(_outputs(first.function)) - len(self._gradients)
-        collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
+        factors = [self._factors(gradient) for gradient in self._gradients]
+        computed = [tensor for tensors in factors for tensor in tensors]
+        first, second = split_step(self._step, self._sequential, self._structure, computed)
+        num_kept = len(_outputs(first.function)) - len(computed)
+        collect = [Collect.ALL] * num_kept
+        for tensors in factors:
+            collect += [Collect.REDUCED] if len(tensors) == 1 else [Collect.ALL] * 2
         found = self._all_steps(first.function, [feeds[i] for i in first.inputs], collect)
         kept = [self._kept] * len(self._results)
 
@@ -246,7 +250,33 @@ class StepGraphs:
             kept,
             compiled=self._execution.is_compiled,
         )
-        return [*results, *found[num_kept:]]
+        computed = iter(found[num_kept:])
+        return [*results, *(self._product([next(computed) for _ in ts]) for ts in factors)]
+
+    def _factors(self, gradient: Any) -> list[Any]:
+        """What is computed of a gradient for each batch: itself, or the factors of a product.
+
+        The sum of products of small batches is one product of all of them, which is faster and
+        needs less memory for its factors than for itself. In float16 a sum of all could exceed
+        the range that accumulated means stay in.
+        """
+        op = gradient.op
+        running = self._program.accumulation.reduction is Method.RUNNING_MEAN
+        if op.type != "MatMul" or gradient.dtype != tf.float32 or running:
+            return [gradient]
+        if not op.get_attr("transpose_a") or op.get_attr("transpose_b"):
+            return [gradient]
+        size = sum(factor.shape.num_elements() for factor in op.inputs)
+        return list(op.inputs) if size < gradient.shape.num_elements() else [gradient]
+
+    def _product(self, accumulated: Sequence[Any]) -> Any:
+        """An accumulated gradient from what was computed of it."""
+        if len(accumulated) == 1:
+            return accumulated[0]
+        a, b = (tf.reshape(factor, (-1, factor.shape[-1])) for factor in accumulated)
+        product = tf.matmul(a, b, transpose_a=True)
+        is_mean = self._program.accumulation.reduction is Method.MEAN
+        return product / self._num_steps if is_mean else product
 
     def _all_steps(
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect]
@@ -357,7 +387,7 @@ def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any
         return tf.stack(values)
     if how is Collect.LAST:
         return values[-1]
-    if reduction.method is GradientAccumulationReductionMethod.SUM:
+    if reduction.method is Method.SUM:
         return tf.add_n(values)
     accumulated = tf.zeros_like(values[0])
     for index, value in enumerate(values):

@@ -143,6 +143,40 @@ def test_what_reaches_the_host(device, mode, num_replicas):
         np.testing.assert_allclose(results["total"], expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("method", Method)
+@pytest.mark.parametrize("execution", HostExecution)
+def test_gradients_of_wide_layers(device, execution, method):
+    """They are products of matrices smaller than they are, so one product of all batches."""
+    with tf.device(device.name):
+        weight = tf.Variable(tf.zeros((6, 5)))
+        total = tf.Variable(0.0)
+
+    def step(element):
+        (x,) = element
+        total.assign_add(tf.reduce_sum(x))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(x @ weight - 1.0))
+        return total.read_value(), [tape.gradient(loss, weight)]
+
+    program = Program(
+        name="wide",
+        step=step,
+        infeed=(TensorSpec((2, 6), "float32"),),
+        unflatten=tuple,
+        repeat_count=3,
+        update=lambda gradients: weight.assign_sub(0.1 * gradients[0]),
+        accumulation=Accumulation(count=3, reduction=method),
+        num_replicas=2,
+    )
+    batches = np.random.default_rng(0).normal(size=(6, 2, 6)).astype(np.float32)
+    expected = np.zeros((6, 5))
+    for _ in range(2):
+        gradient = sum(x.T @ (2 * (x @ expected - 1)) for x in np.float64(batches))
+        expected -= 0.1 * (gradient if method is Method.SUM else gradient / 3)
+    run(program, execution, device, batches)
+    np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_gradients_wait_for_no_metrics(device):
     """The little that replicas do in turn is in one program with all else."""
     program = program_of(Linear(device, exchanges=False), 2, 3, OutfeedMode.LAST)
