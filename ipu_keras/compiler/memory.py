@@ -148,6 +148,25 @@ class MemoryPlan:
         return self.max_tile_bytes <= self.tile_bytes and self.code_fits
 
     @property
+    def bytes_by_region(self) -> dict[str, int]:
+        """Bytes on the worst tile in each region of its memory, and those in excess of both.
+
+        Instructions lie in the region that they can be read from, which is not interleaved.
+        All else fills the interleaved one first, where a load can be twice as wide, and goes
+        on in what instructions leave of the other. (Which values Poplar's kernels require to be
+        interleaved is not modelled.)
+        """
+        interleaved = self.tile_bytes - self.code_region_bytes
+        in_interleaved = min(self.max_tile_bytes - self.code_bytes, interleaved)
+        others = self.max_tile_bytes - in_interleaved
+        not_interleaved = min(others, self.code_region_bytes)
+        return {
+            "non_interleaved": not_interleaved,
+            "interleaved": in_interleaved,
+            "overflowed": others - not_interleaved,
+        }
+
+    @property
     def code_fits(self) -> bool:
         """Whether the instructions lie where tiles can read them."""
         return self.code_bytes <= self.code_region_bytes

@@ -373,6 +373,7 @@ class Report:
                 "max_tile_bytes": memory.max_tile_bytes,
                 "worst_tile": memory.worst_tile,
                 "worst_ipu": memory.worst_ipu,
+                "worst_tile_by_region": memory.bytes_by_region,
                 "total_bytes": memory.total_bytes,
                 "always_live_by_category": memory.always_live_by_category,
                 "not_always_live_by_category": memory.not_always_live_by_category,
@@ -512,11 +513,19 @@ class Report:
             self.memory_error
             or f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
             f"{memory.worst_tile}",
+            "Regions of that tile: "
+            + ", ".join(f"{name} {size:,}" for name, size in self.bytes_by_region.items()),
         ]
         lines += self.remarks
         measured = [f"{name} {b['median_error']:.0%}" for name, b in self.error_bands.items()]
         lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
         return "\n".join(lines)
+
+    @property
+    def bytes_by_region(self) -> dict[str, int]:
+        """Bytes on the fullest tile by region of its memory, in words."""
+        regions = self.model.memory.bytes_by_region.items()
+        return {name.replace("_", "-"): size for name, size in regions}
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -122,6 +122,37 @@ def test_code_has_a_region_of_its_own(spare, fits):
     assert plan.max_tile_bytes < plan.tile_bytes
 
 
+@pytest.mark.parametrize(
+    ("size", "regions"),
+    [
+        # 1000 bytes, of which code, 280 bytes of it, can be in 300; 20 of stack are beside it.
+        (100, (0, 100 + 20)),
+        (680, (0, 680 + 20)),
+        (681, (1, 700)),
+        (700, (20, 700)),
+    ],
+)
+def test_regions_of_the_worst_tile(size, regions):
+    code, (beside_code, interleaved) = 280, regions
+    program = flatten(graph(variable("w", size), results=("w",)))
+    target = dataclasses.replace(SMALL, tile_bytes=1000, code_region_bytes=300)
+    plan = planned(program, Overhead(control_code=code, stack=20), target=target)
+    assert plan.fits
+    assert plan.bytes_by_region == {
+        "non_interleaved": code + beside_code,
+        "interleaved": interleaved,
+        "overflowed": 0,
+    }
+
+
+def test_what_does_not_fit_overflows_both_regions():
+    program = flatten(graph(variable("w", 1000), results=("w",)))
+    target = dataclasses.replace(SMALL, tile_bytes=1000, code_region_bytes=300)
+    plan = planned(program, Overhead(control_code=7), target=target)
+    assert not plan.fits
+    assert plan.bytes_by_region == {"non_interleaved": 300, "interleaved": 700, "overflowed": 7}
+
+
 def test_a_program_that_computes_nothing():
     plan = planned(flatten(graph(argument("x", 1000))))
     assert plan.peak_by_tile.tolist() == [1000] * 4

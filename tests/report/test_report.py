@@ -173,6 +173,15 @@ def test_a_program_that_does_not_fit():
     assert lacks.memory_error[:70] in str(lacks)
 
 
+def test_regions_of_the_fullest_tile():
+    found = report()
+    regions = found.to_dict()["memory"]["worst_tile_by_region"]
+    assert sum(regions.values()) == found.model.memory.max_tile_bytes
+    assert regions["overflowed"] == 0
+    line = f"Regions of that tile: non-interleaved {regions['non_interleaved']:,}, interleaved"
+    assert line in str(found)
+
+
 def test_code_that_does_not_fit():
     code = report().model.memory.code_bytes
     found = report(target=GC200.with_numbers(code_region_bytes=code - 1))
