@@ -11,7 +11,7 @@ from ipu_keras.compiler import Compilation
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.program import HostExecution, OutfeedMode
-from ipu_keras.tracing import EXCHANGES, before_return, replicate, split_step
+from ipu_keras.tracing import EXCHANGES, Part, before_return, open_step, replicate, split_step
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -103,25 +103,34 @@ class StepGraphs:
         self._program = program
         self._execution = execution
         self._variables = variables
-        self._step = step
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
         # A mean is taken of all; they are metrics, and small.
         self._kept = Collect.LAST if program.outfeed_mode is OutfeedMode.LAST else Collect.ALL
-        results, gradients = (
-            (step.structured_outputs, []) if update is None else step.structured_outputs
-        )
-        self._structure = results
-        self._results = tf.nest.flatten(results)
-        self._gradients = [before_return(gradient) for gradient in tf.nest.flatten(gradients)]
-        for tensor in (*self._results, *self._gradients):
-            _check_shape(program.name, tensor)
         self._exchanges = bool(EXCHANGES & compilation.graph.kinds)
+        self._use(step)
         # A gradient that depends on what steps write can be no result of a first part.
         bound = any(gradient.op.name in compilation.sequential for gradient in self._gradients)
         split = not bound and not self._exchanges
         self._sequential = compilation.sequential if split else frozenset()
-        self._in_order = compilation.graph.writes_state and not self._sequential
+        self._opening: tuple[Part, Part] | None = None
+        if split and compilation.opening:
+            self._opening = open_step(step, compilation.opening)
+            self._use(self._opening[1].function)
+        in_turn = len(self._sequential) + len(compilation.opening)
+        self._num_in_turn = in_turn if split else 0
+        self._in_order = compilation.graph.writes_state and not self._num_in_turn
+
+    def _use(self, step: Any) -> None:
+        """Takes a trace for the step, or what is left of it after its opening."""
+        self._step = step
+        has_gradients = self._update is not None
+        computed = tf.nest.map_structure(before_return, step.structured_outputs)
+        self._structure, gradients = computed if has_gradients else (computed, [])
+        self._results = tf.nest.flatten(self._structure)
+        self._gradients = tf.nest.flatten(gradients)
+        for tensor in (*self._results, *self._gradients):
+            _check_shape(self._program.name, tensor)
 
     def __call__(self, *feeds: Any) -> Any:
         """An execution.
@@ -159,7 +168,7 @@ class StepGraphs:
         such as the metrics of a model without moving averages: then calls would take longer.
         """
         alone = self._program.num_replicas == 1 or self._exchanges
-        repeated = len(self._sequential) * self._program.num_replicas
+        repeated = self._num_in_turn * self._program.num_replicas
         little = 0 < repeated <= _MAX_REPEATED_OPERATIONS
         return (alone or little) and self._execution is HostExecution.COMPILED_LOOP
 
@@ -184,6 +193,8 @@ class StepGraphs:
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The results of some batches, and their accumulated gradients."""
+        if self._opening is not None:
+            feeds = self._opened(*self._opening, feeds)
         if self._sequential:
             return self._split_batches(feeds)
         collect = [self._kept] * len(self._results) + [Collect.REDUCED] * len(self._gradients)
@@ -226,6 +237,23 @@ class StepGraphs:
             for how, t in zip(collect, found, strict=True)
         ]
 
+    def _opened(self, opening: Part, rest: Part, feeds: Sequence[Any]) -> list[Any]:
+        """What the rest of all steps takes, after their openings in turn."""
+        collect = [Collect.ALL] * len(_outputs(opening.function))
+        drawn = self._in_turn(opening, [feeds[i] for i in opening.inputs], collect)
+        return [*(feeds[i] for i in rest.inputs), *drawn]
+
+    def _in_turn(self, part: Part, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
+        """A part of all steps in turn, of each replica with its own variables."""
+        run, specs = _flat(part.function), _outputs(part.function)
+
+        def run_all(own: Sequence[Any]) -> list[Any]:
+            if self._num_steps == 1:
+                return _unrolled(run, 1, own, collect, Reduction())
+            return _loop(run, specs, self._num_steps, own, collect)
+
+        return self._each_replica(run_all, feeds, collect, compiled=self._execution.is_compiled)
+
     def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The first parts of all steps in any order, then the second parts in turn."""
         factors = [self._factors(gradient) for gradient in self._gradients]
@@ -236,22 +264,13 @@ class StepGraphs:
         for tensors in factors:
             collect += [Collect.REDUCED] if len(tensors) == 1 else [Collect.ALL] * 2
         found = self._all_steps(first.function, [feeds[i] for i in first.inputs], collect)
-        kept = [self._kept] * len(self._results)
-
-        def finish(own: Sequence[Any]) -> list[Any]:
-            run, specs = _flat(second.function), _outputs(second.function)
-            if self._num_steps == 1:
-                return _unrolled(run, 1, own, kept, Reduction())
-            return _loop(run, specs, self._num_steps, own, kept)
-
-        results = self._each_replica(
-            finish,
+        results = self._in_turn(
+            second,
             [*(feeds[i] for i in second.inputs), *found[:num_kept]],
-            kept,
-            compiled=self._execution.is_compiled,
+            [self._kept] * len(self._results),
         )
-        computed = iter(found[num_kept:])
-        return [*results, *(self._product([next(computed) for _ in ts]) for ts in factors)]
+        accumulated = iter(found[num_kept:])
+        return [*results, *(self._product([next(accumulated) for _ in ts]) for ts in factors)]
 
     def _factors(self, gradient: Any) -> list[Any]:
         """What is computed of a gradient for each batch: itself, or the factors of a product.

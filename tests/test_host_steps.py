@@ -177,6 +177,44 @@ def test_gradients_of_wide_layers(device, execution, method):
     np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("execution", HostExecution)
+def test_what_is_drawn_at_random_comes_first(device, execution, num_replicas):
+    """A counter stands for the state of a generator; replicas count on their own."""
+    with tf.device(device.name):
+        state, total, weight = (tf.Variable(start) for start in (1.0, 0.0, 0.0))
+
+    def step(element):
+        (x,) = element
+        drawn = state.read_value()
+        state.assign_add(1.0)
+        product = tf.squeeze(tf.matmul(x, x, transpose_b=True)) * drawn
+        total.assign_add(product)
+        return total.read_value(), [product]
+
+    program = Program(
+        name="draw",
+        step=step,
+        infeed=(TensorSpec((1, 2), "float32"),),
+        unflatten=tuple,
+        repeat_count=NUM_STEPS,
+        outfeed_mode=OutfeedMode.ALL,
+        update=lambda gradients: weight.assign_add(gradients[0]),
+        accumulation=Accumulation(count=3),
+        num_replicas=num_replicas,
+    )
+    batches = np.random.default_rng(0).normal(size=(NUM_STEPS * num_replicas, 1, 2))
+    batches = batches.astype(np.float32)
+    _, results = run(program, execution, device, batches)
+    squares = np.square(np.float64(batches)).sum(axis=(1, 2)).reshape(NUM_STEPS, num_replicas)
+    # The second execution goes on with the numbers, and totals, of the first.
+    first, second = (squares * np.arange(start, start + NUM_STEPS)[:, None] for start in (1, 7))
+    totals = first.sum(axis=0) + np.cumsum(second, axis=0)
+    np.testing.assert_allclose(results, totals.ravel(), rtol=1e-5)
+    np.testing.assert_allclose(weight, first.sum() + second.sum(), rtol=1e-5)
+    assert float(state) == 1 + 2 * NUM_STEPS
+
+
 def test_gradients_wait_for_no_metrics(device):
     """The little that replicas do in turn is in one program with all else."""
     program = program_of(Linear(device, exchanges=False), 2, 3, OutfeedMode.LAST)

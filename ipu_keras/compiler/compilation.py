@@ -20,6 +20,8 @@ class Compilation:
         sequential: If the host computes a step in two parts, the names of the
             operations of the second: `executions` are of the first part, and
             a loop over the second follows. Else empty.
+        opening: Names of operations that are in none of these parts, as a loop before
+            them does them for all steps.
     """
 
     program: Program
@@ -28,3 +30,4 @@ class Compilation:
     executions: tuple[HostExecution, ...] = ()
     reason: str = ""
     sequential: frozenset[str] = frozenset()
+    opening: frozenset[str] = frozenset()

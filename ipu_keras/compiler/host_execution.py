@@ -7,7 +7,7 @@ behind it are in docs/design/0001-host-execution.md.
 import dataclasses
 
 from ipu_keras.compiler.compilation import Compilation
-from ipu_keras.compiler.step_order import sequential_ops
+from ipu_keras.compiler.step_order import opening_ops, sequential_ops
 from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution
 
@@ -50,11 +50,14 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         compilation: A program with its traced step.
 
     Returns:
-        The compilation with `executions`, `reason` and `sequential` set.
+        The compilation with `executions`, `reason`, `sequential` and `opening` set.
     """
     graph = compilation.graph
-    sequential = _worth_splitting(graph) if compilation.program.repeat_count > 1 else frozenset()
-    in_order = graph.writes_state and not sequential
+    opening: frozenset[str] = frozenset()
+    sequential: frozenset[str] = frozenset()
+    if compilation.program.repeat_count > 1:
+        opening, sequential = _parts(graph)
+    in_order = graph.writes_state and not (opening or sequential)
     convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
     asked = compilation.program.compiled
     if asked is not None:
@@ -82,16 +85,22 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         ),
         reason=reason,
         sequential=sequential,
+        opening=opening,
     )
 
 
-def _worth_splitting(graph: Graph) -> frozenset[str]:
-    """The sequential operations of a step whose heavy ones are all independent, else none."""
-    if not graph.writes_state:
-        return frozenset()
-    sequential = sequential_ops(graph)
+def _parts(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
+    """What steps do in turn before, and after, the heavy operations; nothing if these wait."""
+    nothing: frozenset[str] = frozenset()
     heavy = {op.name for op in graph.ops if _HEAVY & graph.of_op(op).kinds}
-    return sequential if heavy and not heavy & sequential else frozenset()
+    if not heavy or not graph.writes_state:
+        return nothing, nothing
+    sequential = sequential_ops(graph)
+    if not heavy & sequential:
+        return nothing, sequential
+    opening = opening_ops(graph, heavy)
+    sequential = sequential_ops(graph, opening)
+    return (nothing, nothing) if heavy & sequential else (opening, sequential)
 
 
 def _ranked(compiled: bool, in_order: bool, *, one_program: bool) -> tuple[HostExecution, ...]:

@@ -1,6 +1,7 @@
 """From TensorFlow functions to the compiler's graphs."""
 
 from ipu_keras.tracing.concrete import graph_of as graph_of
+from ipu_keras.tracing.extraction import Part as Part
 from ipu_keras.tracing.pooling import fast_pooling_gradients as fast_pooling_gradients
 from ipu_keras.tracing.random_bits import RANDOM_UNIFORM as RANDOM_UNIFORM
 from ipu_keras.tracing.random_bits import compilable_random as compilable_random
@@ -11,5 +12,6 @@ from ipu_keras.tracing.replication import replicated as replicated
 from ipu_keras.tracing.segments import replicate as replicate
 from ipu_keras.tracing.segments import written_captures as written_captures
 from ipu_keras.tracing.splitting import before_return as before_return
+from ipu_keras.tracing.splitting import open_step as open_step
 from ipu_keras.tracing.splitting import split_step as split_step
 from ipu_keras.tracing.xla import traced_for_xla as traced_for_xla

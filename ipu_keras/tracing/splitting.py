@@ -11,6 +11,37 @@ from ipu_keras.tracing.extraction import Part, extract
 _REPEATED = frozenset({"Const", "ReadVariableOp"})
 
 
+def open_step(concrete: Any, opening_ops: Collection[str]) -> tuple[Part, Part]:
+    """Parts a step into what it does first and the rest.
+
+    Args:
+        concrete: The traced step, a `tf.ConcreteFunction`.
+        opening_ops: Names of operations for the first part: with each, all that it depends on.
+
+    Returns:
+        The part with those operations, which returns a list of tensors, and the part
+        without: it takes that list after its inputs, and returns what the step returns.
+    """
+    operations = concrete.graph.get_operations()
+    results = tf.nest.map_structure(before_return, concrete.structured_outputs)
+    used = [t for op in operations if op.name not in opening_ops for t in op.inputs]
+    used += tf.nest.flatten(results)
+    given = {tensor.ref() for tensor in concrete.inputs}
+    between = [
+        tensor
+        for tensor in {t.ref(): t for t in used}.values()
+        if tensor.op.name in opening_ops and tensor.op.type != "Const"
+        if tensor.ref() not in given and tensor.dtype != tf.resource
+    ]
+    written = concrete.graph.control_outputs
+    first = [op for op in written if op.name in opening_ops]
+    rest = [op for op in written if op.name not in opening_ops]
+    return (
+        extract(concrete, between, controls=first),
+        extract(concrete, results, given=between, controls=rest, without=opening_ops),
+    )
+
+
 def split_step(
     concrete: Any,
     sequential_ops: Collection[str],

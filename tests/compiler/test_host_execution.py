@@ -171,3 +171,29 @@ def test_a_heavy_operation_that_depends_on_the_metric():
     chosen = choose(dataclasses.replace(graph, ops=(*graph.ops, second)))
     assert not chosen.sequential
     assert not OUT_OF_ORDER & set(chosen.executions)
+
+
+STATE = Op("state", "Placeholder", (TensorSpec((), "resource"),))
+
+
+def dropout(*, after_seed):
+    """A layer that drops at random; the generator's state waits for it unless `after_seed`."""
+    seed = Op("seed", "ReadVariableOp", (OUTPUTS,), inputs=("state",))
+    matmul = Op("dense/MatMul", "MatMul", (OUTPUTS,), inputs=("weights", "seed"))
+    source = "seed" if after_seed else "dense/MatMul"
+    advance = Op("advance", "AssignVariableOp", stateful=True, inputs=("state", source))
+    return Graph("step", (WEIGHTS, STATE, seed, matmul, advance), {})
+
+
+def test_random_numbers_are_drawn_before_anything_heavy():
+    chosen = choose(dropout(after_seed=True))
+    assert chosen.opening == {"state", "seed", "advance"}
+    assert chosen.sequential == set()
+    assert HostExecution.PARALLEL_LOOP in chosen.executions
+    assert not choose(dropout(after_seed=True), repeat_count=1).opening
+
+
+def test_a_state_that_waits_for_something_heavy():
+    chosen = choose(dropout(after_seed=False))
+    assert (chosen.opening, chosen.sequential) == (set(), set())
+    assert not OUT_OF_ORDER & set(chosen.executions)

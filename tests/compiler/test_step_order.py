@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipu_keras.compiler.step_order import sequential_ops
+from ipu_keras.compiler.step_order import opening_ops, sequential_ops
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
 
@@ -98,3 +98,66 @@ def test_what_cannot_be_kept_for_all_steps(result):
         write("assign", "v", "found"),
         compute("size", "found"),
     ) == {"found", "assign", "size"}
+
+
+# -- what comes before all else --------------------------------------------------
+
+
+def graph_of(*ops, functions=None):
+    return Graph("step", (X, VARIABLE, OTHER, *ops), functions or {})
+
+
+SEED = (compute("seed", "v"), compute("next", "seed"), write("advance", "v", "next"))
+
+
+def test_seeds_are_drawn_first():
+    """v is the state of a generator, w a metric."""
+    graph = graph_of(
+        *SEED,
+        compute("model", "x", "seed"),
+        compute("read_w", "w"),
+        compute("sum", "read_w", "model"),
+        write("assign", "w", "sum"),
+        compute("result", "sum", after=("advance",)),
+    )
+    opening = opening_ops(graph, {"model"})
+    assert opening == {"v", "seed", "next", "advance"}
+    assert sequential_ops(graph, opening) == {"read_w", "sum", "assign", "result"}
+    # Without that, all of it is in turn.
+    assert "model" in sequential_ops(graph)
+
+
+def test_a_state_that_something_heavy_decides():
+    graph = graph_of(
+        compute("model", "x", "read"), compute("read", "v"), write("set", "v", "model")
+    )
+    assert opening_ops(graph, {"model"}) == set()
+
+
+def test_a_state_that_another_decides():
+    """w is drawn from, but takes over what v gets from the model."""
+    graph = graph_of(
+        compute("read_v", "v"),
+        compute("model", "x", "read_v"),
+        write("set_v", "v", "model"),
+        compute("read_w", "w"),
+        compute("both", "read_w", "read_v"),
+        write("set_w", "w", "both"),
+    )
+    assert opening_ops(graph, {"model"}) == set()
+
+
+def test_a_state_that_a_loop_writes():
+    """The loop is heavy itself, as the loops of recurrent layers are."""
+    body = Graph("body", (write("assign", "handle"),))
+    loop = Op("loop", "While", body=("body",), inputs=("v",))
+    assert opening_ops(graph_of(loop, functions={"body": body}), {"loop"}) == set()
+
+
+def test_an_opening_whose_result_cannot_be_kept():
+    seed, *others = SEED
+    lists = (TensorSpec((), "variant"),)
+    graph = graph_of(Op("seed", seed.kind, lists, inputs=seed.inputs), *others)
+    assert opening_ops(graph, set()) == {"v", "seed", "next", "advance"}
+    taken = graph_of(*graph.ops[3:], compute("model", "x", "seed"))
+    assert opening_ops(taken, {"model"}) == set()

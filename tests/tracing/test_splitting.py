@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.compiler.step_order import sequential_ops
-from ipu_keras.tracing import before_return, graph_of, split_step
+from ipu_keras.compiler.step_order import opening_ops, sequential_ops
+from ipu_keras.tracing import before_return, graph_of, open_step, split_step
 
 
 def split(step, *specs):
@@ -103,3 +103,32 @@ def test_an_evaluation_step_of_keras():
     # What crosses are the model's sums, not its outputs.
     assert (first.inputs, second.inputs) == ((0, 1), ())
     assert {tuple(tensor.shape) for tensor in first.function.outputs} == {()}
+
+
+def test_what_is_drawn_before_all_else():
+    seed, total = tf.Variable(3.0), tf.Variable(0.0)
+
+    def step(x):
+        drawn = seed.read_value()
+        seed.assign_add(1.0)
+        product = tf.squeeze(x @ x) * drawn
+        total.assign_add(product)
+        return {"product": product, "total": total.read_value(), "drawn": drawn}
+
+    concrete = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((1, 1)))
+    heavy = {op.name for op in concrete.graph.get_operations() if op.type == "MatMul"}
+    opening, rest = open_step(concrete, opening_ops(graph_of(concrete), heavy))
+    assert (opening.inputs, rest.inputs) == ((), (0,))
+    assert "MatMul" not in kinds(opening)
+    drawn = [opening.function() for _ in range(2)]
+    assert [float(value) for (value,) in drawn] == [3.0, 4.0]
+    assert float(seed) == 5.0
+    for (value,), expected in zip(drawn, (12.0, 16.0), strict=True):
+        results = rest.function(tf.constant([[2.0]]), value)
+        assert float(results["product"]) == expected
+    assert {name: float(value) for name, value in results.items()} == {
+        "product": 16.0,
+        "total": 28.0,
+        "drawn": 4.0,
+    }
+    assert (float(seed), float(total)) == (5.0, 28.0)
