@@ -263,9 +263,7 @@ def _output_specs(outs: Mapping[str, Sequence[Any]] | None) -> list[tf.TensorSpe
             f"`outs` must have a type and a shape for each output. Received: {len(types)} types "
             f"and {len(shapes)} shapes"
         )
-    specs = [
-        tf.TensorSpec(shape, dtype) for shape, dtype in zip(map(tf.TensorShape, shapes), types)
-    ]
+    specs = [tf.TensorSpec(*pair) for pair in zip(shapes, types, strict=True)]
     unknown = [spec.shape for spec in specs if not spec.shape.is_fully_defined()]
     if unknown:
         raise ValueError(
