@@ -162,16 +162,19 @@ def map_chunks(
     groups = (given + size - 1) // size if batch is None else math.ceil(batch / size)
     grouped = [_grouped(tensor, groups, size) for tensor in (*rows, *lengths)]
 
-    def of_group(elements):
-        first_row, *tensors = elements
-        return run(first_row, tensors[: len(rows)], tensors[len(rows) :])
+    def step(group, found):
+        own = [tensor[group] for tensor in grouped]
+        part = run(group * size, own[: len(rows)], own[len(rows) :])
+        return group + 1, found.write(group, part)
 
-    found = tf.map_fn(
-        of_group,
-        (tf.range(groups) * size, *grouped),
-        fn_output_signature=tf.TensorSpec((size, *result.shape), result.dtype),
+    results = tf.TensorArray(result.dtype, groups, element_shape=(size, *result.shape))
+    _, results = tf.while_loop(
+        lambda group, _: group < groups,
+        step,
+        (tf.constant(0), results),
+        maximum_iterations=groups,
     )
-    flat = tf.reshape(found, (-1, *result.shape))
+    flat = tf.reshape(results.stack(), (-1, *result.shape))
     return flat[:given] if batch is None else flat[:batch]
 
 

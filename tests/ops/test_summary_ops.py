@@ -47,7 +47,8 @@ def test_tensor_summary():
     )
     np.testing.assert_array_equal(tf.make_ndarray(value.tensor), numbers)
     assert is_collected
-    assert value.tag == "family/numbers"
+    # TensorFlow puts the family before the name, and once more before the tag.
+    assert value.tag == "family/family/numbers"
     assert value.metadata.summary_description == "Some *numbers*."
     assert value.metadata.display_name == "Numbers"
     assert value.metadata.plugin_data.plugin_name == "mine"
