@@ -148,7 +148,8 @@ class IPUStrategy(distribute_lib.Strategy):
         if signature is None or signature not in checked:
             concrete = _traced(fn, args, kwargs)
             _refuse_dtypes("output", concrete.structured_outputs)
-            if getattr(fn, "_jit_compile", False) and HOST_OPERATIONS & graph_of(concrete).kinds:
+            is_new = getattr(fn, "_jit_compile", False) and fn not in self._without_xla
+            if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
                 self._without_xla[fn] = tf.function(fn.python_function, autograph=fn._autograph)
             if signature is not None:
                 checked.add(signature)

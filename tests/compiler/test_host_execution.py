@@ -171,3 +171,13 @@ def test_a_heavy_operation_that_depends_on_the_metric():
     chosen = choose(dataclasses.replace(graph, ops=(*graph.ops, second)))
     assert not chosen.sequential
     assert not OUT_OF_ORDER & set(chosen.executions)
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+@pytest.mark.parametrize("compiled", [None, True])
+def test_what_runs_on_the_host_is_not_compiled(build, compiled):
+    """Even if that was asked for, and in order, as nobody knows what else it does."""
+    call = Op("user_op", "PyFunc", stateful=True, inputs=("weights",))
+    chosen = choose(build(call), compiled=compiled)
+    assert chosen.executions == (HostExecution.GRAPH_LOOP,)
+    assert chosen.reason == "XLA lacks user_op"
