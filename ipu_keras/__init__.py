@@ -18,8 +18,12 @@ from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
 from ipu_keras.ops import all_to_all_op as all_to_all_op
 from ipu_keras.ops import cross_replica_ops as cross_replica_ops
+from ipu_keras.ops import custom_ops as custom_ops
+from ipu_keras.ops import functional_ops as functional_ops
+from ipu_keras.ops import internal_ops as internal_ops
 from ipu_keras.ops import reduce_scatter_op as reduce_scatter_op
 from ipu_keras.ops import replication_ops as replication_ops
+from ipu_keras.ops import summary_ops as summary_ops
 from ipu_keras.system import SYSTEM
 
 # The devices of TensorFlow follow the configuration of the system from now on.

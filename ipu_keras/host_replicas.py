@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.compiler.host_execution import HOST_OPERATIONS
 from ipu_keras.device import IpuDevice
 from ipu_keras.tracing import EXCHANGES, graph_of, replicate, replicated, written_captures
 
@@ -135,7 +136,8 @@ class ReplicatedFunction:
         return results
 
     def _program(self, concrete: Any) -> tuple["ReplicaVariables", Callable]:
-        if not EXCHANGES & graph_of(concrete).kinds:
+        kinds = graph_of(concrete).kinds
+        if not EXCHANGES & kinds:
             return ReplicaVariables(concrete, 1, self._device), concrete
         num_replicas = len(self._device.ipus)
         variables = ReplicaVariables(concrete, num_replicas, self._device)
@@ -144,7 +146,8 @@ class ReplicatedFunction:
         def run(*tensors):
             return together([list(tensors)] * num_replicas)[0]
 
-        return variables, tf.function(run, autograph=False, jit_compile=self._jit_compile)
+        compiled = self._jit_compile and not HOST_OPERATIONS & kinds
+        return variables, tf.function(run, autograph=False, jit_compile=compiled)
 
 
 def _spec(value: Any) -> Any:

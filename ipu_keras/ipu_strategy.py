@@ -13,10 +13,12 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
+from ipu_keras.compiler.host_execution import HOST_OPERATIONS
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.host_replicas import ReplicatedFunction
 from ipu_keras.system import SYSTEM
+from ipu_keras.tracing import graph_of
 
 # What the compiled programs of an IPU can neither take nor give.
 _REFUSED_DTYPES = (tf.float64,)
@@ -74,6 +76,8 @@ class IPUStrategy(distribute_lib.Strategy):
         # Functions for all replicas by the function of one.
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
+        # By functions for XLA that it cannot compile, the same without it.
+        self._without_xla: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         _refuse_eager_iteration()
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -142,10 +146,14 @@ class IPUStrategy(distribute_lib.Strategy):
         checked = self._checked.setdefault(fn, set())
         signature = _signature((args, kwargs))
         if signature is None or signature not in checked:
-            _refuse_dtypes("output", _outputs(fn, args, kwargs))
+            concrete = _traced(fn, args, kwargs)
+            _refuse_dtypes("output", concrete.structured_outputs)
+            is_new = getattr(fn, "_jit_compile", False) and fn not in self._without_xla
+            if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
+                self._without_xla[fn] = tf.function(fn.python_function, autograph=fn._autograph)
             if signature is not None:
                 checked.add(signature)
-        return fn(*args, **kwargs)
+        return self._without_xla.get(fn, fn)(*args, **kwargs)
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
         """What all replicas of the device run; `None` if there is one."""
@@ -223,11 +231,11 @@ def current_ipu_strategy() -> IPUStrategy | None:
     return strategy if isinstance(strategy, IPUStrategy) else None
 
 
-def _outputs(fn: Any, args, kwargs) -> Any:
+def _traced(fn: Any, args, kwargs) -> Any:
     if isinstance(fn, tf.types.experimental.GenericFunction):
         # The call that follows finds this trace in the function's cache.
-        fn = fn.get_concrete_function(*args, **kwargs)
-    return fn.structured_outputs
+        return fn.get_concrete_function(*args, **kwargs)
+    return fn
 
 
 def _signature(value: Any) -> tuple | None:

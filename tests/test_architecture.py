@@ -140,6 +140,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.auto_report.report_compilation",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
+        "ipu_keras.ops.summary_ops",
+        "ipu_keras.profiling.last_report",
+    ): "the cost model is for those who ask for it: its import takes as long as all the rest",
+    (
         "ipu_keras.report.report",
         "ipu_keras.report.html",
     ): "needs libraries of an extra, whose import takes a second",

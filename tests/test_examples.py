@@ -103,3 +103,12 @@ def test_legacy_pipeline_sequential(run_example, capsys):
     assert result["accuracy"] >= 0.93
     assert result["variable_devices"] == {IPU}
     assert "epoch 15: 22 steps" in capsys.readouterr().out
+
+
+def test_cpu_user_operation(run_example, capsys):
+    result = run_example("cpu_user_operation")
+    # Of 16 labels one is far off, and pulls as much as an error of 1.
+    assert result["slope"] == pytest.approx(3, abs=0.3)
+    assert result["offset"] == pytest.approx(1, abs=0.3)
+    assert result["losses"][-1] < result["losses"][0]
+    assert f"y = {result['slope']:.2f} x" in capsys.readouterr().out

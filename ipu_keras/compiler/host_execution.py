@@ -27,6 +27,9 @@ CONVOLUTIONS = frozenset(
     }
 )
 
+# What users run in this process along with a step: XLA has none of it.
+HOST_OPERATIONS = frozenset({"EagerPyFunc", "PrintV2", "PyFunc", "PyFuncStateless"})
+
 CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
 
 _LOOPS = frozenset({"StatelessWhile", "While"})
@@ -59,8 +62,11 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         opening, sequential = _parts(graph)
     in_order = graph.writes_state and not (opening or sequential)
     convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
+    on_host = next((op.name for op in graph.walk() if op.kind in HOST_OPERATIONS), None)
     asked = compilation.program.compiled
-    if asked is not None:
+    if on_host is not None:
+        compiled, reason = False, f"XLA lacks {on_host}"
+    elif asked is not None:
         compiled, reason = asked, f"jit_compile={asked} was asked for"
     elif convolution is None:
         compiled, reason = True, "no convolution"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
+from ipu_keras.compiler.code_sharing import with_own_code
 from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
@@ -339,13 +340,16 @@ def _planned(
 ) -> MemoryPlan:
     """The memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
+    own = with_own_code(model.program.compute_sets)
     return plan_memory(
         program,
         regions,
         model.target,
         temporary_bytes=[cost.temporary_bytes if one.ipu == ipu else 0 for one, cost in pairs],
         message_bytes=[cost.message_bytes if one.ipu == ipu else 0 for one, cost in pairs],
-        overhead=_overhead([cost for one, cost in pairs if one.ipu == ipu], model.target),
+        overhead=_overhead(
+            [cost for one, cost in pairs if one.ipu == ipu and one.name in own], model.target
+        ),
     )
 
 

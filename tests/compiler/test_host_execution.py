@@ -197,3 +197,13 @@ def test_a_state_that_waits_for_something_heavy():
     chosen = choose(dropout(after_seed=False))
     assert (chosen.opening, chosen.sequential) == (set(), set())
     assert not OUT_OF_ORDER & set(chosen.executions)
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+@pytest.mark.parametrize("compiled", [None, True])
+def test_what_runs_on_the_host_is_not_compiled(build, compiled):
+    """Even if that was asked for, and in order, as nobody knows what else it does."""
+    call = Op("user_op", "PyFunc", stateful=True, inputs=("weights",))
+    chosen = choose(build(call), compiled=compiled)
+    assert chosen.executions == (HostExecution.GRAPH_LOOP,)
+    assert chosen.reason == "XLA lacks user_op"

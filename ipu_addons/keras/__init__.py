@@ -1,0 +1,3 @@
+"""Layers and optimizers for Keras."""
+
+from ipu_addons.keras import layers as layers

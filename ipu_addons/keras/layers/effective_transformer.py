@@ -1,0 +1,290 @@
+"""Multi-head attention over padded sequences that skips the padding."""
+
+import keras
+import tensorflow as tf
+
+from ipu_keras.ops.packed_sequences import Chunk, ChunkSizes, map_chunks, pack, unpack
+
+# The same as that of Keras's LayerNormalization.
+_EPSILON = 1e-3
+
+
+@keras.saving.register_keras_serializable(package="ipu_addons")
+class EffectiveTransformer(keras.layers.Layer):
+    """Multi-head attention whose dense layers compute no padding.
+
+    The attention of A. Vaswani et al., "Attention is all you need", 2017: queries of the "from"
+    sequences attend to keys and values of the "to" sequences. If both are the same, it is
+    self-attention. Of each sequence only the tokens before its length count.
+
+    An IPU program has one size for all batches. Tokens are packed into a buffer for
+    `sequences_per_iter` full sequences, which is what the dense layers work on: choose it as the
+    batch size times the share of tokens that are no padding. The attention itself works on
+    `max_batch_size` rows with padding. Rows whose tokens do not fit into the buffer follow in a
+    further iteration, so results never depend on these sizes, but time does. A report counts one
+    iteration for every `max_batch_size` rows, and says that it depends on data.
+
+    Args:
+        output_layer_size: Size of the outputs.
+        max_batch_size: The most rows of the batch in an iteration.
+        use_scale: Whether the attention scores are multiplied by a learned number, besides
+            `1 / sqrt(attention_head_size)`. Defaults to `False`.
+        num_attention_heads: How many there are. Defaults to `1`.
+        attention_head_size: Of the query, key and value of a head. Defaults to
+            `output_layer_size // num_attention_heads`.
+        sequences_per_iter: How many full sequences the tokens of an iteration could be, at most
+            `max_batch_size`. Defaults to `max_batch_size`.
+        qkv_activation: Activation of queries, keys and values. Defaults to none.
+        attention_dropout_prob: Share of the attention's weights that are dropped in training.
+            Defaults to `0`.
+        output_activation: Activation of the outputs. Defaults to none.
+        output_dropout_prob: Share of the outputs that are dropped in training. Defaults to `0`.
+        layer_norm_output: Whether the outputs are normalized in the end. Defaults to `False`.
+        embedding_initializer: Of the kernels of queries, keys and values. Defaults to
+            `"glorot_uniform"`.
+        embedding_bias_initializer: Of their biases. Defaults to `"zeros"`.
+        output_initializer: Of the output's kernel. Defaults to `"glorot_uniform"`.
+        output_bias_initializer: Of its bias. Defaults to `"zeros"`.
+        **kwargs: Those of every layer, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: A list of tensors: from sequences `(batch, from_length, features)`, or
+            `(batch, from_length)` for one feature; their lengths `(batch,)`, integers; to
+            sequences and their lengths in the same way; and optionally a mask for heads,
+            `(batch, heads)` or `(batch, from_length, heads)`, which what each head found is
+            multiplied by.
+        training: Whether dropout drops anything. Defaults to `True`.
+
+    Output:
+        `(batch, from_length, output_layer_size)`, with zeros where the from sequences have
+        padding. A sequence that has nothing to attend to gets the output of zeros.
+
+    Raises:
+        ValueError: An argument is out of its range, or `inputs` has not the tensors above.
+
+    Example:
+
+    >>> layer = EffectiveTransformer(8, max_batch_size=4, sequences_per_iter=2)
+    >>> x, lengths = tf.ones((4, 6, 3)), tf.constant([6, 1, 0, 5])
+    >>> layer([x, lengths, x, lengths]).shape  # 12 tokens: one iteration
+    TensorShape([4, 6, 8])
+    """
+
+    def __init__(
+        self,
+        output_layer_size,
+        max_batch_size,
+        use_scale=False,
+        num_attention_heads=1,
+        attention_head_size=None,
+        sequences_per_iter=None,
+        qkv_activation=None,
+        attention_dropout_prob=0.0,
+        output_activation=None,
+        output_dropout_prob=0.0,
+        layer_norm_output=False,
+        embedding_initializer="glorot_uniform",
+        embedding_bias_initializer="zeros",
+        output_initializer="glorot_uniform",
+        output_bias_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if attention_head_size is None:
+            _check_size("num_attention_heads", num_attention_heads)
+            attention_head_size = output_layer_size // num_attention_heads
+        if sequences_per_iter is None:
+            sequences_per_iter = max_batch_size
+        self.output_layer_size = _check_size("output_layer_size", output_layer_size)
+        self.max_batch_size = _check_size("max_batch_size", max_batch_size)
+        self.use_scale = use_scale
+        self.num_attention_heads = _check_size("num_attention_heads", num_attention_heads)
+        self.attention_head_size = _check_size("attention_head_size", attention_head_size)
+        self.sequences_per_iter = _check_size("sequences_per_iter", sequences_per_iter)
+        if sequences_per_iter > max_batch_size:
+            raise ValueError(
+                "`sequences_per_iter` must be less than or equal to `max_batch_size`. Received: "
+                f"sequences_per_iter={sequences_per_iter}, max_batch_size={max_batch_size}"
+            )
+        self.qkv_activation = keras.activations.get(qkv_activation)
+        self.attention_dropout_prob = _check_share("attention_dropout_prob", attention_dropout_prob)
+        self.output_activation = keras.activations.get(output_activation)
+        self.output_dropout_prob = _check_share("output_dropout_prob", output_dropout_prob)
+        self.layer_norm_output = layer_norm_output
+        self.embedding_initializer = keras.initializers.get(embedding_initializer)
+        self.embedding_bias_initializer = keras.initializers.get(embedding_bias_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
+        self.output_bias_initializer = keras.initializers.get(output_bias_initializer)
+        if attention_dropout_prob or output_dropout_prob:
+            self.seed_generator = keras.random.SeedGenerator()
+
+    def build(self, input_shapes):
+        _check_inputs(input_shapes)
+        features = {"query": input_shapes[0], "key": input_shapes[2], "value": input_shapes[2]}
+        units = self.num_attention_heads * self.attention_head_size
+        self._parameters = {}
+        for name, shape in features.items():
+            size = shape[2] if len(shape) == 3 else 1
+            self._add_dense(
+                name, (size, units), self.embedding_initializer, self.embedding_bias_initializer
+            )
+        self._add_dense(
+            "output",
+            (units, self.output_layer_size),
+            self.output_initializer,
+            self.output_bias_initializer,
+        )
+        if self.use_scale:
+            self._add("scale", (), "ones")
+        if self.layer_norm_output:
+            self._add("gamma", (self.output_layer_size,), "ones")
+            self._add("beta", (self.output_layer_size,), "zeros")
+
+    def _add_dense(self, name, shape, initializer, bias_initializer):
+        self._add(f"{name}_kernel", shape, initializer)
+        self._add(f"{name}_bias", shape[1:], bias_initializer)
+
+    def _add(self, name, shape, initializer):
+        self._parameters[name] = self.add_weight(name=name, shape=shape, initializer=initializer)
+
+    def call(self, inputs, training=True):
+        from_sequences, from_lengths, to_sequences, to_lengths, *q_mask = inputs
+        rows = [_with_features(from_sequences), _with_features(to_sequences)]
+        lengths = [
+            tf.clip_by_value(tf.reshape(tf.cast(given, tf.int32), [-1]), 0, row.shape[1])
+            for given, row in zip((from_lengths, to_lengths), rows, strict=True)
+        ]
+        if q_mask:
+            rows.append(_by_query(tf.cast(q_mask[0], rows[0].dtype)))
+        drops = training and (self.attention_dropout_prob or self.output_dropout_prob)
+        seed = tf.cast(self.seed_generator.next(), tf.int32) if drops else None
+        max_tokens = tuple(self.sequences_per_iter * row.shape[1] for row in rows[:2])
+        return map_chunks(
+            lambda chunk: self._outputs(chunk, seed),
+            rows,
+            lengths,
+            [tf.convert_to_tensor(variable) for variable in self._parameters.values()],
+            ChunkSizes(max_rows=self.max_batch_size, max_tokens=max_tokens),
+            tf.TensorSpec((rows[0].shape[1], self.output_layer_size), rows[0].dtype),
+        )
+
+    def _outputs(self, chunk: Chunk, seed):
+        """The outputs of a chunk's rows; what needs no rows is computed of its tokens."""
+        weights = dict(zip(self._parameters, chunk.parameters, strict=True))
+        (from_rows, to_rows, *masks), (from_lengths, to_lengths) = chunk.rows, chunk.lengths
+        from_length, to_length = from_rows.shape[1], to_rows.shape[1]
+        num_tokens = self.sequences_per_iter * from_length
+        from_tokens = pack(from_rows, from_lengths, num_tokens)
+        to_tokens = pack(to_rows, to_lengths, self.sequences_per_iter * to_length)
+        query = self._heads(weights, "query", from_tokens, from_lengths, from_length)
+        key = self._heads(weights, "key", to_tokens, to_lengths, to_length)
+        value = self._heads(weights, "value", to_tokens, to_lengths, to_length)
+        seeds = None if seed is None else tf.stack([seed[0] + chunk.first_row, seed[1]])
+        found = self._attend(weights, query, key, value, to_lengths, seeds)
+        if masks:
+            found *= masks[0][..., tf.newaxis]
+        units = self.num_attention_heads * self.attention_head_size
+        rows = tf.reshape(found, (-1, from_length, units))
+        tokens = self._output(weights, pack(rows, from_lengths, num_tokens), seeds)
+        return unpack(tokens, from_lengths, from_length)
+
+    def _heads(self, weights, name, tokens, lengths, length):
+        """Queries, keys or values: `(rows, length, heads, head size)`."""
+        dense = tf.matmul(tokens, weights[f"{name}_kernel"]) + weights[f"{name}_bias"]
+        rows = unpack(self.qkv_activation(dense), lengths, length)
+        return tf.reshape(rows, (-1, length, self.num_attention_heads, self.attention_head_size))
+
+    def _attend(self, weights, query, key, value, to_lengths, seeds):
+        """What the heads find: `(rows, from length, heads, head size)`."""
+        query *= self.attention_head_size**-0.5
+        if self.use_scale:
+            query *= weights["scale"]
+        scores = tf.einsum("bfhd,bthd->bhft", query, key)
+        mask = tf.sequence_mask(to_lengths, key.shape[1])[:, tf.newaxis, tf.newaxis]
+        shares = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
+        # Of a sequence without tokens all are masked, and have the same share.
+        shares = tf.where(mask, shares, tf.zeros([], shares.dtype))
+        shares = _dropped(shares, self.attention_dropout_prob, seeds)
+        return tf.einsum("bhft,bthd->bfhd", shares, value)
+
+    def _output(self, weights, tokens, seeds):
+        """The outputs of tokens: `(tokens, output size)`."""
+        dense = tf.matmul(tokens, weights["output_kernel"]) + weights["output_bias"]
+        output = self.output_activation(dense)
+        output = _dropped(output, self.output_dropout_prob, None if seeds is None else seeds + 1)
+        if not self.layer_norm_output:
+            return output
+        mean, variance = tf.nn.moments(tf.cast(output, tf.float32), axes=[-1], keepdims=True)
+        normal = (tf.cast(output, tf.float32) - mean) * tf.math.rsqrt(variance + _EPSILON)
+        return tf.cast(normal, output.dtype) * weights["gamma"] + weights["beta"]
+
+    def compute_output_shape(self, input_shapes):
+        _check_inputs(input_shapes)
+        return (*input_shapes[0][:2], self.output_layer_size)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "output_layer_size": self.output_layer_size,
+            "max_batch_size": self.max_batch_size,
+            "use_scale": self.use_scale,
+            "num_attention_heads": self.num_attention_heads,
+            "attention_head_size": self.attention_head_size,
+            "sequences_per_iter": self.sequences_per_iter,
+            "qkv_activation": keras.activations.serialize(self.qkv_activation),
+            "attention_dropout_prob": self.attention_dropout_prob,
+            "output_activation": keras.activations.serialize(self.output_activation),
+            "output_dropout_prob": self.output_dropout_prob,
+            "layer_norm_output": self.layer_norm_output,
+            "embedding_initializer": keras.initializers.serialize(self.embedding_initializer),
+            "embedding_bias_initializer": keras.initializers.serialize(
+                self.embedding_bias_initializer
+            ),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
+            "output_bias_initializer": keras.initializers.serialize(self.output_bias_initializer),
+        }
+
+
+def _with_features(sequences):
+    return sequences[..., tf.newaxis] if sequences.shape.rank == 2 else sequences
+
+
+def _by_query(mask):
+    """A mask of heads as `(batch, from length or 1, heads)`."""
+    return mask[:, tf.newaxis] if mask.shape.rank == 2 else mask
+
+
+def _dropped(values, share, seeds):
+    """Values of which a share is dropped, the same for the same seeds."""
+    if seeds is None or not share:
+        return values
+    drawn = tf.random.stateless_uniform(tf.shape(values), seeds)
+    kept = tf.where(drawn >= share, tf.cast(1 / (1 - share), values.dtype), 0)
+    return values * kept
+
+
+def _check_size(argument, size):
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"`{argument}` must be a positive integer. Received: {argument}={size!r}")
+    return size
+
+
+def _check_share(argument, share):
+    if not 0 <= share < 1:
+        raise ValueError(f"`{argument}` must be in the range [0, 1). Received: {argument}={share}")
+    return share
+
+
+def _check_inputs(shapes):
+    """Whether the inputs are two sets of sequences with their lengths, and maybe a mask."""
+    if len(shapes) not in (4, 5) or any(len(shapes[k]) not in (2, 3) for k in (0, 2)):
+        raise ValueError(
+            "`inputs` must be a list of from sequences, their lengths, to sequences and their "
+            "lengths, and optionally a mask for heads; sequences have the shape (batch, length, "
+            f"features) or (batch, length). Received: tensors of the shapes {list(shapes)}"
+        )
+    if any(shapes[k][1] is None for k in (0, 2)):
+        raise ValueError(
+            "Sequences must be padded to a fixed length, as IPU programs are static. "
+            f"Received: tensors of the shapes {list(shapes)}"
+        )

@@ -1,0 +1,94 @@
+"""Which Python functions are expressions of one elementwise vertex."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# TensorFlow's operations that give an element of the result for one of each operand, and
+# have an equivalent in the vertices that Poplar generates.
+_UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor "
+    "Identity Inv Invert IsFinite IsInf IsNan LeakyRelu Log Log1p LogicalNot Neg Reciprocal "
+    "Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square "
+    "StopGradient Tan Tanh OnesLike ZerosLike"
+)
+_BINARY = (
+    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Div DivNoNan Equal FloorDiv FloorMod "
+    "Greater GreaterEqual LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mod Mul "
+    "MulNoNan NotEqual Pow RealDiv RightShift SquaredDifference Sub TruncateDiv TruncateMod "
+    "Xdivy Xlog1py Xlogy"
+)
+_OTHER = "AddN ClipByValue Const NoOp Placeholder Select SelectV2"
+_ELEMENTWISE = frozenset(f"{_UNARY} {_BINARY} {_OTHER}".split())
+
+
+def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> None:
+    """Traces a function, and raises if it is no elementwise expression of its arguments.
+
+    Args:
+        expression: The function.
+        tensors: Its arguments.
+
+    Raises:
+        TypeError: It is no function of so many arguments.
+        ValueError: The arguments have several shapes; or it does not return one tensor of
+            their shape, computes something that is not elementwise, or reads other tensors.
+    """
+    if not callable(expression):
+        raise TypeError(
+            "`vertex_expression` must be a Python function of tensors. "
+            f"Received: vertex_expression={expression!r}"
+        )
+    shape = _common_shape(tensors)
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    traced = tf.function(lambda *args: expression(*args), autograph=False)
+    try:
+        concrete = traced.get_concrete_function(*specs)
+    except TypeError as error:
+        raise TypeError(
+            f"`vertex_expression` must be a function of {len(tensors)} tensors that returns one: "
+            f"it is given all of `args`. Received: {error}"
+        ) from error
+    _check_operations(concrete)
+    result = concrete.structured_outputs
+    if not tf.is_tensor(result) or not result.shape.is_compatible_with(shape):
+        raise ValueError(
+            "`vertex_expression` must return one tensor of the shape of its arguments, "
+            f"{shape}. Received: {result}"
+        )
+
+
+def _common_shape(tensors: Sequence[tf.Tensor]) -> tf.TensorShape:
+    """The shape of the arguments; scalars go with any."""
+    if not tensors:
+        raise ValueError(
+            "`codelet_expression_op` needs at least one tensor after `vertex_expression`. "
+            "Received: args=()"
+        )
+    shapes = [tensor.shape for tensor in tensors]
+    shape = next((shape for shape in shapes if shape.rank != 0), shapes[0])
+    if any(each.rank != 0 and not each.is_compatible_with(shape) for each in shapes):
+        raise ValueError(
+            "All `args` must have the same shape, or none: an expression is computed for each "
+            "element alone. Broadcast them first, for instance with `tf.broadcast_to`. "
+            f"Received: tensors of the shapes {', '.join(map(str, shapes))}"
+        )
+    return shape
+
+
+def _check_operations(concrete: Any) -> None:
+    others = [op for op in concrete.graph.get_operations() if op.type not in _ELEMENTWISE]
+    if others:
+        kinds = ", ".join(dict.fromkeys(op.type for op in others))
+        raise ValueError(
+            "`vertex_expression` must consist of elementwise operations, which a vertex computes "
+            "for each element alone: move all others out of it, and give it their results. "
+            f"Received: {kinds}"
+        )
+    if concrete.captured_inputs:
+        names = ", ".join(str(getattr(t, "name", t)) for t in concrete.graph.external_captures)
+        raise ValueError(
+            "`vertex_expression` may read nothing but its arguments and constants: give it all "
+            f"tensors in `args`. Received: a function that also reads {names}"
+        )

@@ -1,0 +1,295 @@
+"""Operations of users' own: expressions of one vertex, and functions of shared libraries."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.ops.codelet_expressions import check_expression
+from ipu_keras.ops.user_operations import (
+    UserFunction,
+    UserLibrary,
+    host_operation,
+    not_differentiable,
+)
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+# After the `op_name` of an operation for IPUs: its function for the host.
+_HOST = "_host"
+
+_OUTS = ("output_types", "output_shapes")
+
+
+def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> tf.Tensor:
+    """Computes an elementwise expression as one fused operation.
+
+    It cannot be used for training: it has no gradient.
+
+    Args:
+        vertex_expression: A Python function of as many tensors as there are `args`. It is
+            traced, may use TensorFlow's elementwise operations and scalar constants, and
+            returns one tensor.
+        *args: The tensors that it is given. They have the same shape, or are scalars.
+
+    Returns:
+        The tensor that it returns.
+
+    Raises:
+        TypeError: `vertex_expression` is no function of so many arguments.
+        ValueError: The arguments have several shapes; or `vertex_expression` does not return
+            one tensor of their shape, computes something that is not elementwise, or reads
+            other tensors.
+        LookupError: A gradient is asked for.
+
+    Example:
+
+    >>> x = tf.constant([1.0, 2.0, 3.0])
+    >>> codelet_expression_op(lambda x, y, z: x * x + y * z, x, x, 2.0).numpy()
+    array([ 3.,  8., 15.], dtype=float32)
+    """
+    tensors = [tf.convert_to_tensor(argument) for argument in args]
+    check_expression(vertex_expression, tensors)
+    with poplar_operation("CodeletExpression"):
+        return not_differentiable(
+            vertex_expression,
+            *tensors,
+            reason="`codelet_expression_op` does not see into its expression, so it cannot be "
+            "used for training. Write it with TensorFlow's operations, or stop the gradient with "
+            "`tf.stop_gradient`",
+        )
+
+
+def cpu_user_operation(
+    inputs: Sequence[Any],
+    library_path: str | os.PathLike,
+    outs: Mapping[str, Sequence[Any]] | None = None,
+    name: str = "UserOp",
+    op_name: str = "Callback",
+    separate_gradients: bool = False,
+    inputs_with_gradients: Sequence[int] | None = None,
+    attributes: str | bytes | None = None,
+    gradient_attributes: str | bytes | None = None,
+) -> Any:
+    """Calls a C++ function of a shared library on the host.
+
+    `library_path` exports, without mangled names (`extern "C"`):
+
+        void Callback(const std::vector<const void*>& data,
+                      const std::vector<std::uint32_t>& number_of_elements,
+                      const std::vector<void*>& outputs,
+                      const std::string& attributes,
+                      const std::string& name);
+
+    `data` has a pointer to the elements of each input, `number_of_elements` the inputs' sizes,
+    and `outputs` a pointer for each output, to zeros. If it throws an exception, the step fails.
+    Replicas may call it at the same time.
+
+    To be trained through, it also exports `Callback_grad` of the same kind. `data` has the
+    gradients of all outputs, then these outputs, then the inputs; `outputs` are the gradients of
+    the inputs. With `separate_gradients`, there is a function `Callback_grad_k` instead for each
+    input k, with one output. A gradient of a gradient is an error.
+
+    If it exports `std::int32_t custom_op_api_level`, that must be 4 or 5, whose functions on the
+    host are these.
+
+    XLA cannot compile the call: steps of a model or a strategy that have it run without XLA. It
+    lives in this process, and is not saved with a model.
+
+    Args:
+        inputs: The tensors that it is given, of numbers.
+        library_path: Of the compiled library.
+        outs: What it writes: a dictionary with `"output_types"`, a list of types, and
+            `"output_shapes"`, a list of shapes that are fully defined. Defaults to no outputs.
+        name: Of the operation; the function is told.
+        op_name: Name of the function, and the start of those of its gradients.
+        separate_gradients: Whether the gradient of each input is an operation of its own.
+        inputs_with_gradients: Indices of the inputs that gradients are computed of; others have
+            none. Defaults to all.
+        attributes: A string that the function is given. Defaults to an empty one.
+        gradient_attributes: A string that the functions of gradients are given. Defaults to an
+            empty one.
+
+    Returns:
+        A list of tensors. Without outputs: an empty one, or in a graph, the operation.
+
+    Raises:
+        TypeError: `attributes` is no string, or an input is none of numbers.
+        ValueError: The library or its function does not exist, or has another API level; or
+            `outs` or `inputs_with_gradients` are malformed. Of the function of the gradient,
+            when that is asked for.
+
+    Example:
+
+        squares, = cpu_user_operation(
+            [x],
+            "./libsquare.so",
+            outs={"output_types": [tf.float32], "output_shapes": [x.shape]},
+        )
+    """
+    return _host_operation(
+        "CpuUserOperation",
+        UserLibrary(library_path),
+        inputs,
+        outs,
+        symbol=op_name,
+        name=name,
+        separate_gradients=separate_gradients,
+        inputs_with_gradients=inputs_with_gradients,
+        attributes=attributes,
+        gradient_attributes=gradient_attributes,
+    )
+
+
+def precompiled_user_op(
+    inputs: Sequence[Any],
+    library_path: str | os.PathLike,
+    gp_path: str | os.PathLike = "",
+    outs: Mapping[str, Sequence[Any]] | None = None,
+    name: str = "UserOp",
+    op_name: str = "Build",
+    separate_gradients: bool = False,
+    inputs_with_gradients: Sequence[int] | None = None,
+    attributes: str | bytes | None = None,
+    gradient_attributes: str | bytes | None = None,
+) -> Any:
+    """Computes on the host what a user's operation for IPUs would.
+
+    `library_path` has a function `Build` that adds vertices to a Poplar graph. Without Poplar it
+    cannot be called, so the library must say what the operation computes on a host: it exports
+    `Build_host`, and `Build_host_grad` or `Build_host_grad_k` for training, which are called as
+    those of `cpu_user_operation` are. `Build` itself is not needed.
+
+    Args:
+        inputs: As for `cpu_user_operation`.
+        library_path: As for `cpu_user_operation`.
+        gp_path: Path of compiled codelets for IPUs, which must exist; nothing here runs them.
+        outs: As for `cpu_user_operation`.
+        name: As for `cpu_user_operation`.
+        op_name: The start of the names of its functions.
+        separate_gradients: As for `cpu_user_operation`.
+        inputs_with_gradients: As for `cpu_user_operation`.
+        attributes: As for `cpu_user_operation`.
+        gradient_attributes: As for `cpu_user_operation`.
+
+    Returns:
+        As `cpu_user_operation`.
+
+    Raises:
+        NotImplementedError: The library has no function for the host.
+        TypeError: As for `cpu_user_operation`.
+        ValueError: As for `cpu_user_operation`, or there is no file at `gp_path`.
+    """
+    library = UserLibrary(library_path)
+    if gp_path and not os.path.isfile(gp_path):
+        raise ValueError(
+            "`gp_path` must be the path of compiled codelets, or be left out. "
+            f"Received: gp_path={os.fspath(gp_path)!r}, which is no file"
+        )
+    symbol = f"{op_name}{_HOST}"
+    if not library.has(symbol):
+        raise NotImplementedError(
+            f"{op_name!r} builds a Poplar graph, and there is no Poplar here to run it. Export "
+            f"the function {symbol!r} from the library, with the parameters of a callback of "
+            "`cpu_user_operation`: it computes the same on the host. Received: "
+            f"library_path={library.path!r}, which has no such symbol"
+        )
+    return _host_operation(
+        "PrecompiledUserOp",
+        library,
+        inputs,
+        outs,
+        symbol=symbol,
+        name=name,
+        separate_gradients=separate_gradients,
+        inputs_with_gradients=inputs_with_gradients,
+        attributes=attributes,
+        gradient_attributes=gradient_attributes,
+    )
+
+
+def _host_operation(
+    kind: str,
+    library: UserLibrary,
+    inputs: Sequence[Any],
+    outs: Mapping[str, Sequence[Any]] | None,
+    *,
+    symbol: str,
+    name: str,
+    separate_gradients: bool,
+    inputs_with_gradients: Sequence[int] | None,
+    attributes: str | bytes | None,
+    gradient_attributes: str | bytes | None,
+) -> Any:
+    """Checks and completes what users give."""
+    tensors = _tensors(inputs)
+    specs = _output_specs(outs)
+    _check_indices(inputs_with_gradients, len(tensors))
+    library.address(symbol)  # raises now, where the user's call is
+    function = UserFunction(library, symbol, _text("attributes", attributes), name)
+    return host_operation(
+        kind,
+        function,
+        tensors,
+        specs,
+        separate_gradients=separate_gradients,
+        inputs_with_gradients=inputs_with_gradients,
+        gradient_attributes=_text("gradient_attributes", gradient_attributes),
+    )
+
+
+def _tensors(inputs: Sequence[Any]) -> list[tf.Tensor]:
+    tensors = [tf.convert_to_tensor(given) for given in inputs]
+    for position, tensor in enumerate(tensors):
+        if tensor.dtype in (tf.string, tf.resource, tf.variant):
+            raise TypeError(
+                "`inputs` must be tensors of numbers; encode others first. "
+                f"Received: a tensor of {tensor.dtype.name} at position {position}"
+            )
+    return tensors
+
+
+def _output_specs(outs: Mapping[str, Sequence[Any]] | None) -> list[tf.TensorSpec]:
+    if outs is None:
+        return []
+    if not isinstance(outs, Mapping) or set(outs) != set(_OUTS):
+        raise ValueError(
+            '`outs` must be a dictionary with the lists "output_types" and "output_shapes". '
+            f"Received: outs={outs!r}"
+        )
+    types, shapes = (list(outs[key]) for key in _OUTS)
+    if len(types) != len(shapes):
+        raise ValueError(
+            f"`outs` must have a type and a shape for each output. Received: {len(types)} types "
+            f"and {len(shapes)} shapes"
+        )
+    specs = [tf.TensorSpec(*pair) for pair in zip(shapes, types, strict=True)]
+    unknown = [spec.shape for spec in specs if not spec.shape.is_fully_defined()]
+    if unknown:
+        raise ValueError(
+            "The shapes in `outs` must be fully defined, because their memory is reserved before "
+            f"the function runs. Received: {', '.join(map(str, unknown))}"
+        )
+    return specs
+
+
+def _check_indices(indices: Sequence[int] | None, num_inputs: int) -> None:
+    if indices is None:
+        return
+    valid = all(type(k) is int and 0 <= k < num_inputs for k in indices)
+    if not valid or len(set(indices)) < len(indices):
+        raise ValueError(
+            f"`inputs_with_gradients` must be different indices of the {num_inputs} inputs. "
+            f"Received: inputs_with_gradients={indices!r}"
+        )
+
+
+def _text(argument: str, given: str | bytes | None) -> str | bytes:
+    if given is None:
+        return ""
+    if not isinstance(given, str | bytes):
+        raise TypeError(
+            f"`{argument}` must be a string; encode it, for instance with `json.dumps`. "
+            f"Received: {argument}={given!r}"
+        )
+    return given
