@@ -1,5 +1,6 @@
-# `make test` and `make demo` need Python 3.11-3.13 with its venv module and headers, and a
-# C compiler. Everything else is installed into .venv, from the package index that pip uses.
+# `make test` and `make demo` need Python 3.11-3.13 with its venv module and headers, and
+# compilers for C and C++. Everything else is installed into .venv, from the package index
+# that pip uses.
 
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
@@ -36,12 +37,16 @@ define CHECK_PYTHON
 import importlib.util, os, shutil, sys, sysconfig
 if not (3, 11) <= sys.version_info < (3, 14):
     sys.exit(2)
-compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+compilers = {
+    name: os.environ.get(name) or sysconfig.get_config_var(name) or default
+    for name, default in {"CC": "cc", "CXX": "c++"}.items()
+}
 header = os.path.join(sysconfig.get_path("include"), "Python.h")
 missing = {
     "its venv module (package python3-venv)": importlib.util.find_spec("ensurepip") is None,
     "its headers (package python3-dev)": not os.path.exists(header),
-    "a C compiler (package gcc)": shutil.which(compiler.split()[0]) is None,
+    "a C compiler (package gcc)": shutil.which(compilers["CC"].split()[0]) is None,
+    "a C++ compiler (package g++)": shutil.which(compilers["CXX"].split()[0]) is None,
 }
 if any(missing.values()):
     print(sys.executable, "lacks", ", ".join(what for what in missing if missing[what]))
@@ -57,6 +62,6 @@ $(VENV)/bin/python:
 	    fi; \
 	done; \
 	echo "Found no Python 3.11-3.13 that can build the project; looked for: $(PYTHON)."; \
-	echo "Install what is named above (Debian: apt-get install python3-dev python3-venv gcc)," \
+	echo "Install what is named above (Debian: apt-get install python3-dev python3-venv gcc g++)," \
 	    "or say which Python to use: make PYTHON=..."; \
 	exit 1
