@@ -165,6 +165,18 @@ def staged_step(layers, *, stages=None, **sizes):
     return replace(whole, ops=tuple(ops))
 
 
+def with_checkpoint(step, name, shape=(64, 64)):
+    """The step with a checkpoint of a value, which all that read it read."""
+    mark = f"{name}/mark"
+    ops = []
+    for one in step.ops:
+        inputs = tuple(mark if value == name else value for value in one.inputs)
+        ops.append(replace(one, inputs=inputs))
+        if one.name == name:
+            ops.append(op(mark, "recomputation-checkpoint", shape, name))
+    return replace(step, ops=tuple(ops))
+
+
 def forward_only(step):
     """The forward pass of `training_step` or `staged_step`, with its loss."""
     ops = [
