@@ -114,6 +114,19 @@ def product(name, shape, left, right, *, contracted=(1, 0), **place):
     )
 
 
+def poplar_call(name, operation, *inputs, shapes, body="body", **place):
+    """An operation of Poplar's libraries whose body is a function of that name."""
+    return Op(
+        name,
+        "poplar-call",
+        tuple(spec(*shape) for shape in shapes),
+        inputs=inputs,
+        body=(body,),
+        attributes={"operation": operation},
+        **place,
+    )
+
+
 def training_step(layers, *, batch=64, width=64):
     """A step of a chain of dense layers l0, l1, ...; the gradient of each needs its result.
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hlo_graphs import argument, graph, inner_parameter, op, product, spec, variable
+from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, product, spec, variable
 
 from ipu_keras.canonical_json import from_json, to_json
 from ipu_keras.compiler.compute_sets import flatten
@@ -17,18 +17,6 @@ from ipu_keras.target import TARGETS, Confidence
 GC200 = TARGETS["gc200"]
 TILES = 1472
 SHAPE = (TILES, 64)  # 256 bytes on each tile
-
-
-def call(name, operation, *inputs, shapes=(SHAPE,), body="body", **others):
-    return Op(
-        name,
-        "poplar-call",
-        tuple(spec(*shape) for shape in shapes),
-        inputs=inputs,
-        body=(body,),
-        attributes={"operation": operation},
-        **others,
-    )
 
 
 def three_copies(source):
@@ -46,7 +34,7 @@ def marked(*ops, results=("c",), functions=None, inputs=("x",), **others):
     body = graph(*parameters, *ops, results=results)
     return graph(
         argument("x", *SHAPE),
-        call("f", "Reversal", *inputs, shapes=(SHAPE,) * len(results), **others),
+        poplar_call("f", "Reversal", *inputs, shapes=(SHAPE,) * len(results), **others),
         op("y", "sort", SHAPE, "f" if len(results) == 1 else "f:0", dimensions=(0,)),
         functions={"body": body, **(functions or {})},
     )
@@ -144,7 +132,7 @@ def loop_of_products(trips):
     return graph(
         argument("x", 64, 64),
         variable("w", 64, 64),
-        call("lstm", "LSTM", "x", "w", shapes=((64, 64),), body="inside"),
+        poplar_call("lstm", "LSTM", "x", "w", shapes=((64, 64),), body="inside"),
         functions=functions,
     )
 
@@ -167,7 +155,7 @@ def test_loops_without_a_count():
 def test_an_operation_within_a_loop():
     body = graph(
         inner_parameter("i", *SHAPE),
-        call("f", "Reversal", "i", body="inside"),
+        poplar_call("f", "Reversal", "i", shapes=[SHAPE], body="inside"),
     )
     inside = graph(inner_parameter("p0", *SHAPE), *three_copies("p0"))
     condition = graph(inner_parameter("i", *SHAPE), op("more", "compare", (), "i"))
@@ -245,7 +233,7 @@ def test_operations_within_operations():
     inner = graph(inner_parameter("q", *SHAPE), *three_copies("q"))
     found = model(
         marked(
-            call("g", "Inner", "p0", body="inner"),
+            poplar_call("g", "Inner", "p0", shapes=[SHAPE], body="inner"),
             op("c", "reverse", SHAPE, "g", dimensions=(0,)),
             functions={"inner": inner},
         )
