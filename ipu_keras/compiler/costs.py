@@ -210,7 +210,7 @@ class CostTable:
             tiles=max((part.tiles for part in parts), default=0),
             vertex=one.family,
             confidence=vertices.least([Confidence.DERIVED, *(part.confidence for part in parts)]),
-            detail=f"{len(parts)} compute sets",
+            detail=f"{len(parts)} compute set{'s' if len(parts) != 1 else ''}",
             parts=parts,
         )
 

@@ -13,6 +13,7 @@ from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, f
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.in_place import share_memory
+from ipu_keras.compiler.joint_normalizations import with_normalized_bodies
 from ipu_keras.compiler.liveness import schedule
 from ipu_keras.compiler.memory import (
     MemoryPlan,
@@ -236,7 +237,8 @@ def write_out(model: Model) -> Model:
         program = without_parts(program)
     if not _keeps_checkpoints(options):
         program = replace(program, checkpoints=())
-    program = with_bodies_in_order(fuse(fuse_normalizations(deduplicate(program))))
+    program = deduplicate(with_normalized_bodies(program))
+    program = with_bodies_in_order(fuse(fuse_normalizations(program)))
     return replace(model, program=program)
 
 

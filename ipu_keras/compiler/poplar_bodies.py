@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, deduplicate, fuse
+from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, fuse
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.liveness import schedule
-from ipu_keras.compiler.normalizations import fuse_normalizations
 
 
 def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
     """Does for the bodies of a program what the passes do for the program itself.
 
     Args:
-        program: In any order; its bodies as they were written out.
+        program: In any order; its bodies as `with_normalized_bodies` leaves them.
 
     Returns:
         The program with bodies of fused operations, in the order of execution, with their memory
@@ -24,6 +23,5 @@ def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
 def _in_order(one: ComputeSet) -> ComputeSet:
     if one.body is None:
         return one
-    body = with_bodies_in_order(fuse(fuse_normalizations(deduplicate(one.body))))
-    body = share_memory(schedule(body))
+    body = share_memory(schedule(with_bodies_in_order(fuse(one.body))))
     return replace(one, body=body, flops=sum(s.flops * s.repeat for s in body.compute_sets))

@@ -468,7 +468,7 @@ def test_operations_of_poplars_libraries_are_single_rows():
 
 
 def test_checkpoints_of_a_model_with_a_pipeline():
-    """A second stage that computes eight layers again has four of them at once."""
+    """The first stage computes eight layers again: all at once, or four at a time."""
 
     def dense(x, k):
         with tf.name_scope(f"dense_{k}"):
