@@ -82,13 +82,13 @@ class _Calls:
         return replace(graph, ops=ops, results=results)
 
     def _members(self, ops: Sequence[Op], results: Sequence[str]) -> dict[str, str]:
+        if not any(op.poplar_operation for op in ops):
+            return {}
+        inside = {op.name for op in ops if op.outputs and not self._reaches_outside(op)}
         members = {
-            op.name: op.poplar_operation
-            for op in ops
-            if op.poplar_operation and op.outputs and not self._reaches_outside(op)
+            op.name: op.poplar_operation for op in ops if op.poplar_operation and op.name in inside
         }
-        if members:
-            _add_nameless(ops, results, members)
+        _add_nameless(ops, results, inside, members)
         working = {members[op.name] for op in _working(ops) if op.name in members}
         members = {name: whole for name, whole in members.items() if whole in working}
         return _without_cycles(ops, members)
@@ -132,10 +132,13 @@ def _working(ops: Sequence[Op]) -> Iterator[Op]:
     return (op for op in ops if family_of(op.kind) not in _NO_WORK)
 
 
-def _add_nameless(ops: Sequence[Op], results: Sequence[str], members: dict[str, str]) -> None:
+def _add_nameless(
+    ops: Sequence[Op], results: Sequence[str], inside: Collection[str], members: dict[str, str]
+) -> None:
     """Adds what has no name and gives to one operation alone, or takes from one alone.
 
-    A sum of gradients that come from elsewhere is not a part of what takes it.
+    A sum of gradients that come from elsewhere is not a part of what takes it. What is not
+    `inside` can be a part of none.
     """
     users: dict[str, list[str]] = {op.name: [] for op in ops}
     for op in ops:
@@ -144,9 +147,14 @@ def _add_nameless(ops: Sequence[Op], results: Sequence[str], members: dict[str, 
     for value in results:
         users[operation_of_reference(value)].append("")
     producers = {op.name: [operation_of_reference(value) for value in op.inputs] for op in ops}
-    unnamed = [op.name for op in ops if op.kind != "parameter" and _UNNAMED.fullmatch(op.name)]
     sums = {op.name for op in ops if _SUM_OF_TAPE.fullmatch(op.name)}
-    nameless = [op.name for op in ops if op.name in sums.union(unnamed)]
+    nameless = [
+        op.name
+        for op in ops
+        if op.name in inside
+        and op.kind != "parameter"
+        and (op.name in sums or _UNNAMED.fullmatch(op.name))
+    ]
     for name in reversed(nameless):
         whole = _common(users[name], members)
         taken = {members.get(producer) for producer in producers[name]}

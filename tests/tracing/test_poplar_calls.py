@@ -128,6 +128,12 @@ def test_what_reaches_others_than_the_ipu_is_outside(kind):
     assert names(found) == ["x", "layer/Norm", f"{NORM}/sum", "layer/Norm.1", "out/y"]
 
 
+def test_an_exchange_without_a_name_is_outside():
+    exchange = op("all-reduce", "all-reduce", (4,), f"{NORM}/a")
+    found = with_poplar_calls(marked(exchange, last="all-reduce"))
+    assert names(found) == ["x", "layer/Norm", "all-reduce", "layer/Norm.1", "out/y"]
+
+
 def test_a_loop_with_a_collective_is_outside():
     body = graph(inner_parameter("i", 4), op("sum", "all-reduce", (4,), "i"))
     condition = graph(inner_parameter("i", 4), op("more", "compare", (), "i"))
