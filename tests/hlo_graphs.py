@@ -114,6 +114,19 @@ def product(name, shape, left, right, *, contracted=(1, 0), **place):
     )
 
 
+def poplar_call(name, operation, *inputs, shapes, body="body", **place):
+    """An operation of Poplar's libraries whose body is a function of that name."""
+    return Op(
+        name,
+        "poplar-call",
+        tuple(spec(*shape) for shape in shapes),
+        inputs=inputs,
+        body=(body,),
+        attributes={"operation": operation},
+        **place,
+    )
+
+
 def training_step(layers, *, batch=64, width=64):
     """A step of a chain of dense layers l0, l1, ...; the gradient of each needs its result.
 
@@ -163,6 +176,18 @@ def staged_step(layers, *, stages=None, **sizes):
         for one in whole.ops
     )
     return replace(whole, ops=tuple(ops))
+
+
+def with_checkpoint(step, name, shape=(64, 64)):
+    """The step with a checkpoint of a value, which all that read it read."""
+    mark = f"{name}/mark"
+    ops = []
+    for one in step.ops:
+        inputs = tuple(mark if value == name else value for value in one.inputs)
+        ops.append(replace(one, inputs=inputs))
+        if one.name == name:
+            ops.append(op(mark, "recomputation-checkpoint", shape, name))
+    return replace(step, ops=tuple(ops))
 
 
 def forward_only(step):

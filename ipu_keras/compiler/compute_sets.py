@@ -8,8 +8,9 @@ expressions do.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ipu_keras.ir import Graph, Op, family_of, num_elements, work_of
+from ipu_keras.ir import CHECKPOINT, POPLAR_CALL, Graph, Op, family_of, num_elements, work_of
 from ipu_keras.program import TensorSpec
 
 # A loop whose trip count tracing could not find, nor a bound of it, counts as one
@@ -47,7 +48,8 @@ class ComputeSet:
 
     Args:
         name: Of its last operation.
-        family: As `ir.family_of` has it.
+        family: As `ir.family_of` has it; an operation of Poplar's libraries is one of its own,
+            called as the operation.
         ops: Its operations; several if they were fused.
         operands: The tensors that its last operation takes, in its own shapes.
         reads: Names of the values that it reads.
@@ -58,6 +60,8 @@ class ComputeSet:
         stage: The stage of a pipeline that it is in, if there is one.
         weight_update: Whether it runs once for each weight update, not for each batch.
         recomputed: Whether a backward part of a stage repeats it from the forward one.
+        body: Of an operation of Poplar's libraries, what it does: a program that takes what
+            it reads as variables, and results in what it writes.
         flops: Floating point operations of one run.
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
@@ -80,6 +84,7 @@ class ComputeSet:
     stage: int | None = None
     weight_update: bool = False
     recomputed: bool = False
+    body: "FlatProgram | None" = None
 
     @property
     def part(self) -> tuple[int | None, bool, bool]:
@@ -102,6 +107,7 @@ class FlatProgram:
             values, which are written in place.
         in_place: Names of values by names of those that take over their memory.
         stashes: Of a pipeline, how many more batches a value is kept of, by its name.
+        checkpoints: Names of values that recomputation keeps.
         remote_bytes: What lies in the memory of the machine, not on tiles, in bytes.
         num_unknown_loops: Loops whose trips depend on data: they were counted with
             their bound, or as one trip.
@@ -113,6 +119,7 @@ class FlatProgram:
     updates: Mapping[str, str] = field(default_factory=dict)
     in_place: Mapping[str, str] = field(default_factory=dict)
     stashes: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: tuple[str, ...] = ()
     remote_bytes: int = 0
     num_unknown_loops: int = 0
 
@@ -124,6 +131,7 @@ class _Flattener:
         self.values: dict[str, Value] = {}
         self.compute_sets: list[ComputeSet] = []
         self.in_place: dict[str, str] = {}
+        self.checkpoints: list[str] = []
         self.num_unknown_loops = 0
 
     def run(
@@ -163,6 +171,10 @@ class _Flattener:
         if op.body and op.kind == "call":
             body = functions[op.body[0]]
             return self.run(body, functions, reads, f"{prefix}{op.name}/", repeat)
+        if op.kind == POPLAR_CALL:
+            return self._poplar_call(op, reads, operands, functions, prefix, repeat)
+        if op.kind == CHECKPOINT:
+            self.checkpoints += reads
         if family_of(op.kind) == "free" or _moves_nothing(op, operands):
             return self._renamed(op, reads, prefix)
         results = self._add(op, prefix, "activation")
@@ -176,10 +188,7 @@ class _Flattener:
                 reads=reads,
                 writes=tuple(self.values[name] for name in results),
                 repeat=repeat,
-                layer=op.layer,
-                backward=op.backward,
-                stage=op.stage,
-                weight_update=op.weight_update,
+                **_place_of(op),
                 flops=work.flops,
                 bytes_read=work.bytes_read,
                 bytes_written=work.bytes_written,
@@ -193,11 +202,7 @@ class _Flattener:
             name = f"{spec.dtype}({op.attributes['value']})"
             self.values[name] = Value(name, spec, role)
             return [name]
-        several = len(op.outputs) > 1
-        names = [
-            f"{prefix}{op.name}:{k}" if several else f"{prefix}{op.name}"
-            for k in range(len(op.outputs))
-        ]
+        names = _names_of(op, prefix)
         for name, spec in zip(names, op.outputs, strict=True):
             self.values[name] = Value(name, spec, role)
         return names
@@ -207,6 +212,48 @@ class _Flattener:
         if not reads:
             return self._add(op, prefix, "constant")
         return reads
+
+    def _poplar_call(self, op, reads, operands, functions, prefix, repeat) -> Sequence[str]:
+        """One compute set; what it passes on, or has as a constant, keeps its name."""
+        inner = _Flattener()
+        for name in reads:
+            role = "constant" if self.values[name].role == "constant" else "variable"
+            inner.values[name] = replace(self.values[name], role=role)
+        results = inner.run(functions[op.body[0]], functions, reads, f"{prefix}{op.name}/", 1)
+        self.num_unknown_loops += inner.num_unknown_loops
+        sets = tuple(replace(one, **_place_of(op)) for one in inner.compute_sets)
+        used = dict.fromkeys([*(name for one in sets for name in one.reads), *results])
+        constants = [name for name in used if inner.values[name].role == "constant"]
+        self.values.update((name, inner.values[name]) for name in constants)
+        made = {value.name for one in sets for value in one.writes}
+        written: dict[str, str] = {}
+        for name, result in zip(_names_of(op, prefix), results, strict=True):
+            if result in made:
+                written.setdefault(result, name)
+        writes = tuple(Value(name, inner.values[result].spec) for result, name in written.items())
+        self.values.update((value.name, value) for value in writes)
+        if writes:
+            self.compute_sets.append(
+                ComputeSet(
+                    name=f"{prefix}{op.name}",
+                    family=op.attributes["operation"],
+                    ops=(op,),
+                    operands=operands,
+                    reads=tuple(dict.fromkeys((*reads, *constants))),
+                    writes=writes,
+                    repeat=repeat,
+                    **_place_of(op),
+                    bytes_read=sum(spec.nbytes for spec in operands),
+                    bytes_written=sum(value.spec.nbytes for value in writes),
+                    body=FlatProgram(
+                        compute_sets=sets,
+                        values=inner.values,
+                        results=tuple(written),
+                        in_place=inner.in_place,
+                    ),
+                )
+            )
+        return [written.get(result, result) for result in results]
 
     def _loop(self, op, reads, functions, prefix, repeat) -> Sequence[str]:
         trips = op.attributes.get("trip_count")
@@ -249,10 +296,7 @@ class _Flattener:
                 reads=(source,),
                 writes=(value,),
                 repeat=repeat,
-                layer=op.layer,
-                backward=op.backward,
-                stage=op.stage,
-                weight_update=op.weight_update,
+                **_place_of(op),
                 bytes_read=value.spec.nbytes,
                 bytes_written=value.spec.nbytes,
             )
@@ -287,6 +331,7 @@ class _Flattener:
         self.values = branch.values
         self.compute_sets += branch.compute_sets
         self.in_place.update(branch.in_place)
+        self.checkpoints += branch.checkpoints
         self.num_unknown_loops += branch.num_unknown_loops
         return results
 
@@ -308,8 +353,26 @@ def flatten(graph: Graph) -> FlatProgram:
         results=results,
         updates=_updates(graph, results),
         in_place=flattener.in_place,
+        checkpoints=tuple(dict.fromkeys(flattener.checkpoints)),
         num_unknown_loops=flattener.num_unknown_loops,
     )
+
+
+def _names_of(op: Op, prefix: str) -> list[str]:
+    """The names of its results as values."""
+    several = len(op.outputs) > 1
+    name = f"{prefix}{op.name}"
+    return [f"{name}:{k}" if several else name for k in range(len(op.outputs))]
+
+
+def _place_of(op: Op) -> dict[str, Any]:
+    """Where in the model it belongs."""
+    return {
+        "layer": op.layer,
+        "backward": op.backward,
+        "stage": op.stage,
+        "weight_update": op.weight_update,
+    }
 
 
 def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
@@ -357,6 +420,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
         compute_sets=tuple(kept),
         results=tuple(same.get(name, name) for name in program.results),
         updates={same.get(name, name): variable for name, variable in program.updates.items()},
+        checkpoints=tuple(same.get(name, name) for name in program.checkpoints),
     )
 
 
@@ -376,6 +440,7 @@ def fuse(program: FlatProgram) -> FlatProgram:
     """
     uses = Counter(name for one in program.compute_sets for name in dict.fromkeys(one.reads))
     uses.update(program.results)
+    uses.update(program.checkpoints)
     made_by = {value.name: one for one in program.compute_sets for value in one.writes}
     joined: dict[str, list[ComputeSet]] = {}  # by the name of the last of a chain
     times_joined: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from ipu_keras.compiler.exchange import (
     sync_cycles,
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
-from ipu_keras.compiler.memory import num_tiles_of
+from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.stages import COPY_FAMILY
@@ -67,6 +67,8 @@ class Cost:
         vertex: Type of the vertices; compute sets of one type share their code.
         confidence: How sure the cycles are.
         detail: How it is computed, where there is a choice.
+        parts: Of an operation of Poplar's libraries, the costs of one run of what it consists of,
+            which are in the other numbers.
     """
 
     compute_cycles: int = 0
@@ -79,6 +81,7 @@ class Cost:
     vertex: str = ""
     confidence: Confidence = Confidence.DERIVED
     detail: str = ""
+    parts: tuple["Cost", ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -169,9 +172,47 @@ class CostTable:
         Args:
             one: The next one of the program: where values lie depends on those before.
         """
+        if one.body is not None:
+            return self._poplar_call(one, one.body)
         return self._by_family.get(one.family, self._unknown)(one)
 
     # -- families --------------------------------------------------------------
+
+    def _poplar_call(self, one: ComputeSet, body: FlatProgram) -> Cost:
+        """The sum of what it consists of; its own values are temporary.
+
+        What it is given is where it was, its results where they are made.
+        """
+        place = {name: getattr(one, name) for name in ("stage", "backward", "weight_update")}
+        table = CostTable(
+            self._target,
+            body,
+            memory_proportion=self._memory_proportion,
+            num_ipus=self._num_ipus,
+            proportion_of=lambda inner: self._proportion_of(replace(inner, **place)),
+        )
+        table._plans = self._plans
+        parts = tuple(map(table.cost, body.compute_sets))
+        pairs = zip(body.compute_sets, parts, strict=True)
+        runs = [part.in_step(inner, batches_per_update=1) for inner, part in pairs]
+        return Cost(
+            compute_cycles=sum(run.compute_cycles for run in runs),
+            exchange_cycles=sum(run.exchange_cycles for run in runs),
+            sync_cycles=sum(run.sync_cycles for run in runs),
+            exchange_bytes=sum(run.exchange_bytes for run in runs),
+            temporary_bytes=peak_besides_results(
+                body,
+                self._target,
+                temporary_bytes=[part.temporary_bytes for part in parts],
+                message_bytes=[part.message_bytes for part in parts],
+            ),
+            num_vertices=sum(part.num_vertices for part in parts),
+            tiles=max((part.tiles for part in parts), default=0),
+            vertex=one.family,
+            confidence=vertices.least([Confidence.DERIVED, *(part.confidence for part in parts)]),
+            detail=f"{len(parts)} compute set{'s' if len(parts) != 1 else ''}",
+            parts=parts,
+        )
 
     def _free(self, one: ComputeSet) -> Cost:
         return Cost(vertex=one.family)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -235,8 +235,8 @@ def plan_memory(
         if name in program.stashes:
             _fill(stashes, regions[name], program.stashes[name])
     live = _live_bytes(program, regions, target, lifetimes(program))
-    messages = np.asarray([*message_bytes, 0], np.int64)[: len(live)]
-    live += (np.asarray([*temporary_bytes, 0], np.int64)[: len(live)] + messages)[:, None]
+    messages = _by_position(message_bytes, live)
+    live += (_by_position(temporary_bytes, live) + messages)[:, None]
     fixed = sum(vars(overhead).values())
     always_live = always["variable"] + always["constant"] + stashes + fixed
     peak = live.max(axis=0)
@@ -260,6 +260,35 @@ def plan_memory(
         code_bytes=overhead.code,
         code_region_bytes=target.code_region_bytes,
     )
+
+
+def peak_besides_results(
+    program: FlatProgram,
+    target: Target,
+    *,
+    temporary_bytes: Sequence[int],
+    message_bytes: Sequence[int],
+) -> int:
+    """Bytes on the fullest tile of what is neither given to a program nor returned by it.
+
+    Args:
+        program: In the order of execution, with its memory shared.
+        target: Whose tiles.
+        temporary_bytes: As for `plan_memory`.
+        message_bytes: As for `plan_memory`.
+    """
+    owners = storage(program)
+    returned = {owners[name] for name in program.results}
+    values = {
+        name: value
+        for name, value in program.values.items()
+        if value.role == "activation" and owners[name] not in returned
+    }
+    inside = replace(program, values=values)
+    regions = map_linearly(inside, target)
+    live = _live_bytes(inside, regions, target, lifetimes(inside))
+    needed = _by_position(temporary_bytes, live) + _by_position(message_bytes, live)
+    return int((live.max(axis=1) + needed).max())
 
 
 def joined(plans: Sequence[MemoryPlan]) -> MemoryPlan:
@@ -332,6 +361,11 @@ def _live_bytes(
     np.cumsum(table, axis=0, out=table)
     np.cumsum(table, axis=1, out=table)
     return table[:-1, :-1]
+
+
+def _by_position(sizes: Sequence[int], live: np.ndarray) -> np.ndarray:
+    """Bytes while each compute set runs; a program that computes nothing has one position."""
+    return np.asarray([*sizes, 0], np.int64)[: len(live)]
 
 
 def _fill(tiles: np.ndarray, region: Region, copies: int = 1) -> None:

@@ -5,7 +5,7 @@ frozen `Model` to the next one.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
@@ -14,6 +14,7 @@ from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, f
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.in_place import share_memory
+from ipu_keras.compiler.joint_normalizations import with_normalized_bodies
 from ipu_keras.compiler.liveness import schedule
 from ipu_keras.compiler.memory import (
     MemoryPlan,
@@ -35,12 +36,13 @@ from ipu_keras.compiler.pipeline_model import (
 )
 from ipu_keras.compiler.pipeline_placement import place_stages
 from ipu_keras.compiler.pipeline_recomputation import recompute_stages
+from ipu_keras.compiler.poplar_bodies import with_bodies_in_order
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
-from ipu_keras.pipelining_ops import recomputation_mode
+from ipu_keras.pipeline_choices import RecomputationMode, recomputation_mode
 from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 
@@ -234,8 +236,20 @@ def write_out(model: Model) -> Model:
         program = attribute_parts(program, options.num_stages)
     else:
         program = without_parts(program)
-    program = deduplicate(program)
-    return replace(model, program=fuse(fuse_normalizations(program)))
+    if not _keeps_checkpoints(options):
+        program = replace(program, checkpoints=())
+    program = deduplicate(with_normalized_bodies(program))
+    program = with_bodies_in_order(fuse(fuse_normalizations(program)))
+    return replace(model, program=program)
+
+
+def _keeps_checkpoints(options: ModelOptions) -> bool:
+    """Whether activations are computed again, and not all of a stage at once."""
+    pipeline = options.pipeline
+    if not options.recomputation or pipeline is None:
+        return options.recomputation
+    mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
+    return mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
 
 
 def add_up_gradients(model: Model) -> Model:
@@ -354,6 +368,7 @@ def _planned(
 
 
 def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
+    costs = [part for cost in costs for part in _without_parts(cost)]
     num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
     vertex_types = {cost.vertex for cost in costs}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
@@ -365,6 +380,14 @@ def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
         stack=target.stack_bytes,
     )
     return replace(overhead, gaps=gap_after(overhead.code, target))
+
+
+def _without_parts(cost: Cost) -> Iterator[Cost]:
+    """What has code of its own: of an operation of Poplar's libraries, what it consists of."""
+    if not cost.parts:
+        yield cost
+    for part in cost.parts:
+        yield from _without_parts(part)
 
 
 # What depends on the graph and its precision alone comes first.

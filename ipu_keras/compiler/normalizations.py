@@ -62,7 +62,7 @@ class _Reader:
         for position, one in enumerate(self.sets):
             for name in one.reads:
                 self._readers[name].add(position)
-        self._results = {*program.results, *program.in_place}
+        self._results = {*program.results, *program.in_place, *program.checkpoints}
 
     def layers(self) -> Iterable[list[int]]:
         """The positions of each layer's compute sets; those of no layer are left out."""

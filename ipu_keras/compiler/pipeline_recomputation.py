@@ -5,15 +5,16 @@ from dataclasses import replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.liveness import is_in_loop
-from ipu_keras.compiler.recomputation import KEPT_BYTES, REPEATABLE, SUFFIX
-from ipu_keras.pipelining_ops import RecomputationMode
+from ipu_keras.compiler.recomputation import KEPT_BYTES, SUFFIX, is_repeatable
+from ipu_keras.pipeline_choices import RecomputationMode
 
 
 def recompute_stages(program: FlatProgram, num_stages: int, mode: RecomputationMode) -> FlatProgram:
     """Lets stages keep what enters them, and repeat their forward part for the backward one.
 
     The last stage does not: its backward part follows the forward one at once. Loops, and what
-    gives something else the second time, are not repeated.
+    gives something else the second time, are not repeated. Checkpoints are kept like what
+    enters the stage.
 
     Args:
         program: Its parts one behind the other.
@@ -35,7 +36,7 @@ class _Stages:
         self._last_stage = num_stages - 1
         self._at_once = mode is RecomputationMode.RecomputeThenBackpropagate
         self._makers = {v.name: one for one in program.compute_sets for v in one.writes}
-        self._kept = {*program.results, *program.updates}
+        self._kept = {*program.results, *program.updates, *program.checkpoints}
         for one in program.compute_sets:
             if is_in_loop(one):
                 self._kept.update(one.reads)
@@ -98,7 +99,7 @@ class _Stages:
         comes_again = (
             not maker.backward
             and maker.stage == reader.stage != self._last_stage
-            and maker.family in REPEATABLE
+            and is_repeatable(maker)
             and not is_in_loop(maker)
             and name not in self._kept
             and self._program.values[name].spec.nbytes > KEPT_BYTES

@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from ipu_keras.compiler.compute_sets import DETERMINISTIC, ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.layer_order import LayerOrder, crossing_bytes, layer_order
 from ipu_keras.compiler.liveness import is_in_loop
+from ipu_keras.ir import UNKNOWN
 
 # What is no larger lies on one tile, and is kept: counts, rates, seeds of random draws.
 KEPT_BYTES = 128
 
 # Random draws give the same again from the same seed, which is kept.
 REPEATABLE = DETERMINISTIC | {"random", "pooling", "gather", "norm", "softmax"}
+
+# What may give something else the second time, or reaches others than the IPU.
+_UNREPEATABLE = frozenset({UNKNOWN, "collective", "stream copy"})
 
 SUFFIX = "/recomputed"
 
@@ -25,7 +29,8 @@ def recompute(program: FlatProgram) -> FlatProgram:
     little is handed over. What crosses a cut is a checkpoint and stays in memory, as do
     the last segment's activations, which the gradient needs first. Any other segment runs
     again, as far as the gradient needs it, just before the gradient first asks for one
-    of its values. Loops, and what a loop changes in place, are not repeated.
+    of its values. Loops, and what a loop changes in place, are not repeated. Checkpoints that
+    the program asks for stay too, and segments end behind the layers that make them.
 
     Args:
         program: In the order of execution.
@@ -39,6 +44,26 @@ def recompute(program: FlatProgram) -> FlatProgram:
     if max(segments, default=0) == 0:
         return program
     return _Recomputation(program, order, segments).run()
+
+
+def is_repeatable(one: ComputeSet) -> bool:
+    """Whether a compute set gives the same again.
+
+    An operation of Poplar's libraries runs again as a whole, with the loops that it consists of.
+
+    Args:
+        one: Of a program that was written out.
+    """
+    if one.body is None:
+        return one.family in REPEATABLE
+    return _is_deterministic(one.body)
+
+
+def _is_deterministic(body: FlatProgram) -> bool:
+    return all(
+        one.family not in _UNREPEATABLE if one.body is None else _is_deterministic(one.body)
+        for one in body.compute_sets
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +142,8 @@ class _Recomputation:
             return False
         one = self._program.compute_sets[position]
         return (
-            one.family in REPEATABLE
+            is_repeatable(one)
+            and name not in self._program.checkpoints
             and not is_in_loop(one)
             and self._program.values[name].spec.nbytes > KEPT_BYTES
             and name not in self._results
@@ -163,7 +189,7 @@ def _segments(program: FlatProgram, order: LayerOrder) -> list[int]:
     """The segment of each layer.
 
     Around the end of each of as many equal shares of the bytes that the gradient needs, the
-    cut over which the fewest bytes go; of equal ones, the nearest.
+    cut over which the fewest bytes go; of equal ones, the nearest. Besides, behind checkpoints.
     """
     stored = _stored_bytes(program, order)
     count = math.isqrt(sum(size > 0 for size in stored))
@@ -176,12 +202,21 @@ def _segments(program: FlatProgram, order: LayerOrder) -> list[int]:
         if 0 < share < count:
             cut = crossing, abs(before * count - share * total), layer
             best[share] = min(best.get(share, cut), cut)
-    cuts = {layer for *_, layer in best.values()}
+    cuts = {layer for *_, layer in best.values()} | _layers_of_checkpoints(program, order)
     segments, segment = [], 0
     for layer in range(order.num_layers):
         segments.append(segment)
         segment += layer in cuts
     return segments
+
+
+def _layers_of_checkpoints(program: FlatProgram, order: LayerOrder) -> set[int | None]:
+    return {
+        order.layer_of(one)
+        for position, one in enumerate(program.compute_sets)
+        if order.forward[position]
+        and not {value.name for value in one.writes}.isdisjoint(program.checkpoints)
+    }
 
 
 def _stored_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:

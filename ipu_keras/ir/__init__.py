@@ -5,6 +5,8 @@ from ipu_keras.ir.families import Work as Work
 from ipu_keras.ir.families import family_of as family_of
 from ipu_keras.ir.families import num_elements as num_elements
 from ipu_keras.ir.families import work_of as work_of
+from ipu_keras.ir.graph import CHECKPOINT as CHECKPOINT
 from ipu_keras.ir.graph import NOT_LOWERED as NOT_LOWERED
+from ipu_keras.ir.graph import POPLAR_CALL as POPLAR_CALL
 from ipu_keras.ir.graph import Graph as Graph
 from ipu_keras.ir.graph import Op as Op

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipu_keras.ir.graph import Op
+from ipu_keras.ir.graph import CHECKPOINT, POPLAR_CALL, Op
 from ipu_keras.program import TensorSpec
 
 UNARY = frozenset(
@@ -70,6 +70,7 @@ FREE = frozenset(
         "bitcast",
         "bitcast-convert",
         "copy",
+        CHECKPOINT,
         "get-tuple-element",
         "iota",
         "opt-barrier",
@@ -109,6 +110,7 @@ _FAMILIES = {
     "map": "elementwise",
     "outfeed": "stream copy",
     "pad": "copy",
+    POPLAR_CALL: "Poplar call",
     "random": "random",
     "reduce": "reduce",
     "reduce-scatter": "collective",
@@ -178,7 +180,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
     Work(flops=48, bytes_read=72, bytes_written=32)
     """
     family = family_of(op.kind)
-    if family in ("free", "constant", "control flow"):
+    if family in ("free", "constant", "control flow", "Poplar call"):
         return Work()
     written = sum(spec.nbytes for spec in op.outputs)
     read = sum(spec.nbytes for spec in inputs)

@@ -10,6 +10,11 @@ from ipu_keras.program import TensorSpec
 # because XLA lacks it.
 NOT_LOWERED = "not_lowered"
 
+# Kinds of operations of HLO graphs that XLA does not have: what one operation of Poplar's
+# libraries computes, by the graph that is its `body`; and a value that recomputation keeps.
+POPLAR_CALL = "poplar-call"
+CHECKPOINT = "recomputation-checkpoint"
+
 
 @dataclass(frozen=True)
 class Op:
@@ -33,6 +38,8 @@ class Op:
         backward: Whether it belongs to the gradient of that layer.
         stage: The stage of a pipeline that it was traced in, if any.
         weight_update: Whether it was traced as a part of the weight update.
+        poplar_operation: The scope of one operation of Poplar's libraries that it is a part
+            of, together with all others of that scope; empty if it is none, or the whole.
     """
 
     name: str
@@ -47,6 +54,7 @@ class Op:
     backward: bool = False
     stage: int | None = None
     weight_update: bool = False
+    poplar_operation: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 Here is the walk over XLA's module. The call of XLA is in `lowering`. What an
 instruction's attributes are is in `hlo_attributes`, whose layer it is in
-`layers`; loops are counted in `trip_counts`, and random numbers put together in
-`random_draws`.
+`layers`; loops are counted in `trip_counts`, random numbers put together in
+`random_draws`, and operations of Poplar's libraries in `poplar_calls`.
 """
 
 import itertools
@@ -26,6 +26,8 @@ from ipu_keras.tracing.layers import (
     with_place_of_caller,
 )
 from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
+from ipu_keras.tracing.poplar_calls import with_poplar_calls
+from ipu_keras.tracing.poplar_operation import poplar_operation_of
 from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
 from ipu_keras.tracing.trip_counts import with_trip_counts
 from ipu_keras.tracing.unsupported import cut_unsupported, put_back
@@ -77,6 +79,8 @@ def hlo_graph(concrete) -> Graph:
           `not_lowered`.
         - A random draw is one operation of kind `"random"` with the attribute
           `distribution`.
+        - What is traced within one `poplar_operation` is one operation of kind `"poplar-call"`
+          with that graph as its `body`, and so is its gradient; see `poplar_calls`.
 
     Raises:
         LoweringError: XLA lacks an operation with a result that is no array of
@@ -92,12 +96,13 @@ def hlo_graph(concrete) -> Graph:
     layers = LayerNames(frozenset(_operation_names(concrete.graph)))
     name = plain_name(concrete.function_def.signature.name)
     try:
-        return _read(concrete, name, layers)
+        graph = _read(concrete, name, layers)
     except LoweringError:
         cut = cut_unsupported(concrete)
         if cut is None:
             raise
-    return put_back(_read(cut.function, name, layers), cut, layers)
+        graph = put_back(_read(cut.function, name, layers), cut, layers)
+    return with_poplar_calls(graph)
 
 
 def _read(concrete, name: str, layers: LayerNames) -> Graph:
@@ -191,8 +196,20 @@ class _ModuleReader:
         if key not in self._origins:
             origin = Origin(operation_path(key[0]), key[1])
             path = draw_of(origin) or origin.path
-            self._origins[key] = origin, self._layers.place(path) if path else Place()
+            place = self._layers.place(path) if path else Place()
+            self._origins[key] = origin, self._of_poplar_operation(key[0], place)
         return self._origins[key]
+
+    def _of_poplar_operation(self, op_name: str, place: Place) -> Place:
+        """The place of the whole that an instruction is a part of, if there is one.
+
+        Each call of a function has operations of its own, so the whole is called by the last of
+        merged names, which is the one with the calls.
+        """
+        whole = poplar_operation_of(op_name.rpartition(";")[2])
+        if not whole:
+            return place
+        return replace(self._layers.place(operation_path(whole)), poplar_operation=whole)
 
     def _op(self, instruction, origin: Origin, place: Place, values: "_Values") -> Op:
         attributes = attributes_of(instruction, self._computations)

@@ -12,6 +12,7 @@ from tensorflow.python.framework import op_def_registry
 
 from ipu_keras.ir import Op
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
+from ipu_keras.tracing.poplar_operation import is_poplar_operation, poplar_operation_of
 
 # What calls of a function put in front of the names in it, and what XLA calls
 # the values that enter and leave a computation.
@@ -73,17 +74,20 @@ class Place:
         backward: Whether it belongs to the gradient of that layer.
         stage: The stage of a pipeline whose scope it is in, if any.
         weight_update: Whether it is in the scope of the weight update.
+        poplar_operation: The path to the scope of one operation of Poplar's libraries that it
+            is a part of; empty if it is none.
     """
 
     layer: str = ""
     backward: bool = False
     stage: int | None = None
     weight_update: bool = False
+    poplar_operation: str = ""
 
     @classmethod
     def of(cls, op: Op) -> "Place":
         """Where an operation belongs, as far as it knows itself."""
-        return cls(op.layer, op.backward, op.stage, op.weight_update)
+        return cls(op.layer, op.backward, op.stage, op.weight_update, op.poplar_operation)
 
     @property
     def is_known(self) -> bool:
@@ -125,13 +129,15 @@ class LayerNames:
 
     Example:
         >>> names = LayerNames({"model/dense/MatMul"})
-        >>> names.place("gradient_tape/model/dense/MatMul/MatMul_1")
-        Place(layer='model/dense', backward=True, stage=None, weight_update=False)
+        >>> place = names.place("gradient_tape/model/dense/MatMul/MatMul_1")
+        >>> place.layer, place.backward
+        ('model/dense', True)
 
-    Scopes of the parts of a step are no layers:
+    Scopes of the parts of a step, and of operations of Poplar's libraries, are no layers:
 
-    >>> names.place("gradient_tape/pipeline_stage_1/dense/MatMul/MatMul_1")
-    Place(layer='dense', backward=True, stage=1, weight_update=False)
+    >>> place = names.place("gradient_tape/pipeline_stage_1/norm/poplar.GroupNorm/mul")
+    >>> place.layer, place.backward, place.stage, place.poplar_operation
+    ('norm', True, 1, 'gradient_tape/pipeline_stage_1/norm/poplar.GroupNorm')
     """
 
     def __init__(self, operations: Collection[str]):
@@ -159,6 +165,8 @@ class LayerNames:
         for index, scope in enumerate(forward[:-1]):
             if _kind(scope) in _CONTROL_FLOW:
                 continue
+            if is_poplar_operation(scope):
+                break
             if self._is_operation(scope) or "/".join(forward[: index + 1]) in self._operations:
                 break
             if not _is_part(scope):
@@ -168,6 +176,7 @@ class LayerNames:
             backward,
             stage=_stage_of(parts[:-1]),
             weight_update=any(_kind(scope) == WEIGHT_UPDATE_SCOPE for scope in parts[:-1]),
+            poplar_operation=poplar_operation_of(path),
         )
 
     def _is_operation(self, scope: str) -> bool:
@@ -231,7 +240,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
         if op.kind == "parameter":
             found = [places[user] for user in users[op.name] if user in places]
             backward = all(place.backward for place in found)
-            place = replace(found[0], backward=backward) if found else Place()
+            place = replace(found[0], backward=backward, poplar_operation="") if found else Place()
             places.setdefault(op.name, place)
         elif op.name not in places:
             _settle(places, op, users[op.name])
@@ -242,10 +251,14 @@ def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
     """Gives operations without a layer, or a stage, that of who calls their graph."""
     places = {}
     for op in ops:
-        place = Place.of(op) if op.layer else replace(Place.of(caller), stage=op.stage)
-        stage = caller.stage if place.stage is None else place.stage
-        is_update = caller.weight_update or op.weight_update
-        places[op.name] = replace(place, stage=stage, weight_update=is_update)
+        layer, backward = (op.layer, op.backward) if op.layer else (caller.layer, caller.backward)
+        places[op.name] = replace(
+            Place.of(op),
+            layer=layer,
+            backward=backward,
+            stage=caller.stage if op.stage is None else op.stage,
+            weight_update=caller.weight_update or op.weight_update,
+        )
     return tuple(_placed(op, places) for op in ops)
 
 

@@ -6,6 +6,7 @@ together, so that the cost model shows one.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,13 @@ import tensorflow as tf
 
 # No default name of a Keras layer has a full stop.
 _PREFIX = "poplar."
+
+# What `pipelining_ops.recomputation_checkpoint` is called; it computes nothing.
+RECOMPUTATION_CHECKPOINT = "RecomputationCheckpoint"
+
+
+# TensorFlow numbers a scope that is entered again.
+_NUMBER = re.compile(r"(?:_\d+)+$")
 
 
 @contextlib.contextmanager
@@ -34,6 +42,55 @@ def poplar_operation(kind: str) -> Iterator[None]:
     """
     with tf.name_scope(_PREFIX + kind):
         yield
+
+
+def is_poplar_operation(scope: str) -> bool:
+    """Whether one scope of a name is that of one operation of the IPU."""
+    return scope.startswith(_PREFIX)
+
+
+def poplar_operation_of(name: str) -> str:
+    """Of a name, the path to the outermost scope of one operation of the IPU; empty without one.
+
+    Args:
+        name: Of a TensorFlow operation, with the calls of functions around it or without.
+
+    Example:
+
+    >>> poplar_operation_of("gradient_tape/layer/poplar.Norm_1/poplar.Sum/mul")
+    'gradient_tape/layer/poplar.Norm_1'
+    """
+    scopes = name.split("/")
+    found = (index for index, scope in enumerate(scopes) if is_poplar_operation(scope))
+    return "/".join(scopes[: next(found, -1) + 1])
+
+
+def kind_of_poplar_operation(path: str) -> str:
+    """What reports call an operation of the IPU.
+
+    Args:
+        path: To its scope.
+
+    Example:
+
+    >>> kind_of_poplar_operation("gradient_tape/layer/poplar.Norm_1")
+    'Norm'
+    """
+    return _NUMBER.sub("", path.rpartition("/")[2].removeprefix(_PREFIX))
+
+
+def without_marks(path: str) -> str:
+    """A path with the names of operations of the IPU as reports have them.
+
+    Args:
+        path: Of scopes.
+
+    Example:
+
+    >>> without_marks("gradient_tape/layer/poplar.Norm_1")
+    'gradient_tape/layer/Norm_1'
+    """
+    return "/".join(scope.removeprefix(_PREFIX) for scope in path.split("/"))
 
 
 def differentiable(function: Callable, *tensors: Any) -> Any:

@@ -5,13 +5,13 @@ hundreds of integer instructions. What they compute on an IPU is one vertex per
 tile, so they are one operation of kind "random" here.
 """
 
-import heapq
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ipu_keras.ir import Op
-from ipu_keras.tracing.layers import operation_of_reference
+from ipu_keras.tracing.contraction import Group, contract, cyclic_groups
+from ipu_keras.tracing.layers import Place
 
 RANDOM = "random"
 
@@ -87,9 +87,9 @@ def with_random_draws(
     draws = _draws(ops, origins)
     while draws:
         members = {name: draw for draw, names in draws.items() for name in names}
-        cyclic = _cyclic(ops, members)
+        cyclic = cyclic_groups(ops, members)
         if not cyclic:
-            return _collapsed(ops, results, members)
+            return contract(ops, results, members, _draw)
         draws = {draw: names for draw, names in draws.items() if draw not in cyclic}
     return tuple(ops), tuple(results)
 
@@ -110,102 +110,15 @@ def _draws(ops: Sequence[Op], origins: Mapping[str, Origin]) -> dict[str, list[s
     return {draw: names for draw, names in found.items() if draw in drawing}
 
 
-def _units(ops: Sequence[Op], members: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
-    """Each operation or draw with those whose results it takes, the draw's as one."""
-    for op in ops:
-        unit = members.get(op.name, op.name)
-        producers = {operation_of_reference(value) for value in op.inputs}
-        yield unit, {members.get(name, name) for name in producers} - {unit}
-
-
-def _order(ops: Sequence[Op], members: Mapping[str, str]) -> list[str]:
-    """Operations and draws in order; those on a cycle, or after one, are left out."""
-    # Scopes and names of operations cannot be equal: the latter end in an opcode.
-    producers: dict[str, set[str]] = {}
-    for unit, names in _units(ops, members):
-        producers.setdefault(unit, set()).update(names)
-    users: dict[str, list[str]] = {unit: [] for unit in producers}
-    for unit, names in producers.items():
-        for name in names:
-            users[name].append(unit)
-    position = {unit: index for index, unit in enumerate(producers)}
-    waits = {unit: len(names) for unit, names in producers.items()}
-    ready = [(position[unit], unit) for unit, count in waits.items() if count == 0]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, unit = heapq.heappop(ready)
-        order.append(unit)
-        for user in users[unit]:
-            waits[user] -= 1
-            if waits[user] == 0:
-                heapq.heappush(ready, (position[user], user))
-    return order
-
-
-def _cyclic(ops: Sequence[Op], members: Mapping[str, str]) -> set[str]:
-    """Draws that take something which depends on what they give."""
-    return set(members.values()) - set(_order(ops, members))
-
-
-def _collapsed(
-    ops: Sequence[Op], results: Sequence[str], members: Mapping[str, str]
-) -> tuple[tuple[Op, ...], tuple[str, ...]]:
-    by_name = {op.name: op for op in ops}
-    draws: dict[str, list[Op]] = {}
-    for name, draw in members.items():
-        draws.setdefault(draw, []).append(by_name[name])
-    used = _used_outside(ops, results, members)
-    renamed: dict[str, str] = {}
-    for draw in draws:
-        values = used.get(draw, [])
-        for index, value in enumerate(values):
-            renamed[value] = _name(draw) if len(values) == 1 else f"{_name(draw)}:{index}"
-    made = []
-    for unit in _order(ops, members):
-        if unit in by_name:
-            op = by_name[unit]
-        elif unit in used:
-            op = _draw(unit, draws[unit], used[unit], by_name)
-        else:
-            continue
-        made.append(replace(op, inputs=tuple(renamed.get(value, value) for value in op.inputs)))
-    return tuple(made), tuple(renamed.get(value, value) for value in results)
-
-
-def _used_outside(
-    ops: Sequence[Op], results: Sequence[str], members: Mapping[str, str]
-) -> dict[str, list[str]]:
-    """What each draw gives to others, in the order of use."""
-    used: dict[str, dict[str, None]] = {}
-    takers = [(members.get(op.name), op.inputs) for op in ops]
-    for taker, values in [*takers, (None, tuple(results))]:
-        for value in values:
-            draw = members.get(operation_of_reference(value))
-            if draw is not None and draw != taker:
-                used.setdefault(draw, {})[value] = None
-    return {draw: list(values) for draw, values in used.items()}
-
-
-def _draw(scope: str, parts: Sequence[Op], used: Sequence[str], by_name: Mapping[str, Op]) -> Op:
-    inside = {op.name for op in parts}
-    taken = dict.fromkeys(
-        value for op in parts for value in op.inputs if operation_of_reference(value) not in inside
-    )
-    outputs = []
-    for value in used:
-        name, _, index = value.partition(":")
-        outputs.append(by_name[name].outputs[int(index or 0)])
+def _draw(group: Group) -> Op:
+    parts = group.ops
     return Op(
-        name=_name(scope),
+        name=_name(group.name),
         kind=RANDOM,
-        outputs=tuple(outputs),
-        inputs=tuple(taken),
-        attributes={"distribution": _distribution(scope)},
-        layer=parts[0].layer,
-        backward=parts[0].backward,
-        stage=parts[0].stage,
-        weight_update=parts[0].weight_update,
+        outputs=group.outputs,
+        inputs=group.inputs,
+        attributes={"distribution": _distribution(group.name)},
+        **vars(Place.of(parts[0])),
         stateful=any(op.stateful for op in parts),
     )
 

@@ -1,7 +1,18 @@
 """What runs again for the gradient, on programs built by hand."""
 
+from dataclasses import replace
+
 import pytest
-from hlo_graphs import argument, graph, inner_parameter, op, spec, training_step, variable
+from hlo_graphs import (
+    argument,
+    graph,
+    inner_parameter,
+    op,
+    spec,
+    training_step,
+    variable,
+    with_checkpoint,
+)
 
 from ipu_keras.compiler.compute_sets import flatten
 from ipu_keras.compiler.liveness import lifetimes, schedule
@@ -172,6 +183,62 @@ def test_a_gradient_in_the_midst_of_its_segment():
         )
     )
     assert names(recompute(program)) == names(program)
+
+
+def test_checkpoints_stay_and_end_segments():
+    """l0 l1 | l2 l3 loss becomes l0 | l1 | l2 l3 loss, of which `h0` and `h1` are kept."""
+    before = schedule(flatten(training_step(4)))
+    marked = recompute(replace(before, checkpoints=("h0",)))
+    assert names(marked) == names(before)
+    assert set(names(recompute(before))) - set(names(before)) == {"z0/recomputed", "h0/recomputed"}
+
+
+def again(program):
+    """The end of the program: from what the first segment computes again on."""
+    found = names(program)[names(program).index("dz3") + 1 :]
+    return [name.removesuffix("/recomputed") for name in found]
+
+
+def test_checkpoints_shorten_what_is_computed_at_once():
+    """Sixteen layers are cut into four segments, of which a checkpoint halves the first.
+
+    l0 l1 l2 l3 | ... becomes l0 l1 | l2 l3 | ...: `h0` comes when l1 needs it.
+    """
+    step, shape = training_step(16, batch=16384, width=64), (16384, 64)
+    options = ModelOptions(recomputation=True)
+    whole = model_graph("step", step, GC200, options)
+    halved = model_graph("step", with_checkpoint(step, "h1", shape), GC200, options)
+    behind = ["dw3", "u3", "dh2", "dz2", "dw2", "u2", "dh1", "dz1"]
+    last = ["dw1", "u1", "dh0", "dz0", "dw0", "u0"]
+    assert again(whole.program) == ["z0", "h0", "z1", "h1", "z2", "h2", *behind, *last]
+    assert again(halved.program) == ["z2", "h2", *behind, "z0", "h0", *last]
+    before, now = (
+        found.memory.live_by_position[names(found.program).index("dw3")]
+        for found in (whole, halved)
+    )
+    assert before - now >= 4 * 16384 * 64  # at least `h0` is not there yet
+
+
+def test_without_recomputation_checkpoints_change_nothing():
+    step = training_step(4)
+    plain = model_graph("step", step, GC200)
+    marked = model_graph("step", with_checkpoint(step, "z1"), GC200)
+    assert names(marked.program) == names(plain.program)
+    assert marked.costs == plain.costs
+    assert marked.memory.max_tile_bytes == plain.memory.max_tile_bytes
+
+
+def test_a_checkpoint_is_written_to_memory():
+    """Else `z` would be a part of the vertex that makes `h`."""
+    step = graph(
+        argument("x", 100),
+        op("z", "tanh", (100,), "x", layer="one"),
+        op("h", "sine", (100,), "z", layer="one"),
+    )
+    options = ModelOptions(recomputation=True)
+    assert names(model_graph("step", step, GC200, options).program) == ["h"]
+    marked = with_checkpoint(step, "z", (100,))
+    assert names(model_graph("step", marked, GC200, options).program) == ["z", "h"]
 
 
 def test_without_a_gradient_nothing_changes():

@@ -11,10 +11,13 @@ import ipu_keras
 from ipu_keras import last_report, profile, what_if
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import profiling
+from ipu_keras.ops.recurrent import lstm
+from ipu_keras.pipelining_ops import RecomputationMode, recomputation_checkpoint
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Pipeline, stage_scope
 from ipu_keras.report import report as report_module
 from ipu_keras.target import target_named
 from ipu_keras.tracing.lowering import LoweringError
+from ipu_keras.tracing.poplar_operation import poplar_operation
 
 IMAGES = tf.TensorSpec((16, 8, 8, 1))
 LABELS = tf.TensorSpec((16,), tf.int32)
@@ -440,6 +443,68 @@ def test_a_function_with_stages():
     assert len(sums) == 4  # two kernels and two biases
     assert report.pipeline.num_micro_batches == 8
     assert set(report.model.program.stashes.values()) == {2}
+
+
+def test_operations_of_poplars_libraries_are_single_rows():
+    """As many cycles as without the mark, and a name."""
+
+    def sequence(x):
+        state = tf.zeros((4, 16))
+        weights = tf.ones((8, 64)), tf.ones((16, 64)), tf.zeros(64)
+        return lstm(x, state, state, *weights)[0]
+
+    def marked(x):
+        with tf.name_scope("rnn"), poplar_operation("PopnnLSTM"):
+            return sequence(x)
+
+    specs = tf.TensorSpec((10, 4, 8))
+    table = what_if(marked, specs, dtype=["float32", "float16"])
+    for found in (row.report for row in table.rows):
+        (row,) = (row for row in found.rows if row.family == "PopnnLSTM")
+        assert (row.name, row.layer, row.repeat) == ("rnn/PopnnLSTM", "rnn", 1)
+        plain = profile(sequence, specs, dtype=found.model.options.dtype)
+        assert found.compute_cycles == pytest.approx(plain.compute_cycles, rel=0.02)
+        assert found.flops_per_step == plain.flops_per_step
+
+
+def test_checkpoints_of_a_model_with_a_pipeline():
+    """The first stage computes eight layers again: all at once, or four at a time."""
+
+    def dense(x, k):
+        with tf.name_scope(f"dense_{k}"):
+            return tf.tanh(tf.matmul(x, weights[k]))
+
+    def step(x, checkpoints):
+        with tf.GradientTape() as tape:
+            for k in range(9):
+                with tf.name_scope(stage_scope(k // 8)):
+                    x = dense(x, k)
+                    x = recomputation_checkpoint(x) if k in checkpoints else x
+            loss = tf.reduce_sum(x * x)
+        return tape.gradient(loss, weights)
+
+    weights = [tf.Variable(tf.ones((64, 64))) for _ in range(9)]
+    pipeline = Pipeline(
+        device_mapping=(0, 1),
+        recomputation_mode=RecomputationMode.RecomputeAndBackpropagateInterleaved,
+    )
+    options = {"pipeline": pipeline, "recomputation": True, "gradient_accumulation_count": 4}
+    without, having = (
+        profile(lambda x, found=found: step(x, found), tf.TensorSpec((16384, 64)), **options)
+        for found in ((), (3,))
+    )
+    size = 4 * 16384 * 64
+    peaks = [
+        max(
+            live
+            for one, live in zip(
+                found.model.program.compute_sets, found.model.memory.live_by_ipu[0], strict=True
+            )
+            if one.recomputed and one.family == "elementwise"
+        )
+        for found in (without, having)
+    ]
+    assert peaks[0] - peaks[1] > 2 * size
 
 
 def test_accumulation_without_a_pipeline():

@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from hlo_graphs import argument, graph, op, variable
+from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, variable
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.recompilation import Recompilation
 from ipu_keras.report import SCHEMA_VERSION, Choice, Report, WhatIf
+from ipu_keras.report.schedule_dot import schedule_dot
 from ipu_keras.target import TARGETS
 
 GC200 = TARGETS["gc200"]
@@ -55,6 +56,32 @@ def test_totals_are_the_sums_of_rows():
     assert found.peak_flops == 128 * 1472 * 1.33e9
     peak = 128 * 1472 * found.cycles_per_step
     assert found.utilisation == pytest.approx(found.flops_per_step / peak)
+
+
+def test_an_operation_of_poplars_libraries_is_one_row(tmp_path):
+    """Under its own name everywhere, however much it consists of."""
+    body = graph(
+        inner_parameter("p", 1472, 64),
+        op("a", "reverse", (1472, 64), "p", dimensions=(0,)),
+        op("b", "reverse", (1472, 64), "a", dimensions=(0,)),
+    )
+    lstm = poplar_call("model/lstm/PopnnLSTM", "PopnnLSTM", "x", shapes=[(1472, 64)])
+    step = graph(
+        argument("x", 1472, 64),
+        replace(lstm, layer="model/lstm"),
+        op("y", "sort", (1472, 64), "model/lstm/PopnnLSTM", dimensions=(0,)),
+        functions={"body": body},
+    )
+    found = Report.of(model_graph("step", step, GC200))
+    row = found.rows[0]
+    assert (row.name, row.family) == ("model/lstm/PopnnLSTM", "PopnnLSTM")
+    assert (row.layer, row.confidence, row.detail) == ("model/lstm", "derived", "2 compute sets")
+    assert len(found.rows) == 2
+    assert {group.name for group in found.by("family")} == {"PopnnLSTM", "sort"}
+    found.to_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    for text in (str(found), found.to_json(), page, schedule_dot(found.model)):
+        assert "PopnnLSTM" in text
 
 
 def test_samples():

@@ -1,0 +1,174 @@
+"""Puts several operations of a graph together, so that one stands for all of them."""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ipu_keras.ir import Op
+from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.layers import operation_of_reference
+
+# By the name of an operation, the group that it belongs to. Names of groups are not those of
+# operations.
+Members = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations that become one.
+
+    Args:
+        name: Of the group.
+        ops: In the order of the graph.
+        inputs: What they take from others, as `Op.inputs` names it.
+        input_specs: The specs of `inputs`.
+        used: What others, or the graph's results, take of theirs.
+        outputs: The specs of `used`.
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    input_specs: tuple[TensorSpec, ...]
+    used: tuple[str, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def contract(
+    ops: Sequence[Op], results: Sequence[str], members: Members, make: Callable[[Group], Op]
+) -> tuple[tuple[Op, ...], tuple[str, ...]]:
+    """Replaces the operations of each group by one.
+
+    A group of which nothing is used is left out.
+
+    Args:
+        ops: Of a graph, each after those whose results it takes.
+        results: What the graph returns.
+        members: None of these groups is among `cyclic_groups`.
+        make: The operation that a group becomes; it has the group's inputs and outputs.
+
+    Returns:
+        The operations, in such an order again, and the results.
+    """
+    by_name = {op.name: op for op in ops}
+    made: dict[str, Op] = {}
+    renamed: dict[str, str] = {}
+    for group in _groups(ops, results, members):
+        op = made[group.name] = make(group)
+        several = len(group.used) > 1
+        for index, value in enumerate(group.used):
+            renamed[value] = f"{op.name}:{index}" if several else op.name
+    units = (by_name.get(unit) or made.get(unit) for unit in _order(ops, members))
+    contracted = tuple(
+        replace(op, inputs=tuple(renamed.get(value, value) for value in op.inputs))
+        for op in units
+        if op is not None
+    )
+    return contracted, tuple(renamed.get(value, value) for value in results)
+
+
+def cyclic_groups(ops: Sequence[Op], members: Members) -> set[str]:
+    """Groups that take something which depends on what they give, and those behind such.
+
+    Args:
+        ops: Of a graph, each after those whose results it takes.
+        members: By name, those that belong to groups.
+    """
+    return set(members.values()) - set(_order(ops, members))
+
+
+def generations(ops: Sequence[Op], names: set[str]) -> dict[str, int]:
+    """How often others come between the beginning of a group and each of its operations.
+
+    Args:
+        ops: Of a graph, each after those whose results it takes.
+        names: The operations of one group.
+
+    Returns:
+        Numbers from 0 on, by name. No operation of the others lies between two of one number.
+    """
+    behind: dict[str, int] = {}
+    for op in ops:
+        is_member = op.name in names
+        producers = {operation_of_reference(value) for value in op.inputs}
+        behind[op.name] = max(
+            (behind[name] + (name in names and not is_member) for name in producers), default=0
+        )
+    return {name: behind[name] for name in behind if name in names}
+
+
+def _groups(ops: Sequence[Op], results: Sequence[str], members: Members) -> Iterator[Group]:
+    """The groups of which something is used."""
+    specs = _specs(ops)
+    parts: dict[str, list[Op]] = {}
+    for op in ops:
+        if op.name in members:
+            parts.setdefault(members[op.name], []).append(op)
+    for name, used in _used_outside(ops, results, members).items():
+        inside = {op.name for op in parts[name]}
+        taken = dict.fromkeys(
+            value
+            for op in parts[name]
+            for value in op.inputs
+            if operation_of_reference(value) not in inside
+        )
+        yield Group(
+            name,
+            tuple(parts[name]),
+            tuple(taken),
+            tuple(specs[value] for value in taken),
+            tuple(used),
+            tuple(specs[value] for value in used),
+        )
+
+
+def _specs(ops: Sequence[Op]) -> dict[str, TensorSpec]:
+    found = {f"{op.name}:{k}": spec for op in ops for k, spec in enumerate(op.outputs)}
+    found.update((op.name, op.outputs[0]) for op in ops if len(op.outputs) == 1)
+    return found
+
+
+def _used_outside(
+    ops: Sequence[Op], results: Sequence[str], members: Members
+) -> dict[str, list[str]]:
+    """What each group gives to others, in the order of use."""
+    used: dict[str, dict[str, None]] = {}
+    takers = [(members.get(op.name), op.inputs) for op in ops]
+    for taker, values in [*takers, (None, tuple(results))]:
+        for value in values:
+            group = members.get(operation_of_reference(value))
+            if group is not None and group != taker:
+                used.setdefault(group, {})[value] = None
+    return {group: list(values) for group, values in used.items()}
+
+
+def _units(ops: Sequence[Op], members: Members) -> Iterator[tuple[str, set[str]]]:
+    """Each operation or group with those whose results it takes, the group's as one."""
+    for op in ops:
+        unit = members.get(op.name, op.name)
+        producers = {operation_of_reference(value) for value in op.inputs}
+        yield unit, {members.get(name, name) for name in producers} - {unit}
+
+
+def _order(ops: Sequence[Op], members: Members) -> list[str]:
+    """Operations and groups in order; those on a cycle, or after one, are left out."""
+    producers: dict[str, set[str]] = {}
+    for unit, names in _units(ops, members):
+        producers.setdefault(unit, set()).update(names)
+    users: dict[str, list[str]] = {unit: [] for unit in producers}
+    for unit, names in producers.items():
+        for name in names:
+            users[name].append(unit)
+    position = {unit: index for index, unit in enumerate(producers)}
+    waits = {unit: len(names) for unit, names in producers.items()}
+    ready = [(position[unit], unit) for unit, count in waits.items() if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, unit = heapq.heappop(ready)
+        order.append(unit)
+        for user in users[unit]:
+            waits[user] -= 1
+            if waits[user] == 0:
+                heapq.heappush(ready, (position[user], user))
+    return order
