@@ -316,12 +316,14 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
 
 
 def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:
-    """Assigns values, and returns something to wait for."""
-    assignments = [
-        variable.assign(value, read_value=False)
-        for variable, value in zip(variables, values, strict=True)
-    ]
-    with tf.control_dependencies([] if tf.executing_eagerly() else assignments):
+    """Assigns values one after the other, and returns something to wait for."""
+    done: list[Any] = []
+    for variable, value in zip(variables, values, strict=True):
+        # The count comes last: what was read of a variable without a resource changes with it.
+        with tf.control_dependencies(done):
+            assignment = variable.assign(value, read_value=False)
+        done = [] if assignment is None else [assignment]
+    with tf.control_dependencies(done):
         return tf.constant(True)
 
 
