@@ -1,8 +1,8 @@
 import keras
 from keras import ops
 
-from ipu_addons.keras.optimizers.ipu_optimizer import (
-    IpuOptimizer,
+from ipu_addons.keras.optimizers.ipu_optimizer_base import (
+    IpuOptimizerBase,
     compute_dtype,
     dense,
     dtype_name,
@@ -10,7 +10,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer import (
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
-class AdamIpuOptimizer(IpuOptimizer):
+class AdamIpuOptimizer(IpuOptimizerBase):
     """Adam whose moments have data types of their own, such as float16 to halve their memory.
 
     With g the gradient in weight update t, from 1 on:

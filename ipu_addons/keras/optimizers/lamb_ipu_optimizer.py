@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from ipu_addons.keras.optimizers.ipu_optimizer import (
-    IpuOptimizer,
+from ipu_addons.keras.optimizers.ipu_optimizer_base import (
+    IpuOptimizerBase,
     dense,
     dtype_name,
     path_of,
@@ -13,7 +13,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer import (
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
-class LAMBIpuOptimizer(IpuOptimizer):
+class LAMBIpuOptimizer(IpuOptimizerBase):
     """LAMB, which adapts the learning rate to each weight, with a choice of data types.
 
     For large batches. With g the gradient in weight update t, from 1 on:
@@ -39,7 +39,7 @@ class LAMBIpuOptimizer(IpuOptimizer):
         epsilon: A float, for numerical stability. Defaults to `1e-6`.
         weight_decay_rate: A float, what of the weight is added to its update. Defaults to `0.0`.
         exclude_from_weight_decay: A list of regular expressions; weights whose path (such as
-            `"dense/bias"`) has a match do not decay. Defaults to `None`, for none.
+            `"sequential/dense/bias"`) has a match do not decay. Defaults to `None`, for none.
         exclude_from_layer_adaptation: A list of regular expressions; the ratio of such weights
             is 1. Defaults to `None`, for those that do not decay.
         name: Of the optimizer. Defaults to `"LAMB"`.

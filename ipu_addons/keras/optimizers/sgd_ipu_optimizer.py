@@ -1,8 +1,8 @@
 import keras
 from keras import ops
 
-from ipu_addons.keras.optimizers.ipu_optimizer import (
-    IpuOptimizer,
+from ipu_addons.keras.optimizers.ipu_optimizer_base import (
+    IpuOptimizerBase,
     compute_dtype,
     dense,
     dtype_name,
@@ -10,7 +10,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer import (
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
-class SGDIpuOptimizer(IpuOptimizer):
+class SGDIpuOptimizer(IpuOptimizerBase):
     """Gradient descent whose momentum has a data type of its own.
 
     With g the gradient, and without momentum: `weight -= learning_rate * g`. With momentum:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 
-class IpuOptimizer(keras.optimizers.Optimizer):
+class IpuOptimizerBase(keras.optimizers.Optimizer):
     """A Keras optimizer whose state variables have data types of their own.
 
     What is computed is rounded to these types only where it is kept: steps are computed in
