@@ -90,17 +90,9 @@ def propagate_sharding(g: tf.Graph) -> None:
     >>> shard_of(gradient.op)
     1
     """
-    # An operation may be colocated with one that gets its own shard only here.
-    waiting = [op for op in g.get_operations() if shard_of(op) is None]
-    while waiting:
-        found = [
-            (op, shard) for op in waiting if (shard := get_shard_from_colocation(op)) is not None
-        ]
-        for op, shard in found:
+    for op in g.get_operations():
+        if shard_of(op) is None and (shard := get_shard_from_colocation(op)) is not None:
             assign_shard(op, shard)
-        if not found:
-            return
-        waiting = [op for op in waiting if shard_of(op) is None]
 
 
 def shard_of(op: tf.Operation) -> int | None:

@@ -150,19 +150,15 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         """The accumulators of variables, and how many gradients they hold."""
         # As TensorFlow does it for the state of optimizers: outside of loops and functions.
         with tf.init_scope():
-            accumulators = [
-                self._get_or_make_slot(
-                    variable,
-                    tf.zeros(variable.shape, dtype_for(variable, self._dtype)),
-                    _ACCUMULATOR,
-                    f"{self._name}/{_ACCUMULATOR}",
-                )
-                for variable in variables
-            ]
-            count = self._get_or_make_slot(
-                variables[0], tf.zeros([], tf.int32), _COUNT, f"{self._name}/{_COUNT}"
-            )
-        return accumulators, count
+            accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
+            return accumulators, self._own_slot(variables[0], _COUNT)
+
+    def _own_slot(self, variable: Any, name: str) -> Any:
+        if name == _COUNT:
+            zeros = tf.zeros([], tf.int32)
+        else:
+            zeros = tf.zeros(variable.shape, dtype_for(variable, self._dtype))
+        return self._get_or_make_slot(variable, zeros, name, f"{self._name}/{name}")
 
     def _exchanged(self, pairs: list[tuple]) -> tuple[tf.compat.v1.train.Optimizer, list[tuple]]:
         """The optimizer to apply gradients with, after the replicas have exchanged these.
@@ -210,10 +206,13 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         self, slot_variable_position: Any, slot_name: str, variable: Any
     ) -> None:
         given = (slot_variable_position, slot_name, variable)
-        if slot_name in (_ACCUMULATOR, _COUNT):
-            tf.compat.v1.train.Optimizer._create_or_restore_slot_variable(self, *given)
-        else:
+        if slot_name not in (_ACCUMULATOR, _COUNT):
             super()._create_or_restore_slot_variable(*given)
+            return
+        if tf.executing_eagerly():
+            # Otherwise TensorFlow makes it, of the shape and type of the variable.
+            self._own_slot(variable, slot_name)
+        tf.compat.v1.train.Optimizer._create_or_restore_slot_variable(self, *given)
 
 
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
