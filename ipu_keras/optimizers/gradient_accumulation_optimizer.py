@@ -116,10 +116,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 "No gradients provided for any variable. Compute them for variables that the loss "
                 f"depends on. Received: grads_and_vars={given!r}"
             )
-        with tf.name_scope(name or self._name):
-            return self._accumulate(pairs, global_step)
+        with tf.name_scope(name or self._name) as scope:
+            return self._accumulate(pairs, global_step, scope)
 
-    def _accumulate(self, pairs: Sequence[tuple], global_step: Any) -> Any:
+    def _accumulate(self, pairs: Sequence[tuple], global_step: Any, scope: str) -> Any:
         variables = [variable for _, variable in pairs]
         accumulators, count = self._state(variables)
         num_before = count.read_value()
@@ -144,7 +144,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             return _assigned([*accumulators, count], [*accumulated, num_before + 1])
 
         is_last = tf.equal(num_before, self._num_mini_batches - 1)
-        return _conditional(is_last, update, wait)
+        return _conditional(is_last, update, wait, scope)
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
         """The accumulators of variables, and how many gradients they hold."""
@@ -248,8 +248,8 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
     """Adds up the gradients of several batches, and averages the sums over replicas.
 
-    It is `GradientAccumulationOptimizerV2` around a `CrossReplicaOptimizer`: replicas exchange
-    gradients once per weight update.
+    It is `GradientAccumulationOptimizerV2` around a `CrossReplicaOptimizer`: the replicas of an
+    IPU system exchange gradients once per weight update.
 
     Args:
         opt: The optimizer to wrap.
@@ -326,15 +326,14 @@ def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:
         return tf.constant(True)
 
 
-def _conditional(condition: tf.Tensor, update: Any, wait: Any) -> Any:
+def _conditional(condition: tf.Tensor, update: Any, wait: Any, name: str) -> Any:
     """A branch as the operation that trains; `None` in eager mode."""
     if tf.executing_eagerly():
         tf.cond(condition, update, wait)
         return None
     train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
     before = list(train_ops)
-    # `tf.cond` gives the operation no name of its own.
-    done = tf.group(tf.cond(condition, update, wait))
+    done = tf.group(tf.cond(condition, update, wait), name=name)
     # The wrapped optimizer has put an operation there that only the branch has.
     train_ops[:] = [*before, done]
     return done

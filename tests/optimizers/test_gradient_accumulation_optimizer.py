@@ -276,7 +276,9 @@ def test_savers_and_collections_of_graphs(tmp_path):
     def build():
         x = v1.placeholder(tf.float32, [])
         weight = v1.get_variable("weight", initializer=1.0)
-        operation = GradientAccumulationOptimizerV2(STOCK["adam"](), 2).minimize(weight * x)
+        optimizer = GradientAccumulationOptimizerV2(STOCK["adam"](), 2)
+        operation = optimizer.minimize(weight * x, name="train")
+        assert operation.name == "train"
         return x, weight, operation
 
     with tf.Graph().as_default() as graph, v1.Session() as session:
