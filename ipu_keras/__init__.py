@@ -13,7 +13,9 @@ from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import ops as ops
+from ipu_keras import optimizers as optimizers
 from ipu_keras import pipelining_ops as pipelining_ops
+from ipu_keras import sharding as sharding
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
 from ipu_keras.ops import all_to_all_op as all_to_all_op
@@ -24,6 +26,11 @@ from ipu_keras.ops import internal_ops as internal_ops
 from ipu_keras.ops import reduce_scatter_op as reduce_scatter_op
 from ipu_keras.ops import replication_ops as replication_ops
 from ipu_keras.ops import summary_ops as summary_ops
+from ipu_keras.optimizers import cross_replica_optimizer as cross_replica_optimizer
+from ipu_keras.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+from ipu_keras.optimizers import ipu_optimizer as ipu_optimizer
+from ipu_keras.optimizers import map_gradient_optimizer as map_gradient_optimizer
+from ipu_keras.optimizers import sharded_optimizer as sharded_optimizer
 from ipu_keras.system import SYSTEM
 
 # The devices of TensorFlow follow the configuration of the system from now on.

@@ -24,12 +24,25 @@ _OP_MODULES = (
     "summary_ops",
 )
 
+# Each is documented in `tensorflow.python.ipu` and in `tensorflow.python.ipu.optimizers`.
+_OPTIMIZER_MODULES = (
+    "cross_replica_optimizer",
+    "gradient_accumulation_optimizer",
+    "ipu_optimizer",
+    "map_gradient_optimizer",
+    "sharded_optimizer",
+)
+
 # The first that fits counts. Everything below an alias is an alias as well, so
 # `tensorflow.python.ipu.keras` needs no line. `tf.keras` is the first of the two modules
 # that TensorFlow makes of one Keras file until `tensorflow.keras` is imported, and the
 # second after that.
 ALIASES = {
     **{f"tensorflow.python.ipu.{name}": f"ipu_keras.ops.{name}" for name in _OP_MODULES},
+    **{
+        f"tensorflow.python.ipu.{name}": f"ipu_keras.optimizers.{name}"
+        for name in _OPTIMIZER_MODULES
+    },
     "tensorflow.python.ipu.ops.pipelining_ops": "ipu_keras.pipelining_ops",
     "tensorflow.python.ipu": "ipu_keras",
     "keras.ipu": "ipu_keras.keras",

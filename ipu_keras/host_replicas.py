@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
 from ipu_keras.compiler.host_execution import HOST_OPERATIONS
 from ipu_keras.device import IpuDevice
@@ -154,9 +155,25 @@ def _spec(value: Any) -> Any:
     return tf.TensorSpec(value.shape, value.dtype) if tf.is_tensor(value) else value
 
 
-def _written_variables(concrete: Any) -> list[tf.Variable]:
-    written = {handle.ref() for handle in written_captures(concrete)}
-    return [v for v in concrete.graph.variables if v.handle.ref() in written]
+def _written_variables(concrete: Any) -> list[Any]:
+    # Not those that only kernels have read and written, such as the slots of v1 optimizers.
+    noticed = {variable.handle.ref(): variable for variable in concrete.graph.variables}
+    return [
+        noticed[handle.ref()] if handle.ref() in noticed else _variable_of(handle)
+        for handle in written_captures(concrete)
+    ]
+
+
+def _variable_of(handle: tf.Tensor) -> Any:
+    """A variable by its handle alone; it has no name."""
+    [data] = handle_data_util.get_handle_data(handle).shape_and_type
+    return resource_variable_ops.BaseResourceVariable(
+        trainable=False,
+        shape=tf.TensorShape(data.shape),
+        dtype=tf.as_dtype(data.dtype),
+        handle=handle,
+        handle_name="variable",
+    )
 
 
 def _copy(variable: tf.Variable, distance: int) -> tf.Variable:

@@ -68,6 +68,34 @@ def test_operations_have_two_homes():
         """)
 
 
+def test_optimizers_have_three_homes():
+    run("""
+        import ipu_keras
+        from tensorflow.python import ipu
+        homes = {
+            "cross_replica_optimizer": ["CrossReplicaOptimizer"],
+            "gradient_accumulation_optimizer": [
+                "CrossReplicaGradientAccumulationOptimizer",
+                "CrossReplicaGradientAccumulationOptimizerV2",
+                "GradientAccumulationOptimizer",
+                "GradientAccumulationOptimizerV2",
+            ],
+            "map_gradient_optimizer": ["MapGradientOptimizer"],
+            "sharded_optimizer": ["ShardedOptimizer"],
+        }
+        for module, names in homes.items():
+            for name in names:
+                for parent in ("tensorflow.python.ipu", "tensorflow.python.ipu.optimizers"):
+                    found = getattr(__import__(f"{parent}.{module}", fromlist=[name]), name)
+                    assert found is getattr(ipu.optimizers, name)
+                assert getattr(getattr(ipu, module), name) is found
+
+        from ipu_tensorflow_addons.keras.optimizers import LAMBIpuOptimizer
+        import ipu_addons.keras.optimizers
+        assert LAMBIpuOptimizer is ipu_addons.keras.optimizers.LAMBIpuOptimizer
+        """)
+
+
 def test_tensorflow_first_and_reloads(tmp_path):
     (tmp_path / "broken.py").write_text("import something_else")
     printed = run(f"""

@@ -112,3 +112,25 @@ def test_cpu_user_operation(run_example, capsys):
     assert result["offset"] == pytest.approx(1, abs=0.3)
     assert result["losses"][-1] < result["losses"][0]
     assert f"y = {result['slope']:.2f} x" in capsys.readouterr().out
+
+
+def test_lamb_optimizer(run_example, capsys):
+    results = run_example("lamb_optimizer")
+    for result in results.values():
+        assert result["losses"][-1] < result["losses"][0] / 10
+        assert result["accuracy"] >= 0.95
+        assert result["variable_devices"] == {IPU}
+    # 64 * 128 + 128 + 2 * 128 + 128 * 10 + 10 weights.
+    assert results["float32"]["state_bytes"] == 8 * 9866
+    assert results["float16"]["state_bytes"] == 6 * 9866
+    assert results["float16"]["losses"] == pytest.approx(results["float32"]["losses"], abs=0.02)
+    assert "first moments of float16: test accuracy 0.9" in capsys.readouterr().out
+
+
+def test_session_optimizers(run_example, capsys):
+    result = run_example("session_optimizers")
+    # 88 batches in an epoch.
+    assert result["weight_updates"] == 10 * 88 // 4
+    assert result["losses"][-1] < result["losses"][0] / 3
+    assert result["accuracy"] >= 0.93
+    assert "after 880 batches and 220 weight updates" in capsys.readouterr().out

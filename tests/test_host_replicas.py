@@ -176,3 +176,23 @@ def test_replicas_that_draw_the_same_numbers(strategy):
         assert drawn() == 4
     finally:
         reset_ipu_seed(1)
+
+
+def test_variables_that_only_kernels_write_are_those_of_replicas(strategy):
+    """As the slots of `tf.compat.v1.train` optimizers are."""
+    with strategy.scope():
+        weight, momentum = tf.Variable(0.0), tf.Variable(0.0)
+
+    @tf.function
+    def step():
+        gradient = cross_replica_sum(index())
+        arguments = (weight.handle, momentum.handle, -1.0, gradient, 0.5)
+        tf.raw_ops.ResourceApplyMomentum(
+            **dict(zip(("var", "accum", "lr", "grad", "momentum"), arguments, strict=True))
+        )
+
+    for _ in range(2):
+        strategy.run(step)
+    # 0 + 1 + 2 + 3, and then half of the momentum of before.
+    assert float(momentum) == 6.0 + 3.0
+    assert float(weight) == 6.0 + 9.0

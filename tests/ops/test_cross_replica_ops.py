@@ -112,3 +112,10 @@ def test_in_eager_mode():
 
 def test_examples():
     assert doctest.testmod(cross_replica_ops).failed == 0
+
+
+def test_in_a_session():
+    with tf.Graph().as_default():
+        results = [cross_replica_sum(3.0), cross_replica_mean(3.0)]
+        with tf.compat.v1.Session() as session:
+            assert session.run(results) == [3.0, 3.0]

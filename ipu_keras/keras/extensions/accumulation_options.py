@@ -2,17 +2,12 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-import tensorflow as tf
-
+from ipu_keras.accumulator_options import DTypeChoice, check_choice, dtype_choice
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
-
-# The data type of accumulators: one for all, or what a function of a variable returns;
-# `None` is that of the variable.
-DTypeChoice: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 _OPTIMIZER_ARGUMENTS = (
     "dtype",
@@ -124,16 +119,6 @@ def check_minimize(optimizer: Any, base: type) -> None:
         )
 
 
-def check_choice(name: str, value: Any) -> None:
-    """Checks an option that is on, off, or left to the compiler.
-
-    Raises:
-        TypeError: It is none of these.
-    """
-    if value is not None and not isinstance(value, bool):
-        raise TypeError(f"`{name}` must be True, False or None. Received: {name}={value!r}")
-
-
 def check_name(name: Any) -> None:
     """Checks the name of operations; `None` stands for the default.
 
@@ -142,28 +127,6 @@ def check_name(name: Any) -> None:
     """
     if name is not None and not isinstance(name, str):
         raise TypeError(f"`name` must be a string. Received: name={name!r}")
-
-
-def dtype_choice(name: str, value: Any) -> DTypeChoice:
-    """The data type of accumulators that an argument stands for.
-
-    Raises:
-        TypeError: It is no floating point type and no function.
-    """
-    if value is None:
-        return None
-    try:
-        dtype = tf.as_dtype(value)
-    except TypeError:
-        dtype = None
-    if dtype is not None and dtype.is_floating:
-        return dtype
-    if dtype is None and callable(value):
-        return value
-    raise TypeError(
-        f"`{name}` must be None, a floating point type such as tf.float32, or a function that "
-        f"takes a variable and returns one. Received: {name}={value!r}"
-    )
 
 
 def _check_keys(kwargs: Mapping[str, Any]) -> None:

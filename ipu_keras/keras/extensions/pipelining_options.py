@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_keras.accumulator_options import DTypeChoice, check_choice, dtype_choice
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.keras.extensions.accumulation_options import (
-    DTypeChoice,
     check_accumulation_steps,
-    check_choice,
     check_name,
-    dtype_choice,
     refuse_unknown,
 )
 from ipu_keras.pipeline_choices import (

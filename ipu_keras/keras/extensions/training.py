@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras.src import tree
 
+from ipu_keras.accumulator_options import dtype_for
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 
 _OPTIMIZER = keras.optimizers.Optimizer
@@ -147,15 +148,3 @@ def with_dtype_of_logs(step: Callable[[Any], Any], dtype: Any) -> Callable[[Any]
         return tf.nest.map_structure(cast, returned)
 
     return casting_step
-
-
-def dtype_for(value: Any, dtype: Any) -> tf.DType:
-    """The data type of an accumulator.
-
-    Args:
-        value: What is accumulated, or the variable whose gradient it is.
-        dtype: `None` for the same, a dtype, or a function from the value to one.
-    """
-    if callable(dtype) and not isinstance(dtype, type | tf.DType):
-        dtype = dtype(value)
-    return tf.as_dtype(value.dtype if dtype is None else dtype)

@@ -1,0 +1,143 @@
+import keras
+from keras import ops
+
+from ipu_addons.keras.optimizers.ipu_optimizer_base import (
+    IpuOptimizerBase,
+    compute_dtype,
+    dense,
+    dtype_name,
+)
+
+
+@keras.saving.register_keras_serializable(package="ipu_addons")
+class AdamIpuOptimizer(IpuOptimizerBase):
+    """Adam whose moments have data types of their own, such as float16 to halve their memory.
+
+    With g the gradient in weight update t, from 1 on:
+
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g**2
+        rate = learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t)
+        weight -= rate * m / (sqrt(v) + epsilon)
+
+    Where all types are float32, it is `keras.optimizers.Adam`.
+
+    Args:
+        learning_rate: A float, a scalar tensor, a
+            `keras.optimizers.schedules.LearningRateSchedule`, or a callable without arguments.
+            Defaults to `0.001`.
+        beta_1: A float, how much of the first moment stays in each update. Defaults to `0.9`.
+        beta_2: A float, how much of the second moment stays. Defaults to `0.999`.
+        epsilon: A float, for numerical stability; the "epsilon hat" of the paper. Defaults to
+            `1e-7`.
+        amsgrad: Whether to divide by the largest second moment so far. Defaults to `False`.
+        name: Of the optimizer. Defaults to `"Adam"`.
+        m_dtype: Of the first moments; `None` for that of each weight. Defaults to `None`.
+        v_dtype: Of the second moments. Defaults to `None`.
+        vhat_dtype: Of the largest second moments, which exist with `amsgrad`. Defaults to
+            `None`.
+        debiasing: Whether to correct the moments for their start at zero; if not, `rate` is
+            `learning_rate`. Defaults to `True`.
+        **kwargs: `clipnorm`, `clipvalue`, `lr`, `decay`, `outline_apply_gradients` and the other
+            arguments of `keras.optimizers.Optimizer`.
+
+    Raises:
+        TypeError: A data type is no floating point type.
+
+    References:
+        - [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)
+        - [Reddi et al., 2018](https://openreview.net/pdf?id=ryQu7f-RZ) for `amsgrad`
+
+    Example:
+
+    >>> optimizer = AdamIpuOptimizer(0.1, m_dtype="float16")
+    >>> weight = keras.Variable([1.0])
+    >>> optimizer.apply([[3.0]], [weight])
+    >>> [round(float(x), 4) for x in weight.numpy()]  # the first step is the rate
+    [0.9]
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-7,
+        amsgrad=False,
+        name="Adam",
+        m_dtype=None,
+        v_dtype=None,
+        vhat_dtype=None,
+        debiasing=True,
+        **kwargs,
+    ):
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.beta_1 = float(beta_1)
+        self.beta_2 = float(beta_2)
+        self.epsilon = float(epsilon)
+        self.amsgrad = amsgrad
+        self.m_dtype = dtype_name("m_dtype", m_dtype)
+        self.v_dtype = dtype_name("v_dtype", v_dtype)
+        self.vhat_dtype = dtype_name("vhat_dtype", vhat_dtype)
+        self.debiasing = debiasing
+
+    def build(self, variables):
+        """Makes the moments of weights.
+
+        Args:
+            variables: The weights to train.
+        """
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_state(
+            variables, {"momentum": self.m_dtype, "velocity": self.v_dtype}
+        )
+        if self.amsgrad:
+            (self._velocity_hats,) = self.add_state(variables, {"velocity_hat": self.vhat_dtype})
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one weight and its moments."""
+        dtype = compute_dtype(variable)
+        gradient = dense(gradient, dtype)
+        index = self._get_variable_index(variable)
+
+        m = ops.cast(self._momentums[index], dtype)
+        m = m + (gradient - m) * (1 - self.beta_1)
+        self.assign(self._momentums[index], m)
+
+        v = ops.cast(self._velocities[index], dtype)
+        v = v + (ops.square(gradient) - v) * (1 - self.beta_2)
+        self.assign(self._velocities[index], v)
+
+        if self.amsgrad:
+            v = ops.maximum(ops.cast(self._velocity_hats[index], dtype), v)
+            self.assign(self._velocity_hats[index], v)
+
+        rate = self._debiased(self.current_rate(learning_rate, dtype), dtype)
+        change = m * rate / (ops.sqrt(v) + self.epsilon)
+        self.assign(variable, ops.cast(variable, dtype) - change)
+
+    def _debiased(self, rate, dtype):
+        if not self.debiasing:
+            return rate
+        step = ops.cast(self.iterations + 1, dtype)
+        beta_1_power = ops.power(ops.cast(self.beta_1, dtype), step)
+        beta_2_power = ops.power(ops.cast(self.beta_2, dtype), step)
+        return rate * ops.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "beta_1": self.beta_1,
+                "beta_2": self.beta_2,
+                "epsilon": self.epsilon,
+                "amsgrad": self.amsgrad,
+                "m_dtype": self.m_dtype,
+                "v_dtype": self.v_dtype,
+                "vhat_dtype": self.vhat_dtype,
+                "debiasing": self.debiasing,
+            }
+        )
+        return config

@@ -1,0 +1,189 @@
+"""What the optimizers of this folder have in common: state of any type, and older arguments."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+
+class IpuOptimizerBase(keras.optimizers.Optimizer):
+    """A Keras optimizer whose state variables have data types of their own.
+
+    What is computed is rounded to these types only where it is kept: steps are computed in
+    float32, or in float64 for weights of float64, unless a subclass is told otherwise.
+    Gradients of lookups are made dense, as on an IPU, so that several for one row add up.
+
+    Args:
+        learning_rate: A float, a scalar tensor, a
+            `keras.optimizers.schedules.LearningRateSchedule`, or a callable without arguments.
+        name: Of the optimizer.
+        lr: The older name of `learning_rate`, which it replaces.
+        decay: The rate in weight update t, from 0 on, is `learning_rate / (1 + decay * t)`.
+            `learning_rate` of the optimizer stays as it is set.
+        outline_apply_gradients: Whether an IPU has the code of the update once and calls it
+            for each weight. Results are the same, and reports do not model it: `True` warns.
+        outline_apply_gradients_kwargs: Arguments of `outlined_function` for that code.
+        **kwargs: As of `keras.optimizers.Optimizer`, such as `clipnorm` and `clipvalue`.
+
+    Raises:
+        TypeError: `outline_apply_gradients` is no boolean, or its `kwargs` are no dictionary.
+        ValueError: `decay` is negative, or given together with `weight_decay`.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        name,
+        lr=None,
+        decay=0.0,
+        outline_apply_gradients=None,
+        outline_apply_gradients_kwargs=None,
+        **kwargs,
+    ):
+        super().__init__(
+            learning_rate=_rate(learning_rate if lr is None else lr), name=name, **kwargs
+        )
+        if decay < 0:
+            raise ValueError(f"`decay` must not be negative. Received: decay={decay}")
+        if decay and self.weight_decay is not None:
+            # Keras applies it before `update_step`, with a rate that has not decayed.
+            raise ValueError(
+                "`decay` and `weight_decay` cannot be combined. Pass "
+                "`keras.optimizers.schedules.InverseTimeDecay` as `learning_rate` instead of "
+                f"`decay`. Received: decay={decay}, weight_decay={self.weight_decay}"
+            )
+        _check_outlining(outline_apply_gradients, outline_apply_gradients_kwargs)
+        self.decay = float(decay)
+        self.outline_apply_gradients = outline_apply_gradients
+        self.outline_apply_gradients_kwargs = outline_apply_gradients_kwargs
+
+    @property
+    def lr(self):
+        """The older name of `learning_rate`."""
+        return self.learning_rate
+
+    @lr.setter
+    def lr(self, value):
+        self.learning_rate = value
+
+    def add_state(self, variables: Sequence[Any], dtypes: Mapping[str, str | None]) -> tuple:
+        """Makes the state of weights, zeros at first.
+
+        Args:
+            variables: The weights.
+            dtypes: The data type of each kind of state by its name; `None` for that of the
+                weight.
+
+        Returns:
+            A list of variables for each kind, in the order of the weights.
+        """
+        state: tuple[list, ...] = tuple([] for _ in dtypes)
+        for variable in variables:
+            for made, (name, dtype) in zip(state, dtypes.items(), strict=True):
+                made.append(self._make_state(variable, name, dtype))
+        return state
+
+    def _make_state(self, variable, name, dtype):
+        if self._overwrite_variable_with_gradient(variable):
+            return None
+        # As Keras does it, which has no argument for another type than the weight's.
+        weight = variable.value if isinstance(variable, keras.Variable) else variable
+        with self._distribution_strategy.extended.colocate_vars_with(weight):
+            return self.add_variable(
+                shape=variable.shape,
+                dtype=dtype or variable.dtype,
+                name=f"{path_of(variable).replace('/', '_')}_{name}",
+            )
+
+    def current_rate(self, learning_rate: Any, dtype: str) -> Any:
+        """The learning rate of this update, after its decay.
+
+        Args:
+            learning_rate: What `update_step` is given.
+            dtype: In which to compute.
+        """
+        rate = ops.cast(learning_rate, dtype)
+        if not self.decay:
+            return rate
+        return rate / (1.0 + self.decay * ops.cast(self.iterations, dtype))
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "decay": self.decay,
+                "outline_apply_gradients": self.outline_apply_gradients,
+                "outline_apply_gradients_kwargs": self.outline_apply_gradients_kwargs,
+            }
+        )
+        return config
+
+
+def path_of(variable: Any) -> str:
+    """What a weight is called, with its layers: `dense/kernel`."""
+    return getattr(variable, "path", variable.name).partition(":")[0]
+
+
+def compute_dtype(variable: Any) -> str:
+    """The type in which the step of a weight is computed."""
+    return keras.backend.result_type(variable.dtype, "float32")
+
+
+def dense(gradient: Any, dtype: str) -> Any:
+    """A gradient as a tensor of a type, also if it has only some rows."""
+    return ops.cast(tf.convert_to_tensor(gradient), dtype)
+
+
+def dtype_name(argument: str, value: Any) -> str | None:
+    """The name of a data type that an argument stands for, which a configuration can hold.
+
+    Args:
+        argument: What users call it.
+        value: A data type, its name, or `None` for none.
+
+    Raises:
+        TypeError: It is no floating point type.
+    """
+    if value is None:
+        return None
+    try:
+        dtype = tf.as_dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype is None or not dtype.is_floating:
+        raise TypeError(
+            f"`{argument}` must be None or a floating point type such as tf.float16. "
+            f"Received: {argument}={value!r}"
+        )
+    return dtype.name
+
+
+def _rate(value: Any) -> Any:
+    """Numbers and constant tensors as floats, which is what Keras takes besides schedules."""
+    if isinstance(value, int | np.number | np.ndarray | tf.Tensor):
+        return float(value)
+    return value
+
+
+def _check_outlining(outline: Any, kwargs: Any) -> None:
+    if outline is not None and not isinstance(outline, bool):
+        raise TypeError(
+            "`outline_apply_gradients` must be True, False or None. "
+            f"Received: outline_apply_gradients={outline!r}"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(
+            "`outline_apply_gradients_kwargs` must be a dictionary. "
+            f"Received: outline_apply_gradients_kwargs={kwargs!r}"
+        )
+    if outline or kwargs:
+        warnings.warn(
+            "`outline_apply_gradients` has no effect here: it would save code memory on an IPU, "
+            "where reports count the code of an update for each weight. Results are the same.",
+            stacklevel=4,
+        )

@@ -1,0 +1,215 @@
+import re
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from ipu_addons.keras.optimizers.ipu_optimizer_base import (
+    IpuOptimizerBase,
+    dense,
+    dtype_name,
+    path_of,
+)
+
+
+@keras.saving.register_keras_serializable(package="ipu_addons")
+class LAMBIpuOptimizer(IpuOptimizerBase):
+    """LAMB, which adapts the learning rate to each weight, with a choice of data types.
+
+    For large batches. With g the gradient in weight update t, from 1 on:
+
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g**2
+        update = m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon)
+
+    in the first of the compute precisions, and in the second
+
+        update += weight_decay_rate * weight
+        weight -= learning_rate * norm(weight) / norm(update) * update
+
+    The ratio of norms is 1 if one of them is 0. Where all types are float32, and without the
+    decay of weights, it is `keras.optimizers.Lamb`.
+
+    Args:
+        learning_rate: A float, a scalar tensor, a
+            `keras.optimizers.schedules.LearningRateSchedule`, or a callable without arguments.
+            Defaults to `0.001`.
+        beta_1: A float, how much of the first moment stays in each update. Defaults to `0.9`.
+        beta_2: A float, how much of the second moment stays. Defaults to `0.999`.
+        epsilon: A float, for numerical stability. Defaults to `1e-6`.
+        weight_decay_rate: A float, what of the weight is added to its update. Defaults to `0.0`.
+        exclude_from_weight_decay: A list of regular expressions; weights whose path (such as
+            `"sequential/dense/bias"`) has a match do not decay. Defaults to `None`, for none.
+        exclude_from_layer_adaptation: A list of regular expressions; the ratio of such weights
+            is 1. Defaults to `None`, for those that do not decay.
+        name: Of the optimizer. Defaults to `"LAMB"`.
+        debiasing: Whether to correct the moments for their start at zero, by the divisions by
+            `1 - beta**t`. Defaults to `True`.
+        m_dtype: Of the first moments; `None` for that of each weight. Defaults to `None`.
+        v_dtype: Of the second moments. Defaults to `None`.
+        weight_norm_clip: A float, the largest norm of a weight that the ratio takes into
+            account. Defaults to `None`, for no limit.
+        optimizer_compute_precisions: Two data types, in which the two parts are computed.
+            Defaults to `(tf.float32, tf.float32)`.
+        **kwargs: `clipnorm`, `clipvalue`, `lr`, `decay`, `outline_apply_gradients` and the other
+            arguments of `keras.optimizers.Optimizer`.
+
+    Raises:
+        TypeError: A data type is no floating point type, or the expressions are no list.
+        ValueError: There are not two compute precisions.
+
+    References:
+        - [You et al., 2019](https://arxiv.org/abs/1904.00962)
+
+    Example:
+
+    >>> optimizer = LAMBIpuOptimizer(0.1, v_dtype="float32", m_dtype="float16")
+    >>> weight = keras.Variable([3.0, 4.0])
+    >>> optimizer.apply([[1.0, 1.0]], [weight])
+    >>> [round(float(x), 3) for x in weight.numpy()]  # less 0.1 * 5 / sqrt(2)
+    [2.646, 3.646]
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        weight_decay_rate=0.0,
+        exclude_from_weight_decay=None,
+        exclude_from_layer_adaptation=None,
+        name="LAMB",
+        debiasing=True,
+        m_dtype=None,
+        v_dtype=None,
+        weight_norm_clip=None,
+        optimizer_compute_precisions=(tf.float32, tf.float32),
+        **kwargs,
+    ):
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.beta_1 = float(beta_1)
+        self.beta_2 = float(beta_2)
+        self.epsilon = float(epsilon)
+        self.weight_decay_rate = float(weight_decay_rate)
+        # Keras has a method of the name `exclude_from_weight_decay`.
+        self.weight_decay_exclusions = _patterns(
+            "exclude_from_weight_decay", exclude_from_weight_decay
+        )
+        self.layer_adaptation_exclusions = _patterns(
+            "exclude_from_layer_adaptation", exclude_from_layer_adaptation
+        )
+        self.debiasing = debiasing
+        self.m_dtype = dtype_name("m_dtype", m_dtype)
+        self.v_dtype = dtype_name("v_dtype", v_dtype)
+        self.weight_norm_clip = None if weight_norm_clip is None else float(weight_norm_clip)
+        self.optimizer_compute_precisions = _precisions(optimizer_compute_precisions)
+
+    def build(self, variables):
+        """Makes the moments of weights, and finds out which weights are excluded.
+
+        Args:
+            variables: The weights to train.
+        """
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_state(
+            variables, {"momentum": self.m_dtype, "velocity": self.v_dtype}
+        )
+        # `update_step` gets TensorFlow's variables, which have no path.
+        paths = [path_of(variable) for variable in variables]
+        self._decays = [not _matches(self.weight_decay_exclusions, path) for path in paths]
+        unadapted = self.layer_adaptation_exclusions
+        if unadapted is None:
+            unadapted = self.weight_decay_exclusions
+        self._adapts = [not _matches(unadapted, path) for path in paths]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one weight and its moments."""
+        moments_dtype, dtype = self.optimizer_compute_precisions
+        index = self._get_variable_index(variable)
+        update = ops.cast(self._adam_update(dense(gradient, moments_dtype), index), dtype)
+        weight = ops.cast(variable, dtype)
+        if self.weight_decay_rate and self._decays[index]:
+            update = update + weight * self.weight_decay_rate
+        rate = self.current_rate(learning_rate, dtype)
+        if self._adapts[index]:
+            rate = rate * self._trust_ratio(weight, update)
+        self.assign(variable, weight - rate * update)
+
+    def _adam_update(self, gradient, index):
+        """The step of Adam for a weight, in the type of its gradient; keeps the moments."""
+        dtype = gradient.dtype
+        m = ops.cast(self._momentums[index], dtype)
+        m = m + (gradient - m) * (1 - self.beta_1)
+        self.assign(self._momentums[index], m)
+
+        v = ops.cast(self._velocities[index], dtype)
+        v = v + (ops.square(gradient) - v) * (1 - self.beta_2)
+        self.assign(self._velocities[index], v)
+
+        if self.debiasing:
+            # In float32: the largest step that float16 can tell apart from the next is 2048.
+            step = ops.cast(self.iterations + 1, "float32")
+            m = m / ops.cast(1 - ops.power(self.beta_1, step), dtype)
+            v = v / ops.cast(1 - ops.power(self.beta_2, step), dtype)
+        return m / (ops.sqrt(v) + self.epsilon)
+
+    def _trust_ratio(self, weight, update):
+        """The ratio of norms, by which the learning rate is multiplied."""
+        # Of Keras, `ops.norm` refuses scalars.
+        weight_norm, update_norm = tf.norm(weight), tf.norm(update)
+        if self.weight_norm_clip is not None:
+            weight_norm = ops.minimum(weight_norm, self.weight_norm_clip)
+        has_ratio = ops.logical_and(weight_norm > 0, update_norm > 0)
+        one = ops.ones_like(update_norm)
+        return ops.where(has_ratio, weight_norm / ops.where(has_ratio, update_norm, one), one)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "beta_1": self.beta_1,
+                "beta_2": self.beta_2,
+                "epsilon": self.epsilon,
+                "weight_decay_rate": self.weight_decay_rate,
+                "exclude_from_weight_decay": self.weight_decay_exclusions,
+                "exclude_from_layer_adaptation": self.layer_adaptation_exclusions,
+                "debiasing": self.debiasing,
+                "m_dtype": self.m_dtype,
+                "v_dtype": self.v_dtype,
+                "weight_norm_clip": self.weight_norm_clip,
+                "optimizer_compute_precisions": self.optimizer_compute_precisions,
+            }
+        )
+        return config
+
+
+def _patterns(argument, value):
+    if value is None:
+        return None
+    if isinstance(value, str) or not all(isinstance(pattern, str) for pattern in value):
+        raise TypeError(
+            f"`{argument}` must be a list of regular expressions. Received: {argument}={value!r}"
+        )
+    return tuple(value)
+
+
+def _matches(patterns, path):
+    return any(re.search(pattern, path) for pattern in patterns or ())
+
+
+def _precisions(value):
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(
+            "`optimizer_compute_precisions` must be a tuple of size 2: one type for the moments "
+            f"and one for the weights. Received: optimizer_compute_precisions={value!r}"
+        )
+    names = tuple(dtype_name("optimizer_compute_precisions", dtype) for dtype in value)
+    if None in names:
+        raise TypeError(
+            "`optimizer_compute_precisions` must be floating point types. "
+            f"Received: optimizer_compute_precisions={value!r}"
+        )
+    return names

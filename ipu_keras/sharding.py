@@ -1,0 +1,134 @@
+"""Which shard, one IPU of several, the operations of a graph run on."""
+
+import collections
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.compiler.xla.experimental import xla_sharding
+
+# Where XLA too looks for it.
+_SHARDING = "_XlaSharding"
+_COLOCATION_PREFIX = "loc:@"
+
+
+def dependencies(roots: Iterable[Any]) -> list[tf.Operation]:
+    """All operations that others need.
+
+    Args:
+        roots: Operations, or tensors.
+
+    Returns:
+        The roots and their ancestors, by data or by control, each once; the nearest first.
+
+    Example:
+
+    >>> with tf.Graph().as_default():
+    ...     a, b = tf.constant(1.0, name="a"), tf.constant(2.0, name="b")
+    ...     found = dependencies([(a * 3.0).op])
+    >>> a.op in found, b.op in found
+    (True, False)
+    """
+    pending = collections.deque(_operation(root) for root in roots)
+    found: dict[tf.Operation, None] = {}
+    while pending:
+        op = pending.popleft()
+        if op not in found:
+            found[op] = None
+            pending.extend(t.op for t in op.inputs)
+            pending.extend(op.control_inputs)
+    return list(found)
+
+
+def has_attr(o: tf.Operation, attr_name: str) -> bool:
+    """Whether an operation has an attribute.
+
+    Args:
+        o: The operation.
+        attr_name: Of the attribute.
+    """
+    try:
+        o.get_attr(attr_name)
+    except ValueError:
+        return False
+    return True
+
+
+def get_shard_from_colocation(op: tf.Operation) -> int | None:
+    """The shard of an operation that this one is to be colocated with.
+
+    Args:
+        op: An operation, such as one of a backward pass.
+
+    Returns:
+        The number of the shard; `None` if no such operation has one.
+    """
+    shards = (shard_of(other) for other in _colocated(op))
+    return next((shard for shard in shards if shard is not None), None)
+
+
+def propagate_sharding(g: tf.Graph) -> None:
+    """Puts operations of the backward pass on the shards of those that they are colocated with.
+
+    TensorFlow colocates them with the forward pass when gradients are computed with
+    `colocate_gradients_with_ops=True`, and weight updates with their variables. Operations
+    that have a shard keep it.
+
+    Args:
+        g: The graph. Its operations are changed in place.
+
+    Example:
+
+    >>> with tf.Graph().as_default() as graph:
+    ...     x = tf.constant(2.0)
+    ...     y = x * x
+    ...     assign_shard(y.op, 1)
+    ...     gradient, = tf.compat.v1.gradients(y, x, colocate_gradients_with_ops=True)
+    ...     propagate_sharding(graph)
+    >>> shard_of(gradient.op)
+    1
+    """
+    for op in g.get_operations():
+        if shard_of(op) is None and (shard := get_shard_from_colocation(op)) is not None:
+            assign_shard(op, shard)
+
+
+def shard_of(op: tf.Operation) -> int | None:
+    """The shard of an operation itself; `None` if it has none, or is spread over several.
+
+    Args:
+        op: The operation.
+    """
+    serialized = xla_sharding.get_op_sharding(op)
+    if serialized is None:
+        return None
+    sharding = xla_data_pb2.OpSharding.FromString(serialized)
+    if sharding.type != xla_data_pb2.OpSharding.MAXIMAL:
+        return None
+    return sharding.tile_assignment_devices[0]
+
+
+def assign_shard(op: tf.Operation, shard: int) -> None:
+    """Puts an operation on a shard.
+
+    Args:
+        op: The operation, which is changed in place.
+        shard: The number of the shard, from 0 on.
+    """
+    proto = xla_sharding.Sharding.assign_device(shard).proto
+    op._set_attr(_SHARDING, attr_value_pb2.AttrValue(s=proto.SerializeToString()))
+
+
+def _operation(root: Any) -> tf.Operation:
+    return root.op if tf.is_tensor(root) else root
+
+
+def _colocated(op: tf.Operation) -> Iterator[tf.Operation]:
+    for group in op.colocation_groups():
+        try:
+            yield op.graph.get_operation_by_name(group.decode().removeprefix(_COLOCATION_PREFIX))
+        except KeyError:
+            # In a loop or a branch, an operation of the graph around it.
+            continue
