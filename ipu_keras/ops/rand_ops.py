@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.ops.random_keys import fresh_key
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # `tf.random.Algorithm.PHILOX`, which programs compute with XLA too, bit by bit.
@@ -63,7 +64,7 @@ def dropout(
     if rate == 0:
         return tf.identity(x, name=name)
     with poplar_operation("Dropout"):
-        key = _fresh_key() if seed is None else _key(seed)
+        key = fresh_key() if seed is None else _key(seed)
         kept = _uniform(_static_or_dynamic(shape, x), key) >= rate
         scaled = x * tf.cast(1.0 / (1.0 - rate), x.dtype)
         return tf.where(kept, scaled, tf.zeros([], x.dtype), name=name)
@@ -134,18 +135,6 @@ def _unsigned(seed: np.ndarray) -> np.ndarray:
     if seed.dtype.kind not in "iu" or not np.all((seed >= -(2**31)) & (seed < 2**32)):
         raise ValueError(f"The seed must be two 32-bit integers. Received: seed={seed.tolist()}")
     return (seed.astype(np.int64) % 2**32).astype(np.uint32)
-
-
-def _fresh_key() -> tf.Tensor:
-    """A key that nothing else was drawn from."""
-    if tf.compat.v1.executing_eagerly_outside_functions():
-        # Its state is a variable, of which each replica has its own. TensorFlow's stateful
-        # operations would draw the same numbers in all replicas once they are seeded.
-        seed = tf.random.get_global_generator().make_seeds(1)[:1, 0]
-    else:
-        # A session cannot reach an eager variable.
-        seed = tf.random.uniform([1], tf.int64.min, tf.int64.max, tf.int64)
-    return tf.bitcast(seed, tf.uint64)
 
 
 def _uniform(shape: Any, key: tf.Tensor) -> tf.Tensor:
