@@ -1,105 +1,45 @@
-"""Choices about how a pipeline runs on its IPUs."""
+"""Operations of pipelines, and the choices about how these run."""
 
-import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
 
-class PipelineSchedule(enum.Enum):
-    """In which order the stages of a pipeline run on their IPUs.
-
-    - `Grouped`: in the core of the pipeline, IPUs run forward stages together and backward
-      stages together. Activations wait longer for their backward stage, so it needs more
-      memory, but IPUs wait less for each other. The default.
-    - `Interleaved`: forward and backward stages take turns. Fewer activations wait;
-      as a forward and a backward stage differ in length, IPUs wait more.
-    - `Sequential`: one stage at a time, as in a sharded model; for debugging.
-    """
-
-    Grouped = 0
-    Interleaved = 1
-    Sequential = 2
+from ipu_keras.pipeline_choices import PipelineSchedule as PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineStageOptions as PipelineStageOptions
+from ipu_keras.pipeline_choices import RecomputationMode as RecomputationMode
+from ipu_keras.tracing.poplar_operation import RECOMPUTATION_CHECKPOINT, poplar_operation
 
 
-class RecomputationMode(enum.Enum):
-    """How a training pipeline that recomputes activations does it.
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
+    """Marks activations that stay in memory where others are computed again.
 
-    Applies if `IPUConfig.allow_recompute` is set.
+    A stage that recomputes starts from what enters it, and at the last moment has all its
+    activations at once. With checkpoints it starts from the one before, so no more than the
+    activations between two of them are there together. Values and gradients stay as they are;
+    only the cost model sees the difference.
 
-    - `Auto`: the default of the schedule.
-    - `RecomputeThenBackpropagate`: all activations of a stage, then its backward pass.
-      For `Grouped` and `Interleaved` schedules, whose default it is.
-    - `RecomputeAndBackpropagateInterleaved`: each activation just before it is needed.
-      For `Grouped` and `Sequential` schedules; the default of the latter.
-    """
-
-    Auto = 0
-    RecomputeThenBackpropagate = 1
-    RecomputeAndBackpropagateInterleaved = 2
-
-
-# What each schedule supports, its default first.
-_RECOMPUTATION_MODES = {
-    PipelineSchedule.Grouped: (
-        RecomputationMode.RecomputeThenBackpropagate,
-        RecomputationMode.RecomputeAndBackpropagateInterleaved,
-    ),
-    PipelineSchedule.Interleaved: (RecomputationMode.RecomputeThenBackpropagate,),
-    PipelineSchedule.Sequential: (RecomputationMode.RecomputeAndBackpropagateInterleaved,),
-}
-
-
-def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> RecomputationMode:
-    """How a schedule recomputes.
+    It has an effect if `IPUConfig.allow_recompute` is set, and none with
+    `RecomputationMode.RecomputeThenBackpropagate`, which needs all activations at once anyhow.
 
     Args:
-        schedule: Of the pipeline.
-        mode: What was asked for.
+        tensors: A tensor or a structure of tensors.
+        name: Of the operation.
 
     Returns:
-        The mode; the default of the schedule in place of `Auto`.
-
-    Raises:
-        ValueError: The schedule does not support the mode.
+        The same in the same structure.
 
     Example:
 
-    >>> recomputation_mode(PipelineSchedule.Sequential, RecomputationMode.Auto).name
-    'RecomputeAndBackpropagateInterleaved'
+    >>> recomputation_checkpoint({"features": tf.constant([1.0, 2.0])})["features"].numpy()
+    array([1., 2.], dtype=float32)
     """
-    supported = _RECOMPUTATION_MODES[schedule]
-    if mode is RecomputationMode.Auto:
-        return supported[0]
-    if mode not in supported:
-        names = ", ".join(one.name for one in supported)
-        raise ValueError(
-            f"The schedule '{schedule.name}' supports the recomputation modes {names}, or Auto. "
-            f"Received: recomputation_mode={mode.name}"
+    with poplar_operation(RECOMPUTATION_CHECKPOINT):
+        return tf.nest.map_structure(
+            lambda tensor: _checkpoint(tensor, name), tensors, expand_composites=True
         )
-    return mode
 
 
-@dataclass(frozen=True)
-class PipelineStageOptions:
-    """Poplar options of one stage, which go before those of the `IPUConfig`.
-
-    Args:
-        convolution_options: Of its convolutions, such as
-            `{"availableMemoryProportion": "0.1"}`; `None` for none.
-        matmul_options: Of its matrix products.
-
-    Raises:
-        TypeError: One of them is not a dictionary.
-    """
-
-    convolution_options: Mapping[str, Any] | None = None
-    matmul_options: Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("convolution_options", "matmul_options"):
-            given = getattr(self, name)
-            if given is not None and not isinstance(given, Mapping):
-                raise TypeError(
-                    f"`{name}` must be a dictionary of Poplar options. Received: {name}={given!r}"
-                )
+def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
+    # XLA forgets an identity; a new shape that is the old one it keeps, with the name.
+    tensor = tf.convert_to_tensor(tensor)
+    return tf.reshape(tensor, tf.shape(tensor), name=name)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions, RecomputationMode
 
 # The element types that an IPU feed carries.
 FEED_DTYPES = ("int32", "float32", "float16", "bool", "int8", "uint8")

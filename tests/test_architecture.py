@@ -42,7 +42,7 @@ CONFIG = (
     "ipu_keras.errors",
     "ipu_keras.flags",
     "ipu_keras.gradient_accumulation",
-    "ipu_keras.pipelining_ops",
+    "ipu_keras.pipeline_choices",
     "ipu_keras.program",
     "ipu_keras.recompilation",
     "ipu_keras.system",

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions
+from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions
 from ipu_keras.program import (
     FEED_DTYPES,
     Accumulation,

@@ -39,7 +39,7 @@ from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
-from ipu_keras.pipelining_ops import recomputation_mode
+from ipu_keras.pipeline_choices import recomputation_mode
 from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 

@@ -19,7 +19,7 @@ from ipu_keras.compiler.pipeline_schedule import (
 from ipu_keras.compiler.pipeline_timing import PipelineTiming, time_pipeline
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.step_parts import position_of
-from ipu_keras.pipelining_ops import PipelineStageOptions
+from ipu_keras.pipeline_choices import PipelineStageOptions
 from ipu_keras.program import Pipeline
 
 _PROPORTION = "availableMemoryProportion"

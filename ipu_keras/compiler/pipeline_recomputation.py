@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.liveness import is_in_loop
 from ipu_keras.compiler.recomputation import KEPT_BYTES, REPEATABLE, SUFFIX
-from ipu_keras.pipelining_ops import RecomputationMode
+from ipu_keras.pipeline_choices import RecomputationMode
 
 
 def recompute_stages(program: FlatProgram, num_stages: int, mode: RecomputationMode) -> FlatProgram:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineSchedule
 
 
 class Work(enum.Enum):

@@ -18,7 +18,7 @@ from ipu_keras.compiler.modelling import (
 )
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.ir import Graph
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineSchedule
 from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 

@@ -9,7 +9,7 @@ from ipu_keras.compiler.modelling import ModelOptions
 from ipu_keras.compiler.pipeline_schedule import PipelinePlan, overlap
 from ipu_keras.compiler.stage_balance import LayerCost, Split, balance, layer_costs, split_at
 from ipu_keras.ir import Graph
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineSchedule
 from ipu_keras.target import Target
 
 

@@ -14,6 +14,9 @@ import tensorflow as tf
 # No default name of a Keras layer has a full stop.
 _PREFIX = "poplar."
 
+# What `pipelining_ops.recomputation_checkpoint` is called; it computes nothing.
+RECOMPUTATION_CHECKPOINT = "RecomputationCheckpoint"
+
 
 @contextlib.contextmanager
 def poplar_operation(kind: str) -> Iterator[None]:

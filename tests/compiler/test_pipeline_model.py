@@ -9,7 +9,7 @@ from ipu_keras.canonical_json import from_json, to_json
 from ipu_keras.compiler.modelling import Model, ModelOptions, model_graph
 from ipu_keras.compiler.pipeline_model import proportion_of
 from ipu_keras.compiler.pipeline_schedule import Work, depth_message
-from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from ipu_keras.program import Pipeline
 from ipu_keras.target import TARGETS
 

@@ -9,7 +9,7 @@ from ipu_keras.compiler.compute_sets import flatten
 from ipu_keras.compiler.pipeline_placement import place_stages, work_of_part
 from ipu_keras.compiler.pipeline_schedule import Part, PipelinePlan, Work
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineSchedule
 
 
 def placed(step, device_mapping, count=24, **options):

@@ -7,7 +7,7 @@ from ipu_keras.compiler.pipeline_placement import place_stages
 from ipu_keras.compiler.pipeline_recomputation import recompute_stages
 from ipu_keras.compiler.pipeline_schedule import PipelinePlan
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part
-from ipu_keras.pipelining_ops import PipelineSchedule, RecomputationMode
+from ipu_keras.pipeline_choices import PipelineSchedule, RecomputationMode
 
 GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
 AUTO, THEN, TOGETHER = RecomputationMode

@@ -18,7 +18,7 @@ from ipu_keras.compiler.pipeline_schedule import (
     schedule_pipeline,
     streams,
 )
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineSchedule
 
 GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
 

@@ -15,7 +15,7 @@ from ipu_keras.compiler.pipeline_schedule import (
     schedule_pipeline,
 )
 from ipu_keras.compiler.pipeline_timing import time_pipeline
-from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.pipeline_choices import PipelineSchedule
 
 GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
 

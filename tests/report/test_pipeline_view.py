@@ -9,7 +9,7 @@ from hlo_graphs import staged_step
 
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
 from ipu_keras.compiler.pipeline_timing import time_pipeline
-from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions
+from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions
 from ipu_keras.program import Pipeline
 from ipu_keras.report import SCHEMA_VERSION, Report, html
 from ipu_keras.report.html_pipeline import pipeline_picture

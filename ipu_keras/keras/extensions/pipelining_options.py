@@ -13,7 +13,7 @@ from ipu_keras.keras.extensions.accumulation_options import (
     dtype_choice,
     refuse_unknown,
 )
-from ipu_keras.pipelining_ops import (
+from ipu_keras.pipeline_choices import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,

@@ -1,0 +1,105 @@
+"""Choices about how a pipeline runs on its IPUs."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class PipelineSchedule(enum.Enum):
+    """In which order the stages of a pipeline run on their IPUs.
+
+    - `Grouped`: in the core of the pipeline, IPUs run forward stages together and backward
+      stages together. Activations wait longer for their backward stage, so it needs more
+      memory, but IPUs wait less for each other. The default.
+    - `Interleaved`: forward and backward stages take turns. Fewer activations wait;
+      as a forward and a backward stage differ in length, IPUs wait more.
+    - `Sequential`: one stage at a time, as in a sharded model; for debugging.
+    """
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(enum.Enum):
+    """How a training pipeline that recomputes activations does it.
+
+    Applies if `IPUConfig.allow_recompute` is set.
+
+    - `Auto`: the default of the schedule.
+    - `RecomputeThenBackpropagate`: all activations of a stage, then its backward pass.
+      For `Grouped` and `Interleaved` schedules, whose default it is.
+    - `RecomputeAndBackpropagateInterleaved`: each activation just before it is needed.
+      For `Grouped` and `Sequential` schedules; the default of the latter.
+    """
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
+
+
+# What each schedule supports, its default first.
+_RECOMPUTATION_MODES = {
+    PipelineSchedule.Grouped: (
+        RecomputationMode.RecomputeThenBackpropagate,
+        RecomputationMode.RecomputeAndBackpropagateInterleaved,
+    ),
+    PipelineSchedule.Interleaved: (RecomputationMode.RecomputeThenBackpropagate,),
+    PipelineSchedule.Sequential: (RecomputationMode.RecomputeAndBackpropagateInterleaved,),
+}
+
+
+def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> RecomputationMode:
+    """How a schedule recomputes.
+
+    Args:
+        schedule: Of the pipeline.
+        mode: What was asked for.
+
+    Returns:
+        The mode; the default of the schedule in place of `Auto`.
+
+    Raises:
+        ValueError: The schedule does not support the mode.
+
+    Example:
+
+    >>> recomputation_mode(PipelineSchedule.Sequential, RecomputationMode.Auto).name
+    'RecomputeAndBackpropagateInterleaved'
+    """
+    supported = _RECOMPUTATION_MODES[schedule]
+    if mode is RecomputationMode.Auto:
+        return supported[0]
+    if mode not in supported:
+        names = ", ".join(one.name for one in supported)
+        raise ValueError(
+            f"The schedule '{schedule.name}' supports the recomputation modes {names}, or Auto. "
+            f"Received: recomputation_mode={mode.name}"
+        )
+    return mode
+
+
+@dataclass(frozen=True)
+class PipelineStageOptions:
+    """Poplar options of one stage, which go before those of the `IPUConfig`.
+
+    Args:
+        convolution_options: Of its convolutions, such as
+            `{"availableMemoryProportion": "0.1"}`; `None` for none.
+        matmul_options: Of its matrix products.
+
+    Raises:
+        TypeError: One of them is not a dictionary.
+    """
+
+    convolution_options: Mapping[str, Any] | None = None
+    matmul_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("convolution_options", "matmul_options"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Mapping):
+                raise TypeError(
+                    f"`{name}` must be a dictionary of Poplar options. Received: {name}={given!r}"
+                )

@@ -1,0 +1,64 @@
+"""The documented choices of pipelines."""
+
+import doctest
+
+import pytest
+
+from ipu_keras import pipeline_choices
+from ipu_keras.pipeline_choices import (
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    recomputation_mode,
+)
+
+GROUPED, INTERLEAVED, SEQUENTIAL = PipelineSchedule
+AUTO, THEN, TOGETHER = RecomputationMode
+
+
+def test_examples():
+    assert doctest.testmod(pipeline_choices).failed == 0
+
+
+def test_members():
+    assert [one.name for one in PipelineSchedule] == ["Grouped", "Interleaved", "Sequential"]
+    assert [one.name for one in RecomputationMode] == [
+        "Auto",
+        "RecomputeThenBackpropagate",
+        "RecomputeAndBackpropagateInterleaved",
+    ]
+
+
+def test_stage_options():
+    options = PipelineStageOptions(matmul_options={"availableMemoryProportion": "0.1"})
+    assert options.convolution_options is None
+    assert options.matmul_options == {"availableMemoryProportion": "0.1"}
+    with pytest.raises(TypeError) as error:
+        PipelineStageOptions(convolution_options=["partialsType"])
+    assert str(error.value) == (
+        "`convolution_options` must be a dictionary of Poplar options. "
+        "Received: convolution_options=['partialsType']"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "mode", "found"),
+    [
+        (GROUPED, AUTO, THEN),
+        (INTERLEAVED, AUTO, THEN),
+        (SEQUENTIAL, AUTO, TOGETHER),
+        (GROUPED, TOGETHER, TOGETHER),
+        (INTERLEAVED, THEN, THEN),
+    ],
+)
+def test_modes_of_schedules(schedule, mode, found):
+    assert recomputation_mode(schedule, mode) is found
+
+
+@pytest.mark.parametrize(("schedule", "mode"), [(INTERLEAVED, TOGETHER), (SEQUENTIAL, THEN)])
+def test_modes_that_a_schedule_has_not(schedule, mode):
+    message = (
+        rf"schedule '{schedule.name}' supports .* or Auto. Received: recomputation_mode={mode.name}"
+    )
+    with pytest.raises(ValueError, match=message):
+        recomputation_mode(schedule, mode)
