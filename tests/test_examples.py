@@ -103,3 +103,12 @@ def test_legacy_pipeline_sequential(run_example, capsys):
     assert result["accuracy"] >= 0.93
     assert result["variable_devices"] == {IPU}
     assert "epoch 15: 22 steps" in capsys.readouterr().out
+
+
+def test_serial_dense(run_example, capsys):
+    results = run_example("serial_dense")
+    # The same training, but for the order of sums.
+    assert results[4]["losses"] == pytest.approx(results[1]["losses"], rel=1e-2)
+    assert results[4]["losses"][-1] < results[4]["losses"][0] / 3
+    assert results[4]["accuracy"] >= 0.9
+    assert "4 part(s): loss" in capsys.readouterr().out

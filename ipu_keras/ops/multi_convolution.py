@@ -109,10 +109,14 @@ def _in_scope(original: Callable) -> Callable:
     @functools.wraps(original)
     def convolution(*args, **kwargs):
         scope = _scope.get()
+        if not scope:
+            return original(*args, **kwargs)
+        # A name that ends in a slash is that of a scope, and goes before all others.
+        name = (kwargs.get("name") or "").rstrip("/").rpartition("/")[2]
         # With a slash, this is that very scope, from within any other; the gradient is
         # named after it too.
-        with tf.name_scope(f"{scope}/") if scope else contextlib.nullcontext():
-            return original(*args, **kwargs)
+        with tf.name_scope(f"{scope}/"):
+            return original(*args, **{**kwargs, "name": name or None})
 
     convolution.ipu_multi_convolution = True
     return convolution

@@ -74,7 +74,7 @@ def test_instances_as_groups_of_one():
     np.testing.assert_allclose(ours(X), stock(X), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("axis", [-1, 1, [2, 3], [1, -1], [1, 2, 3]])
+@pytest.mark.parametrize("axis", [-1, 1, [2, 3], [1, 3], [1, 2, 3]])
 def test_layers_as_in_keras(axis):
     ours = trained(LayerNormalization(axis=axis), X)
     stock = trained(keras.layers.LayerNormalization(axis=axis), X)
