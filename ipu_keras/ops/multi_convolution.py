@@ -20,6 +20,9 @@ _NOT_MODELLED = ("perConvReservedTiles", "cycleBackOff")
 # TensorFlow's functions behind all of its convolutions, and Keras's.
 _CONVOLUTIONS = ("conv", "conv2d", "conv3d", "depthwise_conv2d_native")
 
+# Marks those that look for a multi-convolution.
+_LOOKS = "ipu_multi_convolution"
+
 # The scope of the multi-convolution that is being traced; empty outside.
 _scope: ContextVar[str] = ContextVar("multi_convolution_scope", default="")
 
@@ -101,7 +104,7 @@ def _attach() -> None:
     """Has TensorFlow's convolutions look for a multi-convolution, from the first use on."""
     for name in _CONVOLUTIONS:
         original = getattr(gen_nn_ops, name)
-        if not hasattr(original, "ipu_multi_convolution"):
+        if not hasattr(original, _LOOKS):
             setattr(gen_nn_ops, name, _in_scope(original))
 
 
@@ -118,7 +121,7 @@ def _in_scope(original: Callable) -> Callable:
         with tf.name_scope(f"{scope}/"):
             return original(*args, **{**kwargs, "name": name or None})
 
-    convolution.ipu_multi_convolution = True
+    setattr(convolution, _LOOKS, True)
     return convolution
 
 
