@@ -36,8 +36,8 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
     part of a second such operation.
 
     Values are those of the function. What changes is the program, so it works in a
-    `tf.function`, in the `call` of a Keras layer, and in a graph; a Keras model calls its layers
-    one by one and so does without.
+    `tf.function`, in the `call` of a Keras layer or model, and in a graph. Tensors of a functional
+    model that is being made are refused: that model would call the layers one by one.
 
     Args:
         func: A function that takes tensors, by position, and returns at least one.
@@ -51,8 +51,8 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
 
     Raises:
         TypeError: `func` cannot be called, or `options` is no dictionary.
-        ValueError: There is no such option, or the type of the plan is unknown; later on, the
-            function returned nothing.
+        ValueError: There is no such option, or the type of the plan is unknown; later on, an
+            argument cannot be made a tensor, or the function returned none.
 
     Example:
 

@@ -60,7 +60,12 @@ def dropout(
     x = tf.convert_to_tensor(x)
     _check(x, rate)
     shape = _mask_shape(x, noise_shape)
-    _check_reference(shape, **kwargs)
+    _check_reference(shape, kwargs.pop("ref", None))
+    if kwargs:
+        raise TypeError(
+            "`dropout` takes `ref` besides its named arguments. "
+            f"Received: {', '.join(sorted(kwargs))}"
+        )
     if rate == 0:
         return tf.identity(x, name=name)
     with poplar_operation("Dropout"):
@@ -110,11 +115,14 @@ def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
     return tf.stack([sizes[axis] if size is None else size for axis, size in enumerate(shape)])
 
 
-def _check_reference(shape: list[int | None], ref: Any = None) -> None:
-    if ref is not None and not tf.TensorShape(shape).is_compatible_with(np.shape(ref)):
+def _check_reference(shape: list[int | None], ref: Any) -> None:
+    if ref is None:
+        return
+    of_reference = tf.convert_to_tensor(ref).shape
+    if not of_reference.is_compatible_with(shape):
         raise ValueError(
             "`ref` must have the shape of the mask. "
-            f"Received: ref of shape {tuple(np.shape(ref))} for a mask of shape {tuple(shape)}"
+            f"Received: ref of shape {of_reference} for a mask of shape {tf.TensorShape(shape)}"
         )
 
 

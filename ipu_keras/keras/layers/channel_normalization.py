@@ -49,6 +49,8 @@ class ChannelNormalization(keras.layers.Layer):
 
     # What reports call the operation.
     operation = ""
+    # Whether a group is every so many channels, or has neighbours.
+    strided_channel_grouping = False
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class ChannelNormalization(keras.layers.Layer):
             groups=self.groups_of(inputs.shape[self.channels_axis]),
             channels_axis=self.channels_axis,
             epsilon=self.epsilon,
-            strided=getattr(self, "strided_channel_grouping", False),
+            strided=self.strided_channel_grouping,
             kind=operation_of(self.operation, training=bool(training)),
         )
 

@@ -60,8 +60,8 @@ def run_layer_battery(
         expected_output_shape: A shape, or a structure of shapes.
         input_dtype: In the structure of `input_shape`; float32 by default.
         call_arguments: Of each call, besides the tensors.
-        trainable: Whether a gradient passes through the layer to what is before it. A layer of
-            integers has none.
+        trainable: Whether there is something to train: weights of the layer, or what is before
+            it. A gradient must reach each of its weights and inputs of floating point numbers.
         **expectations: Further ones of Keras's `run_layer_test`, such as
             `expected_num_trainable_weights`, `supports_masking` or `run_mixed_precision_check`.
     """
