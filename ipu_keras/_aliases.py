@@ -18,9 +18,15 @@ _OP_MODULES = (
     "cross_replica_ops",
     "custom_ops",
     "functional_ops",
+    "image_ops",
     "internal_ops",
+    "math_ops",
+    "nn_ops",
+    "normalization_ops",
+    "rand_ops",
     "reduce_scatter_op",
     "replication_ops",
+    "statistics_ops",
     "summary_ops",
 )
 

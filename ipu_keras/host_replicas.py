@@ -36,7 +36,7 @@ class ReplicaVariables:
     def __init__(self, step: Any, num_replicas: int, device: IpuDevice):
         self._device = device
         # What the device had counted after the last execution.
-        self._last_state: tuple[int, bool] | None = None
+        self._last_state: tuple[int, int, bool] | None = None
         self._originals = _written_variables(step) if num_replicas > 1 else []
         self._copies = [
             [_copy(original, self._distance(replica)) for original in self._originals]
@@ -86,8 +86,9 @@ class ReplicaVariables:
         """After an execution, remembers what was written until then."""
         self._last_state = self._state()
 
-    def _state(self) -> tuple[int, bool]:
-        return self._device.num_writes, self._device.engine.identical_replicas
+    def _state(self) -> tuple[int, int, bool]:
+        engine = self._device.engine
+        return self._device.num_writes, engine.num_seedings, engine.identical_replicas
 
     def _distance(self, replica: int) -> int:
         """Of the seeds of a replica from those of replica 0."""

@@ -5,6 +5,7 @@ import tensorflow as tf
 from ipu_keras.config import configure_ipu_system, get_ipu_config, reset_ipu_configuration
 from ipu_keras.device import device_for
 from ipu_keras.flags import current_flags
+from ipu_keras.ops.random_keys import seed_keys
 from ipu_keras.system import SYSTEM, check_cpu_device
 
 __all__ = [
@@ -51,6 +52,7 @@ def reset_ipu_seed(
 
     TensorFlow has one seed for operations without one of their own, on all of its devices, and
     takes it when a function is traced: it holds for programs that are compiled from now on.
+    `ipu.rand_ops` starts anew in all programs.
     Keras's layers have seeds of their own, which it leaves alone.
 
     Args:
@@ -77,7 +79,9 @@ def reset_ipu_seed(
     check_cpu_device(cpu_device)
     configured = device_for(SYSTEM.device(device).ordinal)
     configured.engine.identical_replicas = bool(experimental_identical_replicas)
+    configured.engine.num_seedings += 1
     tf.random.set_seed(seed)
+    seed_keys(seed)
 
 
 def running_on_ipu_model() -> bool:

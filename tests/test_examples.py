@@ -134,3 +134,17 @@ def test_session_optimizers(run_example, capsys):
     assert result["losses"][-1] < result["losses"][0] / 3
     assert result["accuracy"] >= 0.93
     assert "after 880 batches and 220 weight updates" in capsys.readouterr().out
+
+
+def test_serial_dense(run_example, capsys):
+    result = run_example("serial_dense")
+    costs = result["costs"]
+    for fewer, more in ((1, 2), (2, 4), (4, 8)):
+        assert costs[more]["bytes"] < costs[fewer]["bytes"]
+        assert costs[more]["cycles"] > costs[fewer]["cycles"]
+    assert costs[8]["bytes"] < costs[1]["bytes"] / 2
+    assert costs[8]["cycles"] < costs[1]["cycles"] * 1.2
+    assert result["losses"][-1] < result["losses"][0] / 3
+    assert result["accuracy"] >= 0.93
+    assert result["variable_devices"] == {IPU}
+    assert "8 part(s): " in capsys.readouterr().out

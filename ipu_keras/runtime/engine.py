@@ -41,6 +41,8 @@ class Engine:
     def __init__(self) -> None:
         # Whether replicas draw the same random numbers; `reset_ipu_seed` sets it.
         self.identical_replicas = False
+        # How often it was called: all replicas then start their streams anew.
+        self.num_seedings = 0
         self._lock = threading.Lock()
         self._loaded: Executable | None = None
         self._feed_memory = FeedMemory()

@@ -1,0 +1,159 @@
+"""A dense layer that multiplies in several parts."""
+
+import keras
+
+from ipu_keras.ops.math_ops import serialized_matmul
+
+# As `serialized_matmul` names the dimensions of `inputs @ kernel`.
+_DIMENSIONS = {
+    "input_columns": "a_columns",
+    "input_rows_kernel_columns": "a_rows_b_columns",
+    "kernel_rows": "b_rows",
+}
+
+
+@keras.saving.register_keras_serializable(package="ipu_addons")
+class SerialDense(keras.layers.Layer):
+    """A densely connected layer whose product is computed in several parts.
+
+    It returns `activation(inputs @ kernel + bias)`. One part after the other, forward and
+    backward, needs less memory for partial results than the whole product.
+
+    Args:
+        units: Size of the outputs' last axis.
+        serialization_factor: How many parts. It divides the dimension that is cut.
+        serialization_dimension: Which dimension of `(..., m, k) @ (k, n)` is cut:
+            `"input_columns"` is `m`, `"input_rows_kernel_columns"` is `k`, and `"kernel_rows"`
+            is `n`.
+        activation: Function of the outputs; `None` for none.
+        use_bias: Whether to add a weight `bias`.
+        kernel_initializer: Of the weight `kernel`, `(k, units)`.
+        bias_initializer: Of `bias`, `(units,)`.
+        kernel_regularizer: Of `kernel`.
+        bias_regularizer: Of `bias`.
+        activity_regularizer: Of the outputs.
+        kernel_constraint: Of `kernel`.
+        bias_constraint: Of `bias`.
+        **kwargs: As for `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, ..., k)`.
+        **kwargs: Unused.
+
+    Raises:
+        ValueError: `units` or the factor is no positive integer, or there is no such dimension;
+            when it is built or called, the factor does not divide the dimension.
+
+    Example:
+
+    >>> layer = SerialDense(4, 2, "kernel_rows", kernel_initializer="ones")
+    >>> print(layer(keras.ops.ones((1, 3))).numpy())
+    [[3. 3. 3. 3.]]
+    """
+
+    def __init__(
+        self,
+        units,
+        serialization_factor=1,
+        serialization_dimension="kernel_rows",
+        activation=None,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
+        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        for name, value in (("units", units), ("serialization_factor", serialization_factor)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        if serialization_dimension not in _DIMENSIONS:
+            raise ValueError(
+                f"`serialization_dimension` must be one of {', '.join(_DIMENSIONS)}. "
+                f"Received: serialization_dimension={serialization_dimension!r}"
+            )
+        self.units = units
+        self.serialization_factor = serialization_factor
+        self.serialization_dimension = serialization_dimension
+        self.activation = keras.activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.input_spec = keras.layers.InputSpec(min_ndim=2)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        features = input_shape[-1]
+        self._check_factor(input_shape)
+        self.kernel = self.add_weight(
+            shape=(features, self.units),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+            name="kernel",
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                shape=(self.units,),
+                initializer=self.bias_initializer,
+                regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint,
+                name="bias",
+            )
+        self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: features})
+
+    def _check_factor(self, input_shape) -> None:
+        """Of weights, whose sizes are known first; `call` checks that of inputs."""
+        sizes = {"input_rows_kernel_columns": input_shape[-1], "kernel_rows": self.units}
+        size = sizes.get(self.serialization_dimension, 0)
+        if size % self.serialization_factor:
+            raise ValueError(
+                "`serialization_factor` must divide the dimension that is cut. "
+                f"Received: serialization_factor={self.serialization_factor}, "
+                f"serialization_dimension={self.serialization_dimension!r} of size {size}"
+            )
+
+    def call(self, inputs, **kwargs):
+        # One product of all rows is faster than one for each matrix.
+        is_flat = self.serialization_dimension != "input_columns" and len(inputs.shape) > 2
+        rows = keras.ops.reshape(inputs, (-1, inputs.shape[-1])) if is_flat else inputs
+        outputs = serialized_matmul(
+            rows,
+            self.kernel,
+            self.serialization_factor,
+            _DIMENSIONS[self.serialization_dimension],
+        )
+        if is_flat:
+            outputs = keras.ops.reshape(outputs, (*keras.ops.shape(inputs)[:-1], self.units))
+        if self.bias is not None:
+            outputs = keras.ops.add(outputs, self.bias)
+        return self.activation(outputs)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
+    def get_config(self):
+        config = {
+            "units": self.units,
+            "serialization_factor": self.serialization_factor,
+            "serialization_dimension": self.serialization_dimension,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self.activity_regularizer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
+        }
+        return {**super().get_config(), **config}

@@ -1,0 +1,11 @@
+"""Layers for IPUs, as `tensorflow.python.ipu.keras.layers` documents them."""
+
+from ipu_keras.keras.layers.dropout import Dropout as Dropout
+from ipu_keras.keras.layers.group_normalization import GroupNormalization as GroupNormalization
+from ipu_keras.keras.layers.instance_normalization import (
+    InstanceNormalization as InstanceNormalization,
+)
+from ipu_keras.keras.layers.layer_normalization import LayerNormalization as LayerNormalization
+from ipu_keras.keras.layers.recomputation_checkpoint import (
+    RecomputationCheckpoint as RecomputationCheckpoint,
+)

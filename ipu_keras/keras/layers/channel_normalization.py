@@ -1,0 +1,132 @@
+"""What group and instance normalisation share: parameters for each channel."""
+
+import keras
+import tensorflow as tf
+
+from ipu_keras.ops.normalization import check_groups, normalize_groups, operation_of
+
+
+def weight_policy(dtype):
+    """The policy of a layer whose weights are of a type.
+
+    The documented layers are told the type of their weights alone, and are float32 by default.
+    With weights of that type, Keras's global policy holds, so that such a layer computes in
+    float16 as all others do in mixed precision.
+
+    Args:
+        dtype: A `tf.DType`, the type of the weights. Anything else is as Keras takes it.
+
+    Returns:
+        What Keras takes.
+
+    Raises:
+        TypeError: `dtype` is a number, which was meant for another argument.
+    """
+    if isinstance(dtype, int):
+        raise TypeError(
+            "The first argument is the data type of the weights; give others by name. "
+            f"Received: dtype={dtype!r}"
+        )
+    if not isinstance(dtype, tf.DType):
+        return dtype
+    policy = keras.config.dtype_policy()
+    return policy if policy.variable_dtype == dtype.name else dtype.name
+
+
+class ChannelNormalization(keras.layers.Layer):
+    """Normalises groups of channels; derived classes say which.
+
+    Args:
+        dtype: As for `weight_policy`.
+        channels_axis: Along which the channels are; not the first one.
+        center: Whether to add a weight `beta`.
+        scale: Whether to multiply with a weight `gamma`.
+        epsilon: Is added to the variance.
+        beta_initializer: Of `beta`; `None` for zeros.
+        gamma_initializer: Of `gamma`; `None` for ones.
+        **kwargs: As for `keras.layers.Layer`.
+    """
+
+    # What reports call the operation.
+    operation = ""
+    # Whether a group is every so many channels, or has neighbours.
+    strided_channel_grouping = False
+
+    def __init__(
+        self,
+        dtype,
+        channels_axis,
+        center,
+        scale,
+        epsilon,
+        beta_initializer,
+        gamma_initializer,
+        **kwargs,
+    ):
+        super().__init__(dtype=weight_policy(dtype), **kwargs)
+        self.channels_axis = channels_axis
+        self.center = center
+        self.scale = scale
+        self.epsilon = epsilon
+        self.beta_initializer = keras.initializers.get(
+            "zeros" if beta_initializer is None else beta_initializer
+        )
+        self.gamma_initializer = keras.initializers.get(
+            "ones" if gamma_initializer is None else gamma_initializer
+        )
+        self.supports_masking = True
+
+    def groups_of(self, channels: int) -> int:
+        """How many groups there are of so many channels."""
+        raise NotImplementedError
+
+    def build(self, input_shape):
+        rank, axis = len(input_shape), self.channels_axis
+        if not -rank <= axis < rank or axis % rank == 0:
+            raise ValueError(
+                "`channels_axis` must be an axis of the inputs after the first, which is the "
+                f"batch. Received: channels_axis={axis} for inputs of shape {input_shape}"
+            )
+        channels = input_shape[axis]
+        if channels is None:
+            raise ValueError(
+                "The number of channels must be known. "
+                f"Received: channels_axis={axis} for inputs of shape {input_shape}"
+            )
+        check_groups(self.groups_of(channels), channels)
+        self.input_spec = keras.layers.InputSpec(ndim=rank, axes={axis: channels})
+        self.gamma = self.beta = None
+        if self.scale:
+            self.gamma = self.add_weight(
+                shape=(channels,), initializer=self.gamma_initializer, name="gamma", autocast=False
+            )
+        if self.center:
+            self.beta = self.add_weight(
+                shape=(channels,), initializer=self.beta_initializer, name="beta", autocast=False
+            )
+
+    def call(self, inputs, training=None):
+        return normalize_groups(
+            inputs,
+            None if self.gamma is None else self.gamma.value,
+            None if self.beta is None else self.beta.value,
+            groups=self.groups_of(inputs.shape[self.channels_axis]),
+            channels_axis=self.channels_axis,
+            epsilon=self.epsilon,
+            strided=self.strided_channel_grouping,
+            kind=operation_of(self.operation, training=bool(training)),
+        )
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {
+            "channels_axis": self.channels_axis,
+            "center": self.center,
+            "scale": self.scale,
+            "epsilon": self.epsilon,
+            "beta_initializer": keras.initializers.serialize(self.beta_initializer),
+            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
+        }
+        return {**super().get_config(), **config}

@@ -1,0 +1,73 @@
+"""Normalisation of images, as `ipu.image_ops` and `ipu.ops.image_ops`."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+_DTYPES = (tf.uint8, tf.float16, tf.float32)
+
+
+def normalise_image(
+    image: Any,
+    channel_offsets: Any,
+    channel_scales: Any,
+    scale: float = 1,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Normalises the channels of images, and gives them a fourth one of zeros.
+
+    An IPU convolves four channels in the time of three, and the host need not send the fourth.
+    Channel `c` becomes `(image[..., c] * scale - channel_offsets[c]) * channel_scales[c]`.
+
+    Args:
+        image: Three channels, innermost: `(x, y, z, 3)`, of uint8, float16 or float32.
+        channel_offsets: Three numbers, in an array or a tensor.
+        channel_scales: Three numbers, in an array or a tensor.
+        scale: What all channels are multiplied with first, such as `1 / 255`.
+        name: Of the operation.
+
+    Returns:
+        `(x, y, z, 4)`, of the type of the image; of float16 if that is uint8.
+
+    Raises:
+        TypeError: The image is of another type.
+        ValueError: The image does not have three channels, or there are not three offsets
+            and scales.
+
+    Example:
+
+    >>> pixel = tf.constant([[[[0, 51, 255]]]], tf.uint8)
+    >>> print(normalise_image(pixel, [0.5, 0.0, 0.5], [1.0, 2.0, 4.0], scale=1 / 255).numpy())
+    [[[[-0.5  0.4  2.   0. ]]]]
+    """
+    image = tf.convert_to_tensor(image)
+    if image.dtype not in _DTYPES:
+        raise TypeError(
+            "`normalise_image` takes images of uint8, float16 or float32; cast it first. "
+            f"Received: a tensor of {image.dtype.name}"
+        )
+    if image.shape.rank != 4 or image.shape[-1] != 3:
+        raise ValueError(
+            "`image` must have four axes, the last one of three channels. "
+            f"Received: image of shape {image.shape}"
+        )
+    offsets = _per_channel("channel_offsets", channel_offsets)
+    scales = _per_channel("channel_scales", channel_scales)
+    dtype = tf.float16 if image.dtype == tf.uint8 else image.dtype
+    with poplar_operation("NormaliseImage"):
+        # Rounded once, at the end.
+        wide = tf.cast(image, tf.float32)
+        normalised = tf.cast((wide * tf.cast(scale, tf.float32) - offsets) * scales, dtype)
+        return tf.pad(normalised, [[0, 0], [0, 0], [0, 0], [0, 1]], name=name)
+
+
+def _per_channel(argument: str, values: Any) -> tf.Tensor:
+    values = tf.cast(values, tf.float32)
+    if values.shape != (3,):
+        raise ValueError(
+            f"`{argument}` must be three numbers, one for each channel. "
+            f"Received: {argument} of shape {values.shape}"
+        )
+    return values

@@ -1,0 +1,117 @@
+"""Matrix products in several parts, as `ipu.math_ops` and `ipu.ops.math_ops`."""
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+_DTYPES = (tf.float16, tf.float32, tf.int32)
+
+
+def serialized_matmul(
+    a: Any,
+    b: Any,
+    serialization_factor: int,
+    serialization_dimension: str,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Multiplies matrices in several smaller products, one after the other.
+
+    Each needs less memory for its partial results than the whole, and an IPU has to copy more.
+    The gradients are computed in as many parts.
+
+    Of `a`, `(..., m, k)`, and `b`, `(..., k, n)`, after they are transposed if asked for, the
+    dimension to cut is one of these:
+
+    - `"a_columns"`: `m`. Each part is some rows of the result.
+    - `"a_rows_b_columns"`: `k`. The parts are summed up.
+    - `"b_rows"`: `n`. Each part is some columns of the result.
+
+    Args:
+        a: A tensor of float16, float32 or int32, of rank 2 or more.
+        b: A tensor of the same type. Its outer dimensions are those of `a`; or there are none,
+            and each matrix of `a` is multiplied with it.
+        serialization_factor: How many parts. It divides the dimension.
+        serialization_dimension: Which dimension is cut.
+        transpose_a: Whether `a` is given as `(..., k, m)`.
+        transpose_b: Whether `b` is given as `(..., n, k)`.
+        name: Of the operations.
+
+    Returns:
+        The products, `(..., m, n)`.
+
+    Raises:
+        TypeError: A tensor is of another type.
+        ValueError: There is no such dimension, the factor does not divide it, or a tensor is
+            no matrix.
+
+    Example:
+
+    >>> a, b = tf.ones((2, 6)), tf.ones((6, 4))
+    >>> print(serialized_matmul(a, b, 3, "a_rows_b_columns").numpy())
+    [[6. 6. 6. 6.]
+     [6. 6. 6. 6.]]
+    """
+    a, b = _matrices("a", a), _matrices("b", b)
+    axis_m, axis_k_of_a = (-1, -2) if transpose_a else (-2, -1)
+    axis_k_of_b, axis_n = (-1, -2) if transpose_b else (-2, -1)
+    # The axes to cut of both, and the axis of the result along which parts are put together.
+    cuts = {
+        "a_columns": (axis_m, None, -2),
+        "a_rows_b_columns": (axis_k_of_a, axis_k_of_b, None),
+        "b_rows": (None, axis_n, -1),
+    }
+    if serialization_dimension not in cuts:
+        raise ValueError(
+            f"`serialization_dimension` must be one of {', '.join(cuts)}. "
+            f"Received: serialization_dimension={serialization_dimension!r}"
+        )
+    cut_a, cut_b, joined = cuts[serialization_dimension]
+    with tf.name_scope(name or "serialized_matmul"):
+        products = [
+            tf.matmul(part_a, part_b, transpose_a=transpose_a, transpose_b=transpose_b)
+            for part_a, part_b in zip(
+                _parts("a", a, serialization_factor, cut_a),
+                _parts("b", b, serialization_factor, cut_b),
+                strict=True,
+            )
+        ]
+        if joined is None:
+            # One after the other, as an IPU adds each to the sum before it computes the next.
+            return functools.reduce(tf.add, products)
+        return tf.concat(products, axis=joined)
+
+
+def _matrices(argument: str, tensor: Any) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(tensor)
+    if tensor.dtype not in _DTYPES:
+        raise TypeError(
+            f"`{argument}` must be of float16, float32 or int32; cast it first. "
+            f"Received: a tensor of {tensor.dtype.name}"
+        )
+    if tensor.shape.rank is None or tensor.shape.rank < 2:
+        raise ValueError(
+            f"`{argument}` must have rank 2 or more. Received: {argument} of shape {tensor.shape}"
+        )
+    return tensor
+
+
+def _parts(argument: str, tensor: tf.Tensor, factor: int, axis: int | None) -> list[tf.Tensor]:
+    """A tensor cut along an axis; as often as it is needed, if it is not cut."""
+    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
+        raise ValueError(
+            "`serialization_factor` must be a positive integer. "
+            f"Received: serialization_factor={factor!r}"
+        )
+    if axis is None:
+        return [tensor] * factor
+    size = tensor.shape[axis]
+    if size is not None and size % factor:
+        raise ValueError(
+            "`serialization_factor` must divide the dimension that is cut. "
+            f"Received: serialization_factor={factor}, {argument} of shape {tensor.shape}, whose "
+            f"axis {axis} has size {size}"
+        )
+    return tf.split(tensor, factor, axis)

@@ -1,0 +1,93 @@
+"""Activation functions that Poplar's libraries have as one operation each."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+
+def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor:
+    """The Gaussian error linear unit of each element: `x` times the normal distribution's CDF.
+
+    D. Hendrycks and K. Gimpel, "Gaussian Error Linear Units (GELUs)", 2016.
+
+    Args:
+        x: A tensor of float16 or float32, of any shape.
+        approximate: Whether the CDF is approximated as
+            `(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`, or computed with `erf`.
+        name: Of the operation.
+
+    Returns:
+        A tensor of the shape and type of `x`.
+
+    Raises:
+        TypeError: `x` is not of a floating point type.
+
+    Example:
+
+    >>> print(gelu([-1.0, 0.0, 1.0]).numpy().round(3))
+    [-0.159  0.     0.841]
+    """
+    with poplar_operation("Gelu"):
+        return tf.nn.gelu(_floating(x, "gelu"), approximate=approximate, name=name)
+
+
+def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
+    """A sigmoid of three lines: `0.2 * x + 0.5`, but no less than 0 and no more than 1.
+
+    The slope is Popnn's, and that of Keras 2; Keras 3 has one of 1/6.
+
+    Args:
+        x: A tensor of float16 or float32, of any shape.
+        name: Of the operation.
+
+    Returns:
+        A tensor of the shape and type of `x`.
+
+    Raises:
+        TypeError: `x` is not of a floating point type.
+
+    Example:
+
+    >>> print(hard_sigmoid([-3.0, 1.0, 3.0]).numpy())
+    [0.  0.7 1. ]
+    """
+    x = _floating(x, "hard_sigmoid")
+    with poplar_operation("HardSigmoid"):
+        return tf.clip_by_value(0.2 * x + 0.5, 0.0, 1.0, name=name)
+
+
+def swish(x: Any, name: str | None = None) -> tf.Tensor:
+    """Each element times its sigmoid, also known as SiLU.
+
+    P. Ramachandran et al., "Searching for activation functions", 2017.
+
+    Args:
+        x: A tensor of float16 or float32, of any shape.
+        name: Of the operation.
+
+    Returns:
+        A tensor of the shape and type of `x`.
+
+    Raises:
+        TypeError: `x` is not of a floating point type.
+
+    Example:
+
+    >>> print(swish([-1.0, 0.0, 1.0]).numpy().round(3))
+    [-0.269  0.     0.731]
+    """
+    x = _floating(x, "swish")
+    with poplar_operation("Swish"):
+        return tf.multiply(x, tf.sigmoid(x), name=name)
+
+
+def _floating(x: Any, operation: str) -> tf.Tensor:
+    x = tf.convert_to_tensor(x)
+    if not x.dtype.is_floating:
+        raise TypeError(
+            f"`{operation}` takes tensors of a floating point type; cast it first. "
+            f"Received: a tensor of {x.dtype.name}"
+        )
+    return x

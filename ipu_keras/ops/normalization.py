@@ -1,0 +1,165 @@
+"""Normalisation over groups of channels, or over axes, given the parameters."""
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+
+def operation_of(kind: str, *, training: bool) -> str:
+    """What reports call a normalisation.
+
+    Args:
+        kind: Of the normalisation.
+        training: Whether an IPU keeps its statistics for the gradient.
+    """
+    return kind if training else f"{kind}Inference"
+
+
+def check_groups(groups: int, channels: int) -> None:
+    """Refuses groups that the channels cannot be divided into.
+
+    Args:
+        groups: How many groups.
+        channels: How many channels.
+
+    Raises:
+        ValueError: There are fewer channels, or some would be left over.
+    """
+    if not 1 <= groups <= channels:
+        raise ValueError(
+            f"Invalid groups {groups} for {channels} channels. Set `groups` to a divisor of the "
+            "number of channels"
+        )
+    if channels % groups:
+        raise ValueError(
+            f"{channels} channels is not commensurate with {groups} groups. Set `groups` to a "
+            "divisor of the number of channels"
+        )
+
+
+def normalize_groups(
+    inputs: tf.Tensor,
+    gamma: tf.Tensor | None,
+    beta: tf.Tensor | None,
+    *,
+    groups: int,
+    channels_axis: int,
+    epsilon: float,
+    strided: bool,
+    kind: str,
+) -> tf.Tensor:
+    """Gives each group of channels of each sample a mean of 0 and a variance of 1.
+
+    Statistics, over the group's channels and all other axes but the first, are in float32 or
+    more, as Popnn has them.
+
+    Args:
+        inputs: `(batch, ...)`, with the channels along any axis but the first.
+        gamma: What each channel is multiplied with afterwards, `(channels,)`; `None` for 1.
+        beta: What is added to each channel in the end, `(channels,)`; `None` for 0.
+        groups: How many. They divide the channels.
+        channels_axis: Along which the channels are.
+        epsilon: Is added to the variance.
+        strided: Whether every `groups`-th channel belongs to a group, or neighbours do.
+        kind: What reports call the operation.
+
+    Returns:
+        A tensor of the shape and type of `inputs`.
+
+    Example:
+
+    >>> x = tf.constant([[0.0, 1.0, 4.0, 3.0]])
+    >>> arguments = {"groups": 2, "channels_axis": -1, "epsilon": 0.0, "kind": "GroupNorm"}
+    >>> print(normalize_groups(x, None, None, strided=False, **arguments).numpy())
+    [[-1.  1.  1. -1.]]
+    >>> print(normalize_groups(x, None, None, strided=True, **arguments).numpy())
+    [[-1. -1.  1.  1.]]
+    """
+    axis = channels_axis % inputs.shape.rank
+    channels = inputs.shape[axis]
+    split = [channels // groups, groups] if strided else [groups, channels // groups]
+    sizes = _sizes(inputs)
+    group_axis = axis + 1 if strided else axis
+    reduced = [i for i in range(1, len(sizes) + 1) if i != group_axis]
+    of_parameters = [1] * axis + split + [1] * (len(sizes) - axis - 1)
+    with poplar_operation(kind):
+        return _normalized(
+            inputs,
+            [*sizes[:axis], *split, *sizes[axis + 1 :]],
+            reduced,
+            [None if each is None else tf.reshape(each, of_parameters) for each in (gamma, beta)],
+            epsilon,
+        )
+
+
+def normalize_axes(
+    inputs: tf.Tensor,
+    gamma: tf.Tensor | None,
+    beta: tf.Tensor | None,
+    *,
+    axes: Sequence[int],
+    epsilon: float,
+    kind: str,
+) -> tf.Tensor:
+    """Gives each slice along some axes a mean of 0 and a variance of 1.
+
+    Args:
+        inputs: A tensor of any shape.
+        gamma: What is multiplied with afterwards; it has the sizes of these axes, in their
+            order in `inputs`. `None` for 1.
+        beta: What is added in the end, of the same shape; `None` for 0.
+        axes: Over which the statistics are taken.
+        epsilon: Is added to the variance.
+        kind: What reports call the operation.
+
+    Returns:
+        A tensor of the shape and type of `inputs`.
+
+    Example:
+
+    >>> x = tf.constant([[1.0, 3.0], [4.0, 2.0]])
+    >>> print(normalize_axes(x, None, None, axes=[1], epsilon=0.0, kind="LayerNorm").numpy())
+    [[-1.  1.]
+     [ 1. -1.]]
+    """
+    rank = inputs.shape.rank
+    axes = sorted(axis % rank for axis in axes)
+    of_parameters = [inputs.shape[axis] if axis in axes else 1 for axis in range(rank)]
+    with poplar_operation(kind):
+        return _normalized(
+            inputs,
+            None,
+            axes,
+            [None if each is None else tf.reshape(each, of_parameters) for each in (gamma, beta)],
+            epsilon,
+        )
+
+
+def _normalized(
+    inputs: tf.Tensor,
+    shape: list | None,
+    axes: list[int],
+    parameters: Sequence[tf.Tensor | None],
+    epsilon: float,
+) -> tf.Tensor:
+    """Normalised over axes of the reshaped tensor, with parameters of that rank."""
+    wide = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+    shaped = wide if shape is None else tf.reshape(wide, shape)
+    gamma, beta = (None if each is None else tf.cast(each, wide.dtype) for each in parameters)
+    mean, variance = tf.nn.moments(shaped, axes, keepdims=True)
+    normalized = tf.nn.batch_normalization(shaped, mean, variance, beta, gamma, epsilon)
+    if shape is not None:
+        normalized = tf.reshape(normalized, _sizes(inputs))
+    return tf.cast(normalized, inputs.dtype)
+
+
+def _sizes(tensor: tf.Tensor) -> list:
+    """Of all axes; tensors where Keras does not know them yet, as it makes a model."""
+    known = tensor.shape.as_list()
+    if known.count(None) <= 1 and math.prod(size for size in known if size is not None):
+        return [-1 if size is None else size for size in known]
+    dynamic = tf.shape(tensor)
+    return [dynamic[axis] if size is None else size for axis, size in enumerate(known)]

@@ -1,0 +1,179 @@
+"""Losses of classifiers over many classes, of which each batch sees a sample."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# Added to the logit of a candidate that is the true class; in the range of float16, it
+# makes the softmax of it zero.
+_NEVER = -30000.0
+
+
+def nce_loss(
+    weights: Any,
+    biases: Any,
+    labels: Any,
+    inputs: Any,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int = 1,
+    sampled_values: Sequence[Any] | None = None,
+    name: str = "nce_loss",
+) -> tf.Tensor:
+    """The noise-contrastive estimation loss: true classes are told from sampled ones.
+
+    M. Gutmann and A. Hyvärinen, "Noise-contrastive estimation: a new estimation principle for
+    unnormalized statistical models", AISTATS 2010. Use the whole sigmoid loss to evaluate.
+
+    Args:
+        weights: `(num_classes, dim)`, or a list of tensors of which this is the concatenation
+            along the first axis.
+        biases: `(num_classes,)`.
+        labels: The true classes, integers `(batch, num_true)`. Without `sampled_values` they
+            should be numbered by falling frequency.
+        inputs: `(batch, dim)`.
+        num_sampled: Classes that are sampled for the whole batch.
+        num_classes: How many classes there are.
+        num_true: True classes of each example, each of which is a target of `1 / num_true`.
+        sampled_values: What one of TensorFlow's candidate samplers returns: the classes, how
+            often each true class was to be expected, and how often each sampled one. `None`
+            samples from a log-uniform distribution, without duplicates, in TensorFlow's
+            kernel, which XLA lacks: a function with `jit_compile=True` needs these values.
+        name: Of the operations.
+
+    Returns:
+        The loss of each example, `(batch,)`.
+
+    Raises:
+        ValueError: `labels` does not have `num_true` classes per example.
+
+    Example:
+
+    >>> sampled = (tf.constant([1]), tf.constant([[0.5]]), tf.constant([0.5]))
+    >>> loss = nce_loss(
+    ...     tf.zeros((2, 3)), tf.zeros(2), [[0]], tf.ones((1, 3)), 1, 2, sampled_values=sampled
+    ... )
+    >>> print(loss.numpy().round(3))  # -log(2 / 3) - log(1 / 3), as all logits are log(2)
+    [1.504]
+    """
+    with tf.name_scope(name):
+        labels = _true_classes(labels, num_true)
+        sample = _sample(labels, num_sampled, num_classes, sampled_values, None)
+        true, sampled = _logits(weights, biases, labels, inputs, sample)
+        targets = [tf.ones_like(true) / num_true, tf.zeros_like(sampled)]
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=tf.concat(targets, axis=1), logits=tf.concat([true, sampled], axis=1)
+        )
+        return tf.reduce_sum(losses, axis=1)
+
+
+def sampled_softmax_loss(
+    weights: Any,
+    biases: Any,
+    labels: Any,
+    inputs: Any,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int = 1,
+    sampled_values: Sequence[Any] | None = None,
+    name: str = "sampled_softmax_loss",
+    seed: int | None = None,
+) -> tf.Tensor:
+    """The loss of a softmax over the true classes and a sample of the others.
+
+    S. Jean et al., "On using very large target vocabulary for neural machine translation", 2015,
+    section 3. It is less than the loss of the whole softmax, which is the one to evaluate with.
+    Where a sampled class is a true one of an example, it does not count for that example.
+
+    Args:
+        weights: As for `nce_loss`.
+        biases: As for `nce_loss`.
+        labels: As for `nce_loss`.
+        inputs: As for `nce_loss`.
+        num_sampled: As for `nce_loss`.
+        num_classes: As for `nce_loss`.
+        num_true: As for `nce_loss`.
+        sampled_values: As for `nce_loss`.
+        name: Of the operations.
+        seed: Of the sampler, if there are no `sampled_values`; `None` for TensorFlow's.
+
+    Returns:
+        The loss of each example, `(batch,)`.
+
+    Raises:
+        ValueError: `labels` does not have `num_true` classes per example.
+
+    Example:
+
+    >>> sampled = (tf.constant([1]), tf.constant([[0.5]]), tf.constant([0.5]))
+    >>> loss = sampled_softmax_loss(
+    ...     tf.zeros((2, 3)), tf.zeros(2), [[0]], tf.ones((1, 3)), 1, 2, sampled_values=sampled
+    ... )
+    >>> print(loss.numpy().round(3))  # log(2), as the two logits are equal
+    [0.693]
+    """
+    with tf.name_scope(name):
+        labels = _true_classes(labels, num_true)
+        sample = _sample(labels, num_sampled, num_classes, sampled_values, seed)
+        true, sampled = _logits(weights, biases, labels, inputs, sample)
+        hits = tf.reduce_any(tf.equal(labels[:, :, tf.newaxis], sample[0]), axis=1)
+        sampled += tf.cast(hits, sampled.dtype) * _NEVER
+        targets = [tf.ones_like(true) / num_true, tf.zeros_like(sampled)]
+        return tf.nn.softmax_cross_entropy_with_logits(
+            labels=tf.stop_gradient(tf.concat(targets, axis=1)),
+            logits=tf.concat([true, sampled], axis=1),
+        )
+
+
+def _logits(
+    weights: Any, biases: Any, labels: tf.Tensor, inputs: Any, sample: Sequence[tf.Tensor]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of the true classes `(batch, num_true)` and the sampled ones `(batch, num_sampled)`.
+
+    Each is less the logarithm of how often the sampler was to give the class.
+    """
+    sampled, true_count, sampled_count = sample
+    inputs = tf.convert_to_tensor(inputs)
+    if isinstance(weights, (list, tuple)):
+        weights = tf.concat(weights, axis=0)
+    # One lookup of all rows: the gradient then is one update of the weights.
+    classes = tf.concat([tf.reshape(labels, [-1]), sampled], axis=0)
+    sizes = [tf.size(labels), tf.size(sampled)]
+    true_rows, other_rows = tf.split(tf.cast(tf.gather(weights, classes), inputs.dtype), sizes)
+    true_biases, other_biases = tf.split(tf.cast(tf.gather(biases, classes), inputs.dtype), sizes)
+    true_rows = tf.reshape(true_rows, [-1, labels.shape[1], inputs.shape[-1]])
+    true = tf.reduce_sum(inputs[:, tf.newaxis] * true_rows, axis=-1)
+    true += tf.reshape(true_biases, tf.shape(labels))
+    others = tf.matmul(inputs, other_rows, transpose_b=True) + other_biases
+    return true - _log(true_count, true.dtype), others - _log(sampled_count, others.dtype)
+
+
+def _log(count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.cast(tf.math.log(tf.cast(count, tf.float32)), dtype)
+
+
+def _true_classes(labels: Any, num_true: int) -> tf.Tensor:
+    labels = tf.cast(labels, tf.int64)
+    if labels.shape.rank != 2 or labels.shape[1] != num_true:
+        raise ValueError(
+            "`labels` must have the shape (batch, num_true). "
+            f"Received: labels of shape {labels.shape}, num_true={num_true}"
+        )
+    return labels
+
+
+def _sample(
+    labels: tf.Tensor,
+    num_sampled: int,
+    num_classes: int,
+    sampled_values: Sequence[Any] | None,
+    seed: int | None,
+) -> Sequence[tf.Tensor]:
+    """The sampled classes, and how often the true ones and these were to be expected."""
+    if sampled_values is None:
+        sampled_values = tf.random.log_uniform_candidate_sampler(
+            labels, labels.shape[1], num_sampled, unique=True, range_max=num_classes, seed=seed
+        )
+    sampled, *counts = map(tf.stop_gradient, sampled_values)
+    return tf.cast(sampled, tf.int64), *counts

@@ -1,0 +1,118 @@
+"""Histograms, as `ipu.statistics_ops` and `ipu.ops.statistics_ops`."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+_DTYPES = (tf.float16, tf.float32)
+
+
+def fixed_width_bins(inputs: Any, n_bins: int) -> tf.Tensor:
+    """The levels that divide the range of a tensor's values into bins of one width.
+
+    Args:
+        inputs: A vector of float16 or float32.
+        n_bins: How many bins.
+
+    Returns:
+        The `n_bins - 1` levels between the bins, rising, in a vector of the type of `inputs`.
+        The lowest bin is open below, and the highest above, as `histogram` has them.
+
+    Raises:
+        TypeError: `inputs` is of another type.
+        ValueError: `inputs` is no vector, or `n_bins` no positive integer.
+
+    Example:
+
+    >>> print(fixed_width_bins([0.0, 1.0, 4.0], 4).numpy())
+    [1. 2. 3.]
+    """
+    inputs = _vector("inputs", inputs)
+    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
+        raise ValueError(f"`n_bins` must be a positive integer. Received: n_bins={n_bins!r}")
+    with tf.name_scope("fixed_width_bins"):
+        wide = tf.cast(inputs, tf.float32)
+        low, high = tf.reduce_min(wide), tf.reduce_max(wide)
+        levels = low + (high - low) * tf.range(1, n_bins, dtype=tf.float32) / n_bins
+        return tf.cast(levels, inputs.dtype)
+
+
+def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.Tensor:
+    """Counts the values of a tensor between levels.
+
+    Args:
+        inputs: A vector of float16 or float32.
+        levels: A rising vector of the same type.
+        absolute_of_input: Whether magnitudes are counted instead of values.
+
+    Returns:
+        Counts, a float32 vector with one element more than `levels`: of values less than the
+        first level, of those from a level to the next, which belongs to the next, and of
+        those that are not less than the last one. They are exact up to 2**24.
+
+    Raises:
+        TypeError: A tensor is of another type.
+        ValueError: A tensor is no vector.
+
+    Example:
+
+    >>> print(histogram([-3.0, 0.0, 1.0, 1.5], [0.0, 1.0]).numpy())
+    [1. 1. 2.]
+    """
+    inputs, levels = _vector("inputs", inputs), _vector("levels", levels)
+    with poplar_operation("Histogram"):
+        # No level, or value, that float16 has is rounded; searching halves is slower.
+        values, sorted_levels = tf.cast(inputs, tf.float32), tf.cast(levels, tf.float32)
+        values = tf.abs(values) if absolute_of_input else values
+        bins = tf.searchsorted(sorted_levels, values, side="right")
+        return tf.math.unsorted_segment_sum(tf.ones_like(values), bins, tf.size(sorted_levels) + 1)
+
+
+def histogram_update(
+    hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False
+) -> tf.Tensor:
+    """Adds the values of a tensor to a histogram.
+
+    Args:
+        hist: What `histogram` returned for the same levels.
+        inputs: As for `histogram`.
+        levels: As for `histogram`.
+        absolute_of_input: As for `histogram`.
+
+    Returns:
+        The histogram of all values, of the shape and type of `hist`.
+
+    Raises:
+        TypeError: As for `histogram`.
+        ValueError: As for `histogram`; or `hist` is not one of these levels.
+
+    Example:
+
+    >>> print(histogram_update([1.0, 1.0, 2.0], [7.0, 0.5], [0.0, 1.0]).numpy())
+    [1. 2. 3.]
+    """
+    hist, levels = tf.convert_to_tensor(hist), _vector("levels", levels)
+    if hist.shape != (levels.shape[0] + 1,):
+        raise ValueError(
+            "`hist` must have one element more than `levels`. "
+            f"Received: hist of shape {hist.shape}, levels of shape {levels.shape}"
+        )
+    with poplar_operation("Histogram"):
+        return hist + tf.cast(histogram(inputs, levels, absolute_of_input), hist.dtype)
+
+
+def _vector(argument: str, tensor: Any) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(tensor)
+    if tensor.dtype not in _DTYPES:
+        raise TypeError(
+            f"`{argument}` must be of float16 or float32; cast it first. "
+            f"Received: a tensor of {tensor.dtype.name}"
+        )
+    if tensor.shape.rank != 1:
+        raise ValueError(
+            f"`{argument}` must be a vector; reshape it first. "
+            f"Received: {argument} of shape {tensor.shape}"
+        )
+    return tensor
