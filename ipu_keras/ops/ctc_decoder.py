@@ -168,7 +168,7 @@ def _decode(data, lengths, beam_width, top_paths, blank_index, name):
     max_time, batch, num_classes = tensor.shape
     lengths = integers(lengths.value, (batch,), lengths.name)
     blank = blank_class(blank_index, num_classes)
-    _check_widths(beam_width, top_paths)
+    check_widths(beam_width, top_paths)
     with poplar_operation("CTCBeamSearchDecoder"):
         # Not every operation here has a gradient: the search as a whole has none.
         log_probs = log_probabilities(tf.stop_gradient(tensor), from_logits=data.from_logits)
@@ -181,7 +181,13 @@ def _decode(data, lengths, beam_width, top_paths, blank_index, name):
     return tuple(tf.identity(result, name=name or "ctc_beam_search") for result in results)
 
 
-def _check_widths(beam_width: int, top_paths: int) -> None:
+def check_widths(beam_width: int, top_paths: int) -> None:
+    """Raises a `ValueError` if a beam is empty, or has not as many paths as are wanted.
+
+    Args:
+        beam_width: As for `ctc_beam_search_decoder`.
+        top_paths: As for `ctc_beam_search_decoder`.
+    """
     if beam_width < 1:
         raise ValueError(f"`beam_width` must be at least 1. Received: beam_width={beam_width}")
     if not 1 <= top_paths <= beam_width:
