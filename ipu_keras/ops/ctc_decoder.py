@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
+    Given,
     blank_class,
     integers,
     is_before_end,
@@ -76,12 +77,13 @@ def ctc_beam_search_decoder(
       [-1 -1]]]
     """
     return _decode(
-        _Data(logits, "logits", from_logits=True),
-        _Data(logits_lengths, "logits_lengths"),
+        Given(logits, "logits"),
+        Given(logits_lengths, "logits_lengths"),
         beam_width,
         top_paths,
         blank_index,
         name,
+        from_logits=True,
     )
 
 
@@ -121,21 +123,14 @@ def ctc_beam_search_decoder_with_log_probs(
     [[0.7]] [[1]] [[[1]]]
     """
     return _decode(
-        _Data(log_probs, "log_probs"),
-        _Data(input_lengths, "input_lengths"),
+        Given(log_probs, "log_probs"),
+        Given(input_lengths, "input_lengths"),
         beam_width,
         top_paths,
         blank_index,
         name,
+        from_logits=False,
     )
-
-
-class _Data(NamedTuple):
-    """An argument that the functions call differently."""
-
-    value: Any
-    name: str
-    from_logits: bool = False
 
 
 class _Beams(NamedTuple):
@@ -163,18 +158,18 @@ class _Beams(NamedTuple):
     is_prefix: tf.Tensor
 
 
-def _decode(data, lengths, beam_width, top_paths, blank_index, name):
-    tensor = time_major(data.value, data.name)
+def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, name, *, from_logits):
+    tensor = time_major(data)
     max_time, batch, num_classes = tensor.shape
-    lengths = integers(lengths.value, (batch,), lengths.name)
+    num_steps = integers(lengths, (batch,))
     blank = blank_class(blank_index, num_classes)
     check_widths(beam_width, top_paths)
     with poplar_operation("CTCBeamSearchDecoder"):
         # Not every operation here has a gradient: the search as a whole has none.
-        log_probs = log_probabilities(tf.stop_gradient(tensor), from_logits=data.from_logits)
+        log_probs = log_probabilities(tf.stop_gradient(tensor), from_logits=from_logits)
         # After the end, all there is to do is to stay.
         staying = tf.where(tf.equal(tf.range(num_classes), blank), 0.0, LOG_ZERO)
-        active = is_before_end(lengths, max_time)[..., tf.newaxis]
+        active = is_before_end(num_steps, max_time)[..., tf.newaxis]
         log_probs = tf.where(active, log_probs, staying)
         beams = _searched(log_probs, beam_width, blank)
         results = _results(beams, top_paths, tensor.dtype)

@@ -1,7 +1,7 @@
 """What all operations of connectionist temporal classification (CTC) take."""
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -10,45 +10,55 @@ import tensorflow as tf
 LOG_ZERO = -1e30
 
 
-def time_major(data: Any, name: str) -> tf.Tensor:
+class Given(NamedTuple):
+    """An argument that operations call differently.
+
+    Args:
+        value: Whatever the user gave.
+        name: What users call it.
+    """
+
+    value: Any
+    name: str
+
+
+def time_major(data: Given) -> tf.Tensor:
     """The tensor `(max_time, batch, num_classes)` of float16 or float32 that was given.
 
     Args:
-        data: Whatever the user gave.
-        name: What users call it.
+        data: What the user gave.
 
     Raises:
         TypeError: It has another type.
         ValueError: It has another rank, or unknown sizes.
     """
-    data = tf.convert_to_tensor(data)
-    if data.dtype not in (tf.float16, tf.float32):
+    tensor, name = tf.convert_to_tensor(data.value), data.name
+    if tensor.dtype not in (tf.float16, tf.float32):
         raise TypeError(
             f"`{name}` must be of float16 or float32; cast it first. "
-            f"Received: a tensor of {data.dtype.name}"
+            f"Received: a tensor of {tensor.dtype.name}"
         )
     # Keras calls layers with an open batch size while a model is made.
-    if data.shape.rank != 3 or not data.shape[0] or not data.shape[2]:
+    if tensor.shape.rank != 3 or not tensor.shape[0] or not tensor.shape[2]:
         raise ValueError(
             f"`{name}` must have the shape (max_time, batch_size, num_classes), with known "
-            f"numbers of steps and classes. Received: {name}.shape={data.shape}"
+            f"numbers of steps and classes. Received: {name}.shape={tensor.shape}"
         )
-    return data
+    return tensor
 
 
-def integers(values: Any, shape: tuple[int | None, ...], name: str) -> tf.Tensor:
+def integers(given: Given, shape: tuple[int | None, ...]) -> tf.Tensor:
     """The int32 tensor of lengths or labels that was given.
 
     Args:
-        values: Whatever the user gave.
+        given: What the user gave.
         shape: What its shape must be compatible with.
-        name: What users call it.
 
     Raises:
         TypeError: It has no integers.
         ValueError: It has another shape.
     """
-    values = tf.convert_to_tensor(values)
+    values, name = tf.convert_to_tensor(given.value), given.name
     if not values.dtype.is_integer:
         raise TypeError(
             f"`{name}` must have integers, such as int32; cast it first. "

@@ -13,6 +13,7 @@ from tensorflow.python.util.deprecation import deprecated
 
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
+    Given,
     blank_class,
     integers,
     is_before_end,
@@ -70,12 +71,13 @@ def ctc_loss_v2(
     """
     return _loss(
         labels,
-        _Data(logits, "logits", from_logits=True),
+        Given(logits, "logits"),
         label_length,
-        _Data(logit_length, "logit_length"),
+        Given(logit_length, "logit_length"),
         blank_index,
         out_dtype,
         name,
+        from_logits=True,
     )
 
 
@@ -116,12 +118,13 @@ def ctc_loss_with_log_probs(
     """
     return _loss(
         labels,
-        _Data(data, "data"),
+        Given(data, "data"),
         label_length,
-        _Data(data_length, "data_length"),
+        Given(data_length, "data_length"),
         blank_index,
         out_dtype,
         name,
+        from_logits=False,
     )
 
 
@@ -155,14 +158,6 @@ def ctc_loss_with_logits(
     return ctc_loss_v2(labels, logits, label_length, logit_length, blank_index, out_dtype, name)
 
 
-class _Data(NamedTuple):
-    """An argument that the functions call differently."""
-
-    value: Any
-    name: str
-    from_logits: bool = False
-
-
 class _States(NamedTuple):
     """The states of sequences of labels: blank, label, blank, label, ..., blank.
 
@@ -179,22 +174,32 @@ class _States(NamedTuple):
     is_last: tf.Tensor
 
 
-def _loss(labels, data, label_length, data_length, blank_index, out_dtype, name):
-    tensor = time_major(data.value, data.name)
+def _loss(
+    labels,
+    data: Given,
+    label_length,
+    data_length: Given,
+    blank_index,
+    out_dtype,
+    name,
+    *,
+    from_logits,
+):
+    tensor = time_major(data)
     dtype = _loss_dtype(out_dtype, tensor.dtype, data.name)
     batch, num_classes = tensor.shape[1:]
-    labels = integers(labels, (batch, None), "labels")
+    labels = integers(Given(labels, "labels"), (batch, None))
     if labels.shape[1] is None:
         raise ValueError(
             "`labels` must have the shape (batch_size, max_label_length), with a known number of "
             f"labels. Received: labels.shape={labels.shape}"
         )
-    label_length = integers(label_length, (batch,), "label_length")
-    data_length = integers(data_length.value, (batch,), data_length.name)
+    label_length = integers(Given(label_length, "label_length"), (batch,))
+    data_length = integers(data_length, (batch,))
     blank = blank_class(blank_index, num_classes)
 
     def run(tensor):
-        log_probs = log_probabilities(tensor, from_logits=data.from_logits)
+        log_probs = log_probabilities(tensor, from_logits=from_logits)
         states = _states(labels, label_length, blank)
         active = is_before_end(data_length, tensor.shape[0])
         emissions = _emissions(log_probs, states.classes, active)
@@ -209,7 +214,7 @@ def _loss(labels, data, label_length, data_length, blank_index, out_dtype, name)
             counts = active & ~is_impossible
             posterior = tf.where(counts[..., tf.newaxis], tf.exp(paths), 0.0)
             slope = -_by_class(posterior, states.classes, num_classes)
-            if data.from_logits:
+            if from_logits:
                 slope += tf.where(counts[..., tf.newaxis], tf.exp(log_probs), 0.0)
             slope = tf.cast(slope * tf.cast(upstream, tf.float32)[:, tf.newaxis], tensor.dtype)
             # What the loops kept for it is constant for TensorFlow.
@@ -243,7 +248,7 @@ def _states(labels: tf.Tensor, label_length: tf.Tensor, blank: int) -> _States:
     max_labels = labels.shape[1]
     labels = tf.where(tf.range(max_labels) < label_length[:, tf.newaxis], labels, blank)
     pairs = tf.stack([tf.fill(tf.shape(labels), blank), labels], axis=2)
-    pairs = tf.reshape(pairs, [-1, 2 * max_labels])
+    pairs = tf.reshape(pairs, [tf.shape(labels)[0], 2 * max_labels])
     classes = tf.pad(pairs, [[0, 0], [0, 1]], constant_values=blank)
     before_blank = tf.pad(classes, [[0, 0], [2, 0]], constant_values=blank)[:, :-2]
     index = tf.range(2 * max_labels + 1)

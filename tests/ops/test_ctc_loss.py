@@ -166,6 +166,11 @@ def test_impossible_labels(loss, labels, label_length, time):
     assert np.all(np.any(gradient[:, 1] != 0, axis=-1))
 
 
+def test_no_labels_at_all():
+    losses = ctc_loss_v2(tf.zeros((2, 0), tf.int32), tf.zeros((3, 2, 2)), [0, 0], [3, 0], 1)
+    np.testing.assert_allclose(losses, [3 * math.log(2), 0.0], rtol=1e-6)
+
+
 def test_impossible_classes():
     log_probs = tf.constant([[[0.0, -math.inf]], [[-math.inf, 0.0]]])
     with tf.GradientTape() as tape:
