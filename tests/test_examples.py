@@ -148,3 +148,12 @@ def test_serial_dense(run_example, capsys):
     assert result["accuracy"] >= 0.93
     assert result["variable_devices"] == {IPU}
     assert "8 part(s): " in capsys.readouterr().out
+
+
+def test_ctc_speech(run_example, capsys):
+    result = run_example("ctc_speech")
+    assert len(result["losses"]) == 12
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["share"] >= 0.95
+    assert result["variable_devices"] == {IPU}
+    assert "all words right in" in capsys.readouterr().out

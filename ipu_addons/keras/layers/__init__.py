@@ -3,6 +3,8 @@
 from ipu_addons.keras.layers.assume_equal_across_replicas import (
     AssumeEqualAcrossReplicas as AssumeEqualAcrossReplicas,
 )
+from ipu_addons.keras.layers.ctc_inference_layer import CTCInferenceLayer as CTCInferenceLayer
+from ipu_addons.keras.layers.ctc_predictions_layer import CTCPredictionsLayer as CTCPredictionsLayer
 from ipu_addons.keras.layers.effective_transformer import (
     EffectiveTransformer as EffectiveTransformer,
 )
@@ -15,3 +17,4 @@ from ipu_keras.keras.layers import RecomputationCheckpoint as RecomputationCheck
 from ipu_keras.keras.layers.group_normalization import GroupNorm as GroupNorm
 from ipu_keras.keras.layers.instance_normalization import InstanceNorm as InstanceNorm
 from ipu_keras.keras.layers.layer_normalization import LayerNorm as LayerNorm
+from ipu_keras.keras.losses import CTCLoss as CTCLoss

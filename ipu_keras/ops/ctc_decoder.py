@@ -1,0 +1,330 @@
+"""The beam search of connectionist temporal classification, with dense results.
+
+A. Graves, "Supervised sequence labelling with recurrent neural networks", 2012, chapter 7;
+as A. Hannun et al., "First-pass large vocabulary continuous speech recognition using
+bi-directional recurrent DNNs", 2014, without a language model. `tf.nn.ctc_beam_search_decoder`
+agrees unless the beam is narrow: it then keeps other labels at times.
+
+All beams of a step are extended by all classes at once, by operations that XLA compiles.
+At 200 steps of 32 classes, a batch of 16 and a beam of 32, that takes a tenth of the time of
+TensorFlow's kernel, in a graph without XLA a third, and eagerly four times as much
+(`benchmarks/ctc.py`). So there is no kernel of our own, which no compiled step could call.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ipu_keras.ops.ctc_inputs import (
+    LOG_ZERO,
+    Given,
+    blank_class,
+    integers,
+    is_before_end,
+    log_add,
+    log_probabilities,
+    time_major,
+)
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+# Neither a class nor a label: of the empty prefix, and of what follows the last label.
+_NONE = -1
+
+
+def ctc_beam_search_decoder(
+    logits: Any,
+    logits_lengths: Any,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The most likely labels that a beam search finds, given logits for each step.
+
+    It has no gradient.
+
+    Args:
+        logits: `(max_time, batch, num_classes)` of float16 or float32.
+        logits_lengths: Integers of the shape `(batch,)`. What follows after as many steps
+            is ignored.
+        beam_width: Sequences of labels that are kept at each step.
+        top_paths: How many of them are returned; at most `beam_width`.
+        blank_index: The class that means "no label"; negative to count from the last.
+        name: Of the operations. Defaults to `"ctc_beam_search"`.
+
+    Returns:
+        Three tensors, each from the most to the least likely:
+
+        - Negative log probabilities, `(batch, top_paths)`, of the type of the logits.
+        - The numbers of labels, int32 of the shape `(batch, top_paths)`.
+        - The labels, int32 of the shape `(batch, top_paths, max_time)`. What follows after
+          the last one is unspecified on an IPU; here it is -1, which is no class.
+
+        If there are fewer sequences of labels than paths, the others have no labels and a
+        negative log probability of `inf`.
+
+    Raises:
+        TypeError: Logits or lengths have another type.
+        ValueError: Shapes do not fit, there is no class `blank_index`, or more paths are
+            wanted than the beam has.
+
+    Example:
+
+    >>> logits = tf.math.log([[[0.3, 0.6, 0.1]], [[0.6, 0.3, 0.1]]])
+    >>> losses, lengths, labels = ctc_beam_search_decoder(logits, [2], 8, 2, blank_index=0)
+    >>> print(tf.exp(-losses).numpy().round(2), lengths.numpy(), labels.numpy())
+    [[0.63 0.18]] [[1 0]] [[[ 1 -1]
+      [-1 -1]]]
+    """
+    return _decode(
+        Given(logits, "logits"),
+        Given(logits_lengths, "logits_lengths"),
+        beam_width,
+        top_paths,
+        blank_index,
+        name,
+        from_logits=True,
+    )
+
+
+def ctc_beam_search_decoder_with_log_probs(
+    log_probs: Any,
+    input_lengths: Any,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """As `ctc_beam_search_decoder`, given log probabilities for each step.
+
+    Args:
+        log_probs: Log probabilities, `(max_time, batch, num_classes)` of float16 or
+            float32, such as `tf.nn.log_softmax` returns. They are not normalized.
+        input_lengths: Integers of the shape `(batch,)`.
+        beam_width: As for `ctc_beam_search_decoder`.
+        top_paths: As for `ctc_beam_search_decoder`.
+        blank_index: As for `ctc_beam_search_decoder`.
+        name: As for `ctc_beam_search_decoder`.
+
+    Returns:
+        As `ctc_beam_search_decoder`.
+
+    Raises:
+        TypeError: As for `ctc_beam_search_decoder`.
+        ValueError: As for `ctc_beam_search_decoder`.
+
+    Example:
+
+    >>> log_probs = tf.math.log([[[0.3, 0.7]]])
+    >>> losses, lengths, labels = ctc_beam_search_decoder_with_log_probs(
+    ...     log_probs, [1], beam_width=2, blank_index=0
+    ... )
+    >>> print(tf.exp(-losses).numpy(), lengths.numpy(), labels.numpy())
+    [[0.7]] [[1]] [[[1]]]
+    """
+    return _decode(
+        Given(log_probs, "log_probs"),
+        Given(input_lengths, "input_lengths"),
+        beam_width,
+        top_paths,
+        blank_index,
+        name,
+        from_logits=False,
+    )
+
+
+class _Beams(NamedTuple):
+    """Sequences of labels, and the log probabilities of all paths that have them so far.
+
+    Those with a probability of zero are no beams, whatever their labels.
+
+    Args:
+        score: float32 of the shape `(batch, beam)`, from the most to the least likely.
+        after_blank: Of the paths that end with a blank.
+        after_label: Of the paths that end with the last label.
+        last: The last label, int32; `_NONE` if there is none.
+        length: How many labels there are, int32.
+        labels: int32 of the shape `(batch, beam, max_time)`.
+        is_prefix: Whether the first is a prefix of the second beam, or the same, as bool
+            of the shape `(batch, beam, beam)`.
+    """
+
+    score: tf.Tensor
+    after_blank: tf.Tensor
+    after_label: tf.Tensor
+    last: tf.Tensor
+    length: tf.Tensor
+    labels: tf.Tensor
+    is_prefix: tf.Tensor
+
+
+def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, name, *, from_logits):
+    tensor = time_major(data)
+    max_time, batch, num_classes = tensor.shape
+    num_steps = integers(lengths, (batch,))
+    blank = blank_class(blank_index, num_classes)
+    check_widths(beam_width, top_paths)
+    with poplar_operation("CTCBeamSearchDecoder"):
+        # Not every operation here has a gradient: the search as a whole has none.
+        log_probs = log_probabilities(tf.stop_gradient(tensor), from_logits=from_logits)
+        # After the end, all there is to do is to stay.
+        staying = tf.where(tf.equal(tf.range(num_classes), blank), 0.0, LOG_ZERO)
+        active = is_before_end(num_steps, max_time)[..., tf.newaxis]
+        log_probs = tf.where(active, log_probs, staying)
+        beams = _searched(log_probs, beam_width, blank)
+        results = _results(beams, top_paths, tensor.dtype)
+    return tuple(tf.identity(result, name=name or "ctc_beam_search") for result in results)
+
+
+def check_widths(beam_width: int, top_paths: int) -> None:
+    """Raises a `ValueError` if a beam is empty, or has not as many paths as are wanted.
+
+    Args:
+        beam_width: As for `ctc_beam_search_decoder`.
+        top_paths: As for `ctc_beam_search_decoder`.
+    """
+    if beam_width < 1:
+        raise ValueError(f"`beam_width` must be at least 1. Received: beam_width={beam_width}")
+    if not 1 <= top_paths <= beam_width:
+        raise ValueError(
+            "`top_paths` must be at least 1, and less than or equal to `beam_width`. "
+            f"Received: top_paths={top_paths}, beam_width={beam_width}"
+        )
+
+
+def _searched(log_probs: tf.Tensor, beam_width: int, blank: int) -> _Beams:
+    """The beams after all steps."""
+    max_time = log_probs.shape[0]
+
+    def step(time, beams):
+        return time + 1, _step(_Beams(*beams), log_probs[time], blank)
+
+    beams = _first_beams(tf.shape(log_probs)[1], beam_width, max_time)
+    _, beams = tf.while_loop(
+        lambda time, _: time < max_time,
+        step,
+        (tf.constant(0), beams),
+        maximum_iterations=max_time,
+    )
+    return _Beams(*beams)
+
+
+def _first_beams(batch: Any, beam_width: int, max_time: int) -> _Beams:
+    """The sequence without labels, and no others."""
+    is_empty = tf.broadcast_to(tf.equal(tf.range(beam_width), 0), [batch, beam_width])
+    certain = tf.where(is_empty, 0.0, LOG_ZERO)
+    return _Beams(
+        score=certain,
+        after_blank=certain,
+        after_label=tf.fill([batch, beam_width], LOG_ZERO),
+        last=tf.fill([batch, beam_width], _NONE),
+        length=tf.fill([batch, beam_width], 0),
+        labels=tf.fill([batch, beam_width, max_time], _NONE),
+        is_prefix=_pairs(is_empty),
+    )
+
+
+def _step(beams: _Beams, log_probs: tf.Tensor, blank: int) -> _Beams:
+    """The most likely of all sequences that the beams become by one more step.
+
+    Args:
+        beams: Those before the step.
+        log_probs: What the step emits, `(batch, classes)`.
+        blank: Its class.
+    """
+    batch, num_classes = tf.shape(log_probs)[0], log_probs.shape[1]
+    beam_width = beams.score.shape[1]
+    is_last = tf.equal(beams.last[..., tf.newaxis], tf.range(num_classes))
+    length = beams.length[:, tf.newaxis]
+    is_parent = beams.is_prefix & tf.equal(length, beams.length[..., tf.newaxis] + 1)
+
+    # An extension that is a beam itself is no new sequence, but more paths of that beam.
+    extended = _extended(beams, is_last) + log_probs[:, tf.newaxis]
+    stayed = _stayed(beams, is_parent, log_probs, blank)
+    is_beam = tf.matmul(tf.cast(is_parent, tf.float32), tf.cast(is_last, tf.float32)) > 0.0
+    scores = tf.where(is_beam, LOG_ZERO, extended)
+    # No sequence is extended by a blank: its place is that of the sequence as it is.
+    is_blank = tf.equal(tf.range(num_classes), blank)
+    scores = tf.where(is_blank, log_add(*stayed)[..., tf.newaxis], scores)
+
+    scores = tf.reshape(scores, [batch, beam_width * num_classes])
+    score, chosen = tf.math.top_k(scores, beam_width)
+    source, label = chosen // num_classes, chosen % num_classes
+    label = tf.where(tf.equal(label, blank), _NONE, label)
+    return _chosen(beams, stayed, score, source, label)
+
+
+def _extended(beams: _Beams, is_last: tf.Tensor) -> tf.Tensor:
+    """Of the paths that another class makes longer: after itself, a label needs a blank."""
+    after_blank, score = beams.after_blank[..., tf.newaxis], beams.score[..., tf.newaxis]
+    return tf.where(is_last, after_blank, score)
+
+
+def _stayed(beams: _Beams, is_parent: tf.Tensor, log_probs: tf.Tensor, blank: int):
+    """The scores, after a blank and after a label, of each sequence after one more step.
+
+    To its own paths come those of the sequence without its last label, if it is a beam.
+    """
+    emitted = tf.gather(log_probs, tf.maximum(beams.last, 0), batch_dims=1)
+    repeats = tf.equal(beams.last[..., tf.newaxis], beams.last[:, tf.newaxis])
+    joining = tf.where(is_parent, _extended(beams, repeats), LOG_ZERO)
+    joining = tf.reduce_max(joining, axis=1)
+    after_label = log_add(beams.after_label, joining) + emitted
+    return beams.score + log_probs[:, blank, tf.newaxis], after_label
+
+
+def _chosen(beams: _Beams, stayed, score, source, label) -> _Beams:
+    """The beams that come of others, as they are or with one more label.
+
+    Args:
+        beams: Those before the step.
+        stayed: Scores of those that stay as they are.
+        score: Of the new ones.
+        source: Of which beam each comes, int32 of the shape `(batch, beam)`.
+        label: By which it is longer; `_NONE` if it stays as it is.
+    """
+
+    def of_source(tensor):
+        return tf.gather(tensor, source, batch_dims=1)
+
+    stays = tf.equal(label, _NONE)
+    position = of_source(beams.length)
+    is_end = tf.equal(position[..., tf.newaxis], tf.range(beams.labels.shape[2]))
+    labels = tf.where(is_end, label[..., tf.newaxis], of_source(beams.labels))
+    # A prefix of a beam's source is one of the beam. With one more label, it still is if the
+    # beam has the same there.
+    sources = tf.gather(of_source(beams.is_prefix), source, axis=2, batch_dims=1)
+    there = tf.gather(labels, position, axis=2, batch_dims=1)
+    same = tf.equal(tf.transpose(there, [0, 2, 1]), label[..., tf.newaxis])
+    is_prefix = sources & (stays[..., tf.newaxis] | same)
+    after_blank, after_label = map(of_source, stayed)
+    return _Beams(
+        score=score,
+        after_blank=tf.where(stays, after_blank, LOG_ZERO),
+        after_label=tf.where(stays, after_label, score),
+        last=tf.where(stays, of_source(beams.last), label),
+        length=tf.where(stays, position, position + 1),
+        labels=labels,
+        # What fills a beam of few sequences may have the labels of one that counts.
+        is_prefix=is_prefix & _pairs(_is_alive(score)),
+    )
+
+
+def _results(beams: _Beams, top_paths: int, dtype: tf.DType) -> tuple:
+    """What users get of the first beams."""
+    score, length = beams.score[:, :top_paths], beams.length[:, :top_paths]
+    is_alive = _is_alive(score)
+    return (
+        tf.cast(tf.where(is_alive, -score, float("inf")), dtype),
+        tf.where(is_alive, length, 0),
+        tf.where(is_alive[..., tf.newaxis], beams.labels[:, :top_paths], _NONE),
+    )
+
+
+def _is_alive(score: tf.Tensor) -> tf.Tensor:
+    return score > LOG_ZERO / 2
+
+
+def _pairs(flags: tf.Tensor) -> tf.Tensor:
+    """Whether both of each two have a flag, `(batch, beam, beam)`."""
+    return flags[..., tf.newaxis] & flags[:, tf.newaxis]

@@ -1,0 +1,118 @@
+"""What all operations of connectionist temporal classification (CTC) take."""
+
+import operator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+# Logarithm of a probability of zero. Unlike -inf, it can be added and subtracted; sums
+# of many are still far above the smallest float32.
+LOG_ZERO = -1e30
+
+
+class Given(NamedTuple):
+    """An argument that operations call differently.
+
+    Args:
+        value: Whatever the user gave.
+        name: What users call it.
+    """
+
+    value: Any
+    name: str
+
+
+def time_major(data: Given) -> tf.Tensor:
+    """The tensor `(max_time, batch, num_classes)` of float16 or float32 that was given.
+
+    Args:
+        data: What the user gave.
+
+    Raises:
+        TypeError: It has another type.
+        ValueError: It has another rank, or unknown sizes.
+    """
+    tensor, name = tf.convert_to_tensor(data.value), data.name
+    if tensor.dtype not in (tf.float16, tf.float32):
+        raise TypeError(
+            f"`{name}` must be of float16 or float32; cast it first. "
+            f"Received: a tensor of {tensor.dtype.name}"
+        )
+    # Keras calls layers with an open batch size while a model is made.
+    if tensor.shape.rank != 3 or not tensor.shape[0] or not tensor.shape[2]:
+        raise ValueError(
+            f"`{name}` must have the shape (max_time, batch_size, num_classes), with known "
+            f"numbers of steps and classes. Received: {name}.shape={tensor.shape}"
+        )
+    return tensor
+
+
+def integers(given: Given, shape: tuple[int | None, ...]) -> tf.Tensor:
+    """The int32 tensor of lengths or labels that was given.
+
+    Args:
+        given: What the user gave.
+        shape: What its shape must be compatible with.
+
+    Raises:
+        TypeError: It has no integers.
+        ValueError: It has another shape.
+    """
+    values, name = tf.convert_to_tensor(given.value), given.name
+    if not values.dtype.is_integer:
+        raise TypeError(
+            f"`{name}` must have integers, such as int32; cast it first. "
+            f"Received: a tensor of {values.dtype.name}"
+        )
+    if not values.shape.is_compatible_with(shape):
+        expected = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(
+            f"`{name}` must have a shape of rank {len(shape)} with the sizes ({expected}). "
+            f"Received: {name}.shape={values.shape}"
+        )
+    return tf.cast(values, tf.int32)
+
+
+def blank_class(blank_index: int, num_classes: int) -> int:
+    """The class that is the blank, counted from 0.
+
+    Args:
+        blank_index: Counted from 0, or from the end if it is negative.
+        num_classes: With the blank.
+
+    Raises:
+        ValueError: There is no such class.
+    """
+    index = operator.index(blank_index)
+    if not -num_classes <= index < num_classes:
+        raise ValueError(
+            f"`blank_index` must be one of the {num_classes} classes of the data, or negative to "
+            f"count from the last. Received: blank_index={blank_index}"
+        )
+    return index % num_classes
+
+
+def log_probabilities(data: tf.Tensor, *, from_logits: bool) -> tf.Tensor:
+    """The logarithms of probabilities as float32, none below `LOG_ZERO`.
+
+    Args:
+        data: Logits of any size, or log probabilities.
+        from_logits: Which of these it is.
+    """
+    data = tf.cast(data, tf.float32)
+    return tf.maximum(tf.nn.log_softmax(data) if from_logits else data, LOG_ZERO)
+
+
+def is_before_end(lengths: tf.Tensor, max_time: int) -> tf.Tensor:
+    """Which steps belong to a sequence, as bool of the shape `(max_time, batch)`.
+
+    Args:
+        lengths: Of the sequences, int32 of the shape `(batch,)`.
+        max_time: Their common size.
+    """
+    return tf.range(max_time)[:, tf.newaxis] < lengths
+
+
+def log_add(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """The logarithm of the sum of what two tensors are the logarithms of."""
+    return tf.maximum(a, b) + tf.math.log1p(tf.exp(-tf.abs(a - b)))
