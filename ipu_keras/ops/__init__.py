@@ -3,5 +3,7 @@
 from ipu_keras import pipelining_ops as pipelining_ops
 from ipu_keras.ops import all_to_all_op as all_to_all_op
 from ipu_keras.ops import cross_replica_ops as cross_replica_ops
+from ipu_keras.ops import embedding_ops as embedding_ops
 from ipu_keras.ops import reduce_scatter_op as reduce_scatter_op
 from ipu_keras.ops import replication_ops as replication_ops
+from ipu_keras.ops import slicing_ops as slicing_ops

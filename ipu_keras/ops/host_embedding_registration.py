@@ -1,0 +1,75 @@
+"""Whether a table on the host may be looked up: the connection that hardware would have to it.
+
+It is a variable, which exists while the table is registered. So each session has its own, a
+program that looks the table up finds out when it runs, with XLA or without, and TensorFlow's error
+of a missing variable, which names it, is the documented one.
+"""
+
+import tensorflow as tf
+
+# Tables, their connections and what their optimizers need stay here, whatever device a
+# strategy's scope has for variables.
+HOST = "/device:CPU:0"
+
+
+def connect(name: str) -> tf.Operation | None:
+    """Makes that a table may be looked up from now on.
+
+    Args:
+        name: Of the table.
+
+    Returns:
+        The operation that does it; `None` in eager mode, where it is done.
+    """
+    with tf.device(HOST):
+        return tf.raw_ops.AssignVariableOp(resource=_handle(name), value=tf.constant(0))
+
+
+def disconnect(name: str) -> tf.Operation | None:
+    """Makes that a table may not be looked up from now on.
+
+    Args:
+        name: Of the table.
+
+    Returns:
+        The operation that does it; `None` in eager mode, where it is done.
+    """
+    with tf.device(HOST):
+        return tf.raw_ops.DestroyResourceOp(resource=_handle(name), ignore_lookup_error=True)
+
+
+def is_connected(name: str) -> tf.Tensor:
+    """Whether a table may be looked up: a scalar of bool.
+
+    Args:
+        name: Of the table.
+    """
+    with tf.device(HOST):
+        return tf.raw_ops.VarIsInitializedOp(resource=_handle(name))
+
+
+def connected(name: str, ids: tf.Tensor) -> tf.Tensor:
+    """The ids, which there are only while the table may be looked up.
+
+    What is looked up depends on them, so that nothing that simplifies graphs drops the check.
+
+    Args:
+        name: Of the table.
+        ids: A tensor of int32 or int64.
+
+    Raises:
+        tf.errors.FailedPreconditionError: When it runs and the table is not registered.
+    """
+    # A function takes the variable from outside; XLA cannot make the handle.
+    with tf.init_scope(), tf.device(HOST):
+        handle = _handle(name)
+    zero = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int32)
+    return ids + tf.cast(zero, ids.dtype)
+
+
+def _handle(name: str) -> tf.Tensor:
+    shared_name = (
+        f"Host embedding interface with id='{name}' not registered. Run the program within "
+        "`with embedding.register(session)`; without sessions, within `with embedding.register()`"
+    )
+    return tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=shared_name)
