@@ -135,7 +135,8 @@ class HostEmbeddingOptimizerSpec:
         def run(trigger, rows):
             def gradient(upstream):
                 upstream = _after_lookups_of_all_replicas(upstream)
-                with tf.control_dependencies(_lookups_before(name)):
+                # What is collected may be read no sooner than that either.
+                with tf.control_dependencies([upstream, *_lookups_before(name)]):
                     update = self._update(embedding_tensor, indices, upstream, slot_vars)
                 # Sessions run what is fetched, such as the update of this variable.
                 with _after(update):

@@ -6,6 +6,7 @@ of a missing variable, which names it, is the documented one.
 """
 
 import tensorflow as tf
+from tensorflow.python.ops import handle_data_util
 
 # Tables, their connections and what their optimizers need stay here, whatever device a
 # strategy's scope has for variables.
@@ -72,4 +73,8 @@ def _handle(name: str) -> tf.Tensor:
         f"Host embedding interface with id='{name}' not registered. Run the program within "
         "`with embedding.register(session)`; without sessions, within `with embedding.register()`"
     )
-    return tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=shared_name)
+    handle = tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=shared_name)
+    # As handles of TensorFlow's own variables have; whoever lowers a function needs it.
+    data = handle_data_util.create_handle_data(tf.TensorShape([]), tf.int32)
+    handle_data_util.set_handle_data(handle, data)
+    return handle
