@@ -1,1 +1,3 @@
 """Layers and optimizers that upstream documents as `ipu_tensorflow_addons`."""
+
+from ipu_addons import keras as keras

@@ -313,7 +313,7 @@ def _variable(value: tf.Tensor, name: str, *, trainable: bool = False) -> Any:
     return ResourceVariable(value, trainable=trainable, name=name)
 
 
-def _check_number(argument: str, value: Any, kind: type, least: int) -> None:
+def _check_number(argument: str, value: Any, kind: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(
             f"`{argument}` must be {'an integer' if kind is numbers.Integral else 'a number'}. "
