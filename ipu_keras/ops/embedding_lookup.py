@@ -108,12 +108,13 @@ def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
     starts = range(0, params.shape[0], size)
 
     def run(params):
-        found = tf.zeros([], params.dtype)
+        found = None
         for start in starts:
             with poplar_operation(_KIND):
                 part, own = params[start : start + size], ids - start
-                # What is no id of this part adds zeros.
-                found += rows_or_zeros(part, own, _in_table(own, part))
+                rows = rows_or_zeros(part, own, _in_table(own, part))
+                # What is no id of a part has zeros from it.
+                found = rows if found is None else found + rows
 
         def gradient(upstream):
             sums = []
