@@ -150,7 +150,8 @@ class HostEmbedding:
     def _rows(self, indices: tf.Tensor) -> tf.Tensor:
         if self._optimizer_spec is None:
             with poplar_operation("HostEmbedding"):
-                return host_rows(self._embedding_tensor, indices, self._name)
+                rows, _ = host_rows(self._embedding_tensor, indices, self._name)
+                return rows
         return self._optimizer_spec.create_lookup_instruction(
             self._embedding_tensor,
             indices,

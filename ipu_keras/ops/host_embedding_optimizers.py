@@ -137,7 +137,8 @@ class HostEmbeddingOptimizerSpec:
                 upstream = _after_lookups_of_all_replicas(upstream)
                 # What is collected may be read no sooner than that either.
                 with tf.control_dependencies([upstream, *_lookups_before(name)]):
-                    update = self._update(embedding_tensor, indices, upstream, slot_vars)
+                    rows_read = indices + tf.cast(zero, indices.dtype)
+                    update = self._update(embedding_tensor, rows_read, upstream, slot_vars)
                 # Sessions run what is fetched, such as the update of this variable.
                 with _after(update):
                     return tf.zeros_like(trigger), None
@@ -145,7 +146,7 @@ class HostEmbeddingOptimizerSpec:
             return tf.identity(rows), gradient
 
         with poplar_operation(_KIND):
-            rows = host_rows(embedding_tensor, indices, name)
+            rows, zero = host_rows(embedding_tensor, indices, name)
             return differentiable(run, tf.convert_to_tensor(slot_vars[0]), rows)
 
     def _update(
@@ -253,25 +254,39 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         return tf.raw_ops.AssignVariableOp(resource=num_collected, value=num_after)
 
 
-def host_rows(table: Any, indices: tf.Tensor, name: str) -> tf.Tensor:
+def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Rows of a table on the host, which has to be registered when that runs.
 
     Args:
         table: A variable, or a tensor.
         indices: `(ids,)`, all of rows that there are.
         name: Of the table.
+
+    Returns:
+        The rows, `(ids, ...)`, and a zero that there is when they were read.
     """
-    indices = registration.connected(name, indices)
-    if not hasattr(table, "handle"):
-        return tf.gather(table, indices)
-    # By the handle, as TensorFlow would watch the variable, and the replicas of a program get
-    # copies of those that it knows the program to write.
-    rows = tf.raw_ops.ResourceGather(resource=table.handle, indices=indices, dtype=table.dtype)
+    shape = (tf.shape(indices)[0], *table.shape[1:])
+
+    def read():
+        if not hasattr(table, "handle"):
+            return tf.gather(table, indices), connection
+        # By the handle: TensorFlow would watch the variable, and the replicas of a program get
+        # copies of those that it knows the program to write.
+        resource = table.handle
+        rows = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=table.dtype)
+        return rows, connection
+
+    connection = registration.connection(name)
+    # XLA would read rows where they are needed, maybe after the update, and copy the whole table
+    # for it. It does not look into a branch, and an update that takes the zero comes after it.
+    rows, zero = tf.cond(
+        tf.equal(connection, 0), read, lambda: (tf.zeros(shape, table.dtype), connection + 1)
+    )
     rows.set_shape((indices.shape[0], *table.shape[1:]))
     if not tf.executing_eagerly():
         graph = tf.compat.v1.get_default_graph()
         graph.add_to_collection(_LOOKUPS, f"{name}\n{rows.op.name}")
-    return rows
+    return rows, zero
 
 
 def num_lookups(name: str) -> int:

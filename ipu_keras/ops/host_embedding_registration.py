@@ -49,14 +49,14 @@ def is_connected(name: str) -> tf.Tensor:
         return tf.raw_ops.VarIsInitializedOp(resource=_handle(name))
 
 
-def connected(name: str, ids: tf.Tensor) -> tf.Tensor:
-    """The ids, which there are only while the table may be looked up.
-
-    What is looked up depends on them, so that nothing that simplifies graphs drops the check.
+def connection(name: str) -> tf.Tensor:
+    """Zero, while the table may be looked up.
 
     Args:
         name: Of the table.
-        ids: A tensor of int32 or int64.
+
+    Returns:
+        A scalar of int32.
 
     Raises:
         tf.errors.FailedPreconditionError: When it runs and the table is not registered.
@@ -64,8 +64,7 @@ def connected(name: str, ids: tf.Tensor) -> tf.Tensor:
     # A function takes the variable from outside; XLA cannot make the handle.
     with tf.init_scope(), tf.device(HOST):
         handle = _handle(name)
-    zero = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int32)
-    return ids + tf.cast(zero, ids.dtype)
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int32)
 
 
 def _handle(name: str) -> tf.Tensor:
