@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import control_flow_v2_func_graphs
 
 # XLA lowers a custom call of any name, of tensors of any type, and keeps its text; its own
@@ -163,8 +164,9 @@ def mark(
 
 def mark_alone() -> None:
     """Notes in the graph that is being traced that its collectives are those of one replica."""
-    if not tf.executing_eagerly():
-        graph = tf.compat.v1.get_default_graph()
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    # The graph of a session is no trace, and has no name.
+    if isinstance(graph, func_graph.FuncGraph):
         graph.add_to_collection(_ALONE, graph.name)
 
 
