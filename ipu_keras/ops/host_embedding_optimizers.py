@@ -134,10 +134,11 @@ class HostEmbeddingOptimizerSpec:
 
         def run(trigger, rows):
             def gradient(upstream):
-                upstream = _after_lookups_of_all_replicas(upstream)
-                # What is collected may be read no sooner than that either.
-                with tf.control_dependencies([upstream, *_lookups_before(name)]):
-                    rows_read = indices + tf.cast(zero, indices.dtype)
+                # All replicas have looked the table up, and exchange no more than that: each sends
+                # its own gradient to the host.
+                done = all_reduce_sum(zero, replica_groups(None, "replicas"))
+                with tf.control_dependencies([done, *_lookups_before(name)]):
+                    rows_read = indices + tf.cast(done, indices.dtype)
                     update = self._update(embedding_tensor, rows_read, upstream, slot_vars)
                 # Sessions run what is fetched, such as the update of this variable.
                 with _after(update):
@@ -306,17 +307,6 @@ def _lookups_before(name: str) -> list[tf.Operation]:
     if tf.executing_eagerly() or graph.building_function:
         return []
     return [graph.get_operation_by_name(operation) for operation in _lookups(name)]
-
-
-def _after_lookups_of_all_replicas(gradient: tf.Tensor) -> tf.Tensor:
-    """A gradient, which there is only when all replicas have looked up what they need.
-
-    They exchange no more than that: each sends its own gradient to the host.
-    """
-    if current_replicas() == 1:
-        return gradient
-    nothing = tf.reduce_sum(gradient[:0])
-    return gradient + all_reduce_sum(nothing, replica_groups(None, "replicas"))
 
 
 def _after(*operations: tf.Operation | None) -> Any:
