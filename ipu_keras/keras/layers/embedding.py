@@ -54,7 +54,7 @@ class Embedding(keras.Layer):
     Example:
 
     >>> layer = Embedding(4, 2, embeddings_initializer="ones", serialization_factor=2)
-    >>> print(layer([[0, 3]]).numpy())
+    >>> print(layer(tf.constant([[0, 3]])).numpy())
     [[[1. 1.]
       [1. 1.]]]
     """
