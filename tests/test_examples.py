@@ -103,3 +103,14 @@ def test_legacy_pipeline_sequential(run_example, capsys):
     assert result["accuracy"] >= 0.93
     assert result["variable_devices"] == {IPU}
     assert "epoch 15: 22 steps" in capsys.readouterr().out
+
+
+def test_host_embedding(run_example, capsys):
+    result = run_example("host_embedding")
+    assert len(result["losses"]) == 4
+    assert result["losses"][-1] < result["losses"][0] / 2
+    assert result["accuracy"] >= 0.95
+    assert result["table_device"].endswith("/device:CPU:0")
+    # What was trained is what was looked up.
+    assert result["trained_rows"] == result["frequent_words"]
+    assert "of 1,000,000 rows were trained" in capsys.readouterr().out

@@ -30,7 +30,8 @@ class HostEmbedding:
     of what was looked up is computed; see `HostEmbeddingOptimizerSpec`. The optimizer of the
     other variables has no part in that.
 
-    Replicas of a program share the table.
+    Replicas of a program share the table. The cost model, too, needs a table that is registered:
+    call `ipu_keras.profile` within `register`.
 
     Args:
         name: Which table it is, unique in a program.
