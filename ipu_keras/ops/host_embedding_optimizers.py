@@ -266,6 +266,7 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
     Returns:
         The rows, `(ids, ...)`, and a zero that there is when they were read.
     """
+    connection = registration.connection(name)
     shape = (tf.shape(indices)[0], *table.shape[1:])
 
     def read():
@@ -277,7 +278,6 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
         rows = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=table.dtype)
         return rows, connection
 
-    connection = registration.connection(name)
     # XLA would read rows where they are needed, maybe after the update, and copy the whole table
     # for it. It does not look into a branch, and an update that takes the zero comes after it.
     rows, zero = tf.cond(

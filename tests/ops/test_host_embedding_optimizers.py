@@ -54,20 +54,26 @@ def test_training(num_batches, jit_compile):
     np.testing.assert_allclose(embedding.get_embedding_tensor(), table, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("in_function", [False, True])
 @pytest.mark.parametrize("num_batches", [1, 2])
-def test_training_in_a_session(num_batches):
+def test_training_in_a_session(num_batches, in_function):
     table, losses = trained(TABLE, BATCHES, 0.1, num_batches)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         embedding = words(spec_of(num_batches))
-        ids = tf.compat.v1.placeholder(tf.int32, [5])
-        weight = tf.compat.v1.get_variable("weight", initializer=tf.constant(1.0))
-        loss = tf.reduce_sum((embedding.lookup(ids) * weight) ** 2)
-        optimizer = tf.compat.v1.train.MomentumOptimizer(0.0, 0.9)
-        train = optimizer.minimize(loss)
         assert embedding.get_embedding_tensor() in tf.compat.v1.global_variables()
+        weight = tf.compat.v1.get_variable("weight", initializer=tf.constant(1.0))
+
+        def step(ids):
+            loss = tf.reduce_sum((embedding.lookup(ids) * weight) ** 2)
+            train = tf.compat.v1.train.GradientDescentOptimizer(0.0).minimize(loss)
+            with tf.control_dependencies([train]):
+                return tf.identity(loss)
+
+        ids = tf.compat.v1.placeholder(tf.int32, [5])
+        loss = tf.function(step)(ids) if in_function else step(ids)
         session.run(tf.compat.v1.global_variables_initializer())
         with embedding.register(session):
-            found = [session.run([loss, train], {ids: batch})[0] for batch in BATCHES]
+            found = [session.run(loss, {ids: batch}) for batch in BATCHES]
         np.testing.assert_allclose(found, losses, rtol=1e-6)
         values = session.run(embedding.get_embedding_tensor())
     np.testing.assert_allclose(values, table, rtol=1e-6, atol=1e-7)
