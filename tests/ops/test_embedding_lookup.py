@@ -23,7 +23,8 @@ def lookup_by_numpy(params, ids):
 
 def gradient_by_numpy(params, ids, upstream):
     gradient = np.zeros(params.shape, np.float64)
-    for row, value in zip(ids.ravel(), upstream.reshape(-1, *params.shape[1:]), strict=True):
+    values = upstream.reshape(ids.size, *params.shape[1:])
+    for row, value in zip(ids.ravel(), values, strict=True):
         if 0 <= row < len(params):
             gradient[row] += value
     return gradient
