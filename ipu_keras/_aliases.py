@@ -17,6 +17,7 @@ _OP_MODULES = (
     "all_to_all_op",
     "cross_replica_ops",
     "custom_ops",
+    "embedding_ops",
     "functional_ops",
     "image_ops",
     "internal_ops",
@@ -26,6 +27,7 @@ _OP_MODULES = (
     "rand_ops",
     "reduce_scatter_op",
     "replication_ops",
+    "slicing_ops",
     "statistics_ops",
     "summary_ops",
 )

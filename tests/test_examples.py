@@ -157,3 +157,14 @@ def test_ctc_speech(run_example, capsys):
     assert result["share"] >= 0.95
     assert result["variable_devices"] == {IPU}
     assert "all words right in" in capsys.readouterr().out
+
+
+def test_host_embedding(run_example, capsys):
+    result = run_example("host_embedding")
+    assert len(result["losses"]) == 4
+    assert result["losses"][-1] < result["losses"][0] / 2
+    assert result["accuracy"] >= 0.95
+    assert result["table_device"].endswith("/device:CPU:0")
+    # What was trained is what was looked up.
+    assert result["trained_rows"] == result["frequent_words"]
+    assert "of 1,000,000 rows were trained" in capsys.readouterr().out

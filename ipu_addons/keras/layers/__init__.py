@@ -10,6 +10,7 @@ from ipu_addons.keras.layers.effective_transformer import (
 )
 from ipu_addons.keras.layers.serial_dense import SerialDense as SerialDense
 from ipu_keras.keras.layers import Dropout as Dropout
+from ipu_keras.keras.layers import Embedding as Embedding
 from ipu_keras.keras.layers import GroupNormalization as GroupNormalization
 from ipu_keras.keras.layers import InstanceNormalization as InstanceNormalization
 from ipu_keras.keras.layers import LayerNormalization as LayerNormalization

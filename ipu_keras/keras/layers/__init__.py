@@ -1,6 +1,7 @@
 """Layers for IPUs, as `tensorflow.python.ipu.keras.layers` documents them."""
 
 from ipu_keras.keras.layers.dropout import Dropout as Dropout
+from ipu_keras.keras.layers.embedding import Embedding as Embedding
 from ipu_keras.keras.layers.group_normalization import GroupNormalization as GroupNormalization
 from ipu_keras.keras.layers.instance_normalization import (
     InstanceNormalization as InstanceNormalization,

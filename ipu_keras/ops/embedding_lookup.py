@@ -1,0 +1,136 @@
+"""Lookup in tables that are in the memory of the IPU."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.ops.row_gather import rows_or_zeros, sum_of_rows
+from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
+
+_KIND = "EmbeddingLookup"
+
+
+def embedding_lookup(
+    params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1
+) -> tf.Tensor:
+    """Looks rows of a table up.
+
+    The row of an id that is not in the table is zeros, and nothing is added to the table's
+    gradient for it, with and without serialization and however the program is run. The gradient
+    is dense: a row that several ids ask for gets the sum of what they bring.
+
+    Args:
+        params: The table, a tensor of the shape `(rows, ...)`.
+        ids: A tensor of integers, of any shape.
+        name: Of the operation.
+        serialization_factor: Into how many lookups, in as many parts of the table, this one is
+            broken up. That takes less memory at a time and more computation, and makes sense
+            for tables that another operation uses too, such as a matrix multiplication. It
+            must divide the number of rows.
+
+    Returns:
+        A tensor of the table's type, of the shape `(*ids.shape, *params.shape[1:])`.
+
+    Raises:
+        TypeError: `ids` is no tensor of integers.
+        ValueError: The factor is less than 1, or does not divide the number of rows.
+
+    Example:
+
+    >>> table = tf.constant([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])
+    >>> print(embedding_lookup(table, [3, 0, 4], serialization_factor=2).numpy())
+    [[6. 7.]
+     [0. 1.]
+     [0. 0.]]
+    """
+    params = tf.convert_to_tensor(params)
+    ids = integers(ids, "ids")
+    check_serialization_factor(serialization_factor, params.shape[0] if params.shape.rank else None)
+    with tf.name_scope(name or "embedding_lookup"):
+        if serialization_factor == 1:
+            with poplar_operation(_KIND):
+                return rows_or_zeros(params, ids, _in_table(ids, params))
+        return _serialized(params, ids, serialization_factor)
+
+
+def check_serialization_factor(factor: int, num_rows: int | None) -> None:
+    """Refuses a factor that does not part a table.
+
+    Args:
+        factor: Into how many parts.
+        num_rows: Of the table.
+
+    Raises:
+        TypeError: The factor is no integer.
+        ValueError: It is less than 1, or does not divide the rows.
+    """
+    if isinstance(factor, bool) or not isinstance(factor, int):
+        raise TypeError(
+            f"`serialization_factor` must be an integer. Received: serialization_factor={factor!r}"
+        )
+    if factor < 1:
+        raise ValueError(
+            f"serialization_factor has to be at least 1, but was {factor}. Use 1 for a lookup in "
+            f"the whole table at once. Received: serialization_factor={factor}"
+        )
+    if factor > 1 and (num_rows is None or num_rows % factor):
+        raise ValueError(
+            f"The serialization_factor ({factor}) must divide the size of the first dimension of "
+            "the table, so that its parts are alike. Use a divisor, or a table with more rows. "
+            f"Received: serialization_factor={factor} for {num_rows} rows"
+        )
+
+
+def integers(values: Any, argument: str) -> tf.Tensor:
+    """A tensor of int32, or of int64 if it has numbers that int32 lacks.
+
+    Args:
+        values: Integers.
+        argument: What users call them.
+
+    Raises:
+        TypeError: They are no integers.
+    """
+    tensor = tf.convert_to_tensor(values)
+    if not tensor.dtype.is_integer:
+        raise TypeError(
+            f"`{argument}` must be a tensor of integers, such as tf.int32; cast it first. "
+            f"Received: {argument} of {tensor.dtype.name}"
+        )
+    if tensor.dtype in (tf.uint32, tf.uint64):
+        return tf.cast(tensor, tf.int64)
+    return tensor if tensor.dtype == tf.int64 else tf.cast(tensor, tf.int32)
+
+
+def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
+    """The lookup as one in each part of the table; each part has some of the ids."""
+    size = params.shape[0] // factor
+    starts = range(0, params.shape[0], size)
+
+    def run(params):
+        found = None
+        for start in starts:
+            with poplar_operation(_KIND):
+                part, own = params[start : start + size], ids - start
+                rows = rows_or_zeros(part, own, _in_table(own, part))
+                # What is no id of a part has zeros from it.
+                found = rows if found is None else found + rows
+
+        def gradient(upstream):
+            sums = []
+            for start in starts:
+                with poplar_operation(_KIND):
+                    own = ids - start
+                    exist = (own >= 0) & (own < size)
+                    sums.append(sum_of_rows(upstream, own, exist, size))
+            return tf.concat(sums, axis=0)
+
+        return found, gradient
+
+    return differentiable(run, params)
+
+
+def _in_table(ids: tf.Tensor, params: tf.Tensor) -> tf.Tensor:
+    """Which ids are of rows that there are."""
+    size = params.shape[0]
+    return (ids >= 0) & (ids < (tf.shape(params, ids.dtype)[0] if size is None else size))

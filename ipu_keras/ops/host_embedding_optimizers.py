@@ -1,0 +1,328 @@
+"""How tables on the host are looked up and trained.
+
+A table is a variable of the host. Programs gather rows of it and, in the gradient, subtract from
+rows of it; nothing that they compute is as large as the table.
+"""
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from ipu_keras.ops import host_embedding_registration as registration
+from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
+from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
+from ipu_keras.tracing.replication import current_replicas
+
+_KIND = "HostEmbedding"
+
+# Of a graph: which lookups it has, as "table\noperation".
+_LOOKUPS = "ipu_host_embedding_lookups"
+
+
+class HostEmbeddingOptimizerSpec:
+    """Trains a `HostEmbedding` with SGD: each gradient is subtracted as soon as it is known.
+
+    The device computes the gradient of the rows that it looked up; the host subtracts it, times
+    the learning rate, from these rows of the table. Rows that were looked up several times get
+    the sum. All replicas share the table: they look it up before any of them changes it in the
+    same step, and the changes of all are added.
+
+    The update is a part of the gradient of the lookup: it happens whenever a gradient of what
+    depends on the lookup is computed, with `tf.GradientTape` (whatever it is computed with
+    respect to) or with the `minimize` of an optimizer of TensorFlow 1.
+
+    Args:
+        learning_rate: The SGD learning rate, a number that is not negative.
+        optimizer_name: `"SGD"`, which `None` stands for. There are no others.
+
+    Raises:
+        TypeError: The learning rate is no number.
+        ValueError: It is negative, or there is no such optimizer.
+
+    Example:
+
+    >>> HostEmbeddingOptimizerSpec(0.5).get_learning_rate()
+    0.5
+    """
+
+    def __init__(self, learning_rate: float, optimizer_name: str | None = None):
+        _check_number("learning_rate", learning_rate, numbers.Real, 0)
+        if optimizer_name not in (None, "SGD"):
+            raise ValueError(
+                "`optimizer_name` must be None or 'SGD': it is the only optimizer of host "
+                f"embeddings. Received: optimizer_name={optimizer_name!r}"
+            )
+        self._learning_rate = learning_rate
+
+    def get_learning_rate(self) -> float:
+        """The SGD learning rate."""
+        return self._learning_rate
+
+    def create_slot_variables(
+        self, embedding_tensor: Any, name: str, num_indices: int | None = None
+    ) -> list:
+        """Makes the variables that the optimizer needs beside the table; called by lookups.
+
+        Args:
+            embedding_tensor: The table, a variable.
+            name: Of the table.
+            num_indices: How many ids a lookup has; `None` while this is not known.
+
+        Returns:
+            The variables, all on the host. Plain SGD needs a scalar, which is always 0: it is
+            trainable, and what is computed from it therefore has a gradient.
+        """
+        return [_variable(tf.zeros([], embedding_tensor.dtype), f"{name}/gradient", trainable=True)]
+
+    def create_register_instruction(
+        self, embedding_tensor: Any, slot_vars: Sequence, name: str
+    ) -> tf.Operation | None:
+        """Makes the operation that opens `HostEmbedding.register`.
+
+        Args:
+            embedding_tensor: The table, a variable.
+            slot_vars: From `create_slot_variables`.
+            name: Of the table.
+
+        Returns:
+            The operation; in eager mode it was run, and there is `None`.
+        """
+        return registration.connect(name)
+
+    def create_deregister_instruction(
+        self, embedding_tensor: Any, slot_vars: Sequence, name: str
+    ) -> tf.Operation | None:
+        """Makes the operation that closes `HostEmbedding.register`.
+
+        Args:
+            embedding_tensor: The table, a variable.
+            slot_vars: From `create_slot_variables`.
+            name: Of the table.
+
+        Returns:
+            The operation; in eager mode it was run, and there is `None`.
+        """
+        return registration.disconnect(name)
+
+    def create_lookup_instruction(
+        self,
+        embedding_tensor: Any,
+        indices: tf.Tensor,
+        slot_vars: Sequence,
+        partition_strategy: str,
+        name: str,
+    ) -> tf.Tensor:
+        """Looks rows up; called by `HostEmbedding.lookup`.
+
+        Args:
+            embedding_tensor: The table, a variable.
+            indices: `(ids,)`, all of rows that there are.
+            slot_vars: From `create_slot_variables`.
+            partition_strategy: Where remote buffers have which part of the table. It changes
+                nothing that is computed.
+            name: Of the table.
+
+        Returns:
+            The rows, `(ids, ...)`, a tensor on the device.
+
+        Raises:
+            tf.errors.FailedPreconditionError: When it runs and the table is not registered.
+        """
+
+        def run(trigger, rows):
+            def gradient(upstream):
+                # All replicas have looked the table up, and exchange no more than that: each sends
+                # its own gradient to the host.
+                done = all_reduce_sum(zero, replica_groups(None, "replicas"))
+                with tf.control_dependencies([done, *_lookups_before(name)]):
+                    rows_read = indices + tf.cast(done, indices.dtype)
+                    update = self._update(embedding_tensor, rows_read, upstream, slot_vars)
+                # Sessions run what is fetched, such as the update of this variable.
+                with _after(update):
+                    return tf.zeros_like(trigger), None
+
+            return tf.identity(rows), gradient
+
+        with poplar_operation(_KIND):
+            rows, zero = host_rows(embedding_tensor, indices, name)
+            return differentiable(run, tf.convert_to_tensor(slot_vars[0]), rows)
+
+    def _update(
+        self, table: Any, indices: tf.Tensor, gradient: tf.Tensor, slots: Sequence
+    ) -> tf.Operation | None:
+        """Changes the table by the gradient of rows of it."""
+        return tf.raw_ops.ResourceScatterSub(
+            resource=table.handle,
+            indices=indices,
+            updates=tf.cast(self._learning_rate, gradient.dtype) * gradient,
+        )
+
+
+class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
+    """Trains a `HostEmbedding` with SGD and gradient accumulation.
+
+    The gradients of so many mini-batches are collected; then their sum, times the learning rate,
+    is subtracted from the table. Until then lookups see the table as it was. Of replicas, each
+    has its own mini-batches, and the gradients of all are summed.
+
+    Gradients are collected as they come, with their ids, and not in a second table: that takes as
+    much memory as all lookups of these mini-batches, however large the table is. Mini-batches
+    that are still too few at the end of `HostEmbedding.register` are kept for the next time.
+
+    Args:
+        learning_rate: The SGD learning rate, a number that is not negative.
+        accumulation_factor: The number of mini-batches, a positive integer.
+
+    Raises:
+        TypeError: An argument is no number.
+        ValueError: One is too small.
+
+    Example:
+
+    >>> HostEmbeddingSGDGAOptimizerSpec(0.5, 4).get_accumulation_factor()
+    4
+    """
+
+    def __init__(self, learning_rate: float, accumulation_factor: int):
+        super().__init__(learning_rate)
+        _check_number("accumulation_factor", accumulation_factor, numbers.Integral, 1)
+        self._accumulation_factor = accumulation_factor
+
+    def get_accumulation_factor(self) -> int:
+        """How many mini-batches' gradients are summed."""
+        return self._accumulation_factor
+
+    def create_slot_variables(
+        self, embedding_tensor: Any, name: str, num_indices: int | None = None
+    ) -> list:
+        """Makes the variables that the optimizer needs beside the table; called by lookups.
+
+        Args:
+            embedding_tensor: The table, a variable.
+            name: Of the table.
+            num_indices: How many ids a lookup has; `None` while this is not known.
+
+        Returns:
+            The variables, all on the host: a scalar, as for plain SGD, and if the number of ids is
+            known, the collected ids and gradients, and how many lookups they are of.
+        """
+        slots = super().create_slot_variables(embedding_tensor, name)
+        if num_indices is None:
+            return slots
+        # The mini-batches of all replicas, which come one after the other.
+        shape = (self._accumulation_factor * current_replicas(), num_indices)
+        gradients = tf.zeros((*shape, *embedding_tensor.shape[1:]), embedding_tensor.dtype)
+        return [
+            *slots,
+            _variable(tf.zeros(shape, tf.int32), f"{name}/collected_ids"),
+            _variable(gradients, f"{name}/collected_gradients"),
+            _variable(tf.constant(0), f"{name}/collected"),
+        ]
+
+    def _update(self, table, indices, gradient, slots):
+        if len(slots) == 1:
+            raise ValueError(
+                "Gradients of a host embedding are accumulated for lookups of a static number of "
+                f"ids. Give the ids a fully defined shape. Received: {indices.shape[0]} ids"
+            )
+        _, ids, gradients, num_collected = (slot.handle for slot in slots)
+        size = slots[1].shape[0]
+        position = tf.raw_ops.ReadVariableOp(resource=num_collected, dtype=tf.int32)
+        writes = [
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=ids, indices=position, updates=tf.cast(indices, tf.int32)
+            ),
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=gradients, indices=position, updates=gradient
+            ),
+        ]
+
+        def subtract_all():
+            all_ids = tf.raw_ops.ReadVariableOp(resource=ids, dtype=tf.int32)
+            collected = tf.raw_ops.ReadVariableOp(resource=gradients, dtype=gradient.dtype)
+            shape = (-1, *gradient.shape[1:])
+            done = super(HostEmbeddingSGDGAOptimizerSpec, self)._update(
+                table, tf.reshape(all_ids, [-1]), tf.reshape(collected, shape), slots
+            )
+            with _after(done):
+                return tf.constant(0)
+
+        with _after(*writes):
+            num_after = tf.cond(position < size - 1, lambda: position + 1, subtract_all)
+        return tf.raw_ops.AssignVariableOp(resource=num_collected, value=num_after)
+
+
+def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows of a table on the host, which has to be registered when that runs.
+
+    Args:
+        table: A variable, or a tensor.
+        indices: `(ids,)`, all of rows that there are.
+        name: Of the table.
+
+    Returns:
+        The rows, `(ids, ...)`, and a zero that there is when they were read.
+    """
+    connection = registration.connection(name)
+    shape = (tf.shape(indices)[0], *table.shape[1:])
+
+    def read():
+        if not hasattr(table, "handle"):
+            return tf.gather(table, indices), connection
+        # By the handle: TensorFlow would watch the variable, and the replicas of a program get
+        # copies of those that it knows the program to write.
+        resource = table.handle
+        rows = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=table.dtype)
+        return rows, connection
+
+    # XLA would read rows where they are needed, maybe after the update, and copy the whole table
+    # for it. It does not look into a branch, and an update that takes the zero comes after it.
+    rows, zero = tf.cond(
+        tf.equal(connection, 0), read, lambda: (tf.zeros(shape, table.dtype), connection + 1)
+    )
+    rows.set_shape((indices.shape[0], *table.shape[1:]))
+    if not tf.executing_eagerly():
+        graph = tf.compat.v1.get_default_graph()
+        graph.add_to_collection(_LOOKUPS, f"{name}\n{rows.op.name}")
+    return rows, zero
+
+
+def num_lookups(name: str) -> int:
+    """How many times a table is looked up in the graph that is being made, as far as it is."""
+    return 0 if tf.executing_eagerly() else len(_lookups(name))
+
+
+def _lookups(name: str) -> list[str]:
+    found = tf.compat.v1.get_default_graph().get_collection(_LOOKUPS)
+    pairs = (entry.split("\n") for entry in found)
+    return [operation for table, operation in pairs if table == name]
+
+
+def _lookups_before(name: str) -> list[tf.Operation]:
+    """What an update must wait for, which in a function TensorFlow sees to."""
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or graph.building_function:
+        return []
+    return [graph.get_operation_by_name(operation) for operation in _lookups(name)]
+
+
+def _after(*operations: tf.Operation | None) -> Any:
+    """Has what follows wait for operations, of which there are none in eager mode."""
+    return tf.control_dependencies([each for each in operations if each is not None])
+
+
+def _variable(value: tf.Tensor, name: str, *, trainable: bool = False) -> Any:
+    return ResourceVariable(value, trainable=trainable, name=name)
+
+
+def _check_number(argument: str, value: Any, kind: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(
+            f"`{argument}` must be {'an integer' if kind is numbers.Integral else 'a number'}. "
+            f"Received: {argument}={value!r}"
+        )
+    if value < least:
+        raise ValueError(f"`{argument}` must be at least {least}. Received: {argument}={value!r}")

@@ -1,0 +1,227 @@
+"""Copies runs of rows between tensors, as batches of sequences are packed and unpacked."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.ops.row_gather import num_rows, rows_or_zeros
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+_KIND = "SequenceSlice"
+
+
+def sequence_slice(
+    dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool
+) -> tf.Tensor:
+    """Copies runs of rows of one tensor to places in another.
+
+    Slice `i` copies the rows `src_offsets[i]`, `src_offsets[i] + 1`, ... of `src`,
+    `num_elems[i]` of them, to the rows of `dst` from `dst_offsets[i]` on. Where slices
+    overlap in `dst`, the last one counts. Of a slice that reaches over an end of either tensor,
+    the rows that are in both are copied.
+
+    Both tensors have gradients; a row of `src` that was copied several times gets the sum.
+
+    Args:
+        dst: The tensor to copy to, of the shape `(rows, ...)`, at least of rank 2. It is not
+            changed itself.
+        src: The tensor to copy from. It may have another number of rows.
+        num_elems: How many rows each slice has: a list or a tensor of int32, with an entry for
+            each slice. Its values need not be known before the program runs.
+        src_offsets: The first row of each slice in `src`, likewise.
+        dst_offsets: The first row of each slice in `dst`, likewise.
+        zero_unused: Whether rows of `dst` that no slice covers become zeros.
+
+    Returns:
+        A tensor of the shape of `dst`.
+
+    Raises:
+        TypeError: `zero_unused` is no bool, or an offset no integer.
+        ValueError: The shapes do not fit together.
+
+    Example:
+
+    >>> src = [[0.0], [1.0], [2.0], [3.0]]
+    >>> copied = sequence_slice(tf.zeros((5, 1)), src, [2, 1], [2, 1], [0, 4], False)
+    >>> print(copied.numpy().ravel())
+    [2. 3. 0. 0. 1.]
+    """
+    dst, src = _tensors(dst, src)
+    num_elems, src_offsets, dst_offsets = _slices(
+        num_elems=num_elems, src_offsets=src_offsets, dst_offsets=dst_offsets
+    )
+    _check_zero_unused(zero_unused)
+    return _sliced(dst, src, num_elems, src_offsets, dst_offsets, zero_unused)
+
+
+def sequence_slice_pack(
+    dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool
+) -> tf.Tensor:
+    """Copies runs of rows that follow each other in one tensor to places in another.
+
+    It is `sequence_slice` where the first slice starts at the first row of `src`, and each other
+    one where that before ends; so it takes back what `sequence_slice_unpack` did.
+
+    Args:
+        dst: The tensor to copy to, of the shape `(rows, ...)`, at least of rank 2. It is not
+            changed itself.
+        src: The tensor to copy from. It may have another number of rows.
+        num_elems: How many rows each slice has: a list or a tensor of int32.
+        dst_offsets: The first row of each slice in `dst`, likewise.
+        zero_unused: Whether rows of `dst` that no slice covers become zeros.
+
+    Returns:
+        A tensor of the shape of `dst`.
+
+    Raises:
+        TypeError: `zero_unused` is no bool, or an offset no integer.
+        ValueError: The shapes do not fit together.
+
+    Example:
+
+    >>> packed = sequence_slice_pack(tf.zeros((4, 1)), [[1.0], [2.0], [3.0]], [1, 2], [3, 0], True)
+    >>> print(packed.numpy().ravel())
+    [2. 3. 0. 1.]
+    """
+    dst, src = _tensors(dst, src)
+    num_elems, dst_offsets = _slices(num_elems=num_elems, dst_offsets=dst_offsets)
+    _check_zero_unused(zero_unused)
+    starts = tf.cumsum(num_elems, exclusive=True)
+    return _sliced(dst, src, num_elems, starts, dst_offsets, zero_unused)
+
+
+def sequence_slice_unpack(
+    src: Any, num_elems: Any, src_offsets: Any, total_elements: int
+) -> tf.Tensor:
+    """Copies runs of rows of a tensor one after the other into a new one.
+
+    It is `sequence_slice` where the first slice is put at the first row, and each other one after
+    that before.
+
+    Args:
+        src: The tensor to copy from, of the shape `(rows, ...)`, at least of rank 2.
+        num_elems: How many rows each slice has: a list or a tensor of int32.
+        src_offsets: The first row of each slice in `src`, likewise.
+        total_elements: The rows of the result. If the slices have fewer, zeros follow; if they
+            have more, the last rows are left out.
+
+    Returns:
+        A tensor of the shape `(total_elements, *src.shape[1:])`.
+
+    Raises:
+        TypeError: `total_elements` or an offset is no integer.
+        ValueError: The shapes do not fit together.
+
+    Example:
+
+    >>> src = [[0.0], [1.0], [2.0], [3.0]]
+    >>> print(sequence_slice_unpack(src, [2, 1], [2, 0], 3).numpy().ravel())
+    [2. 3. 0.]
+    """
+    if isinstance(total_elements, bool) or not isinstance(total_elements, int):
+        raise TypeError(
+            "`total_elements` must be an integer, as IPU programs are static: the number of rows "
+            f"of the result. Received: total_elements={total_elements!r}"
+        )
+    src = tf.convert_to_tensor(src)
+    _check_rank("src", src)
+    num_elems, src_offsets = _slices(num_elems=num_elems, src_offsets=src_offsets)
+    dst = tf.zeros((total_elements, *src.shape[1:]), src.dtype)
+    ends = tf.cumsum(num_elems, exclusive=True)
+    return _sliced(dst, src, num_elems, src_offsets, ends, zero_unused=True)
+
+
+def _sliced(
+    dst: tf.Tensor,
+    src: tf.Tensor,
+    num_elems: tf.Tensor,
+    src_offsets: tf.Tensor,
+    dst_offsets: tf.Tensor,
+    zero_unused: bool,
+) -> tf.Tensor:
+    with poplar_operation(_KIND):
+        rows, exist = _sources(num_rows(dst), num_rows(src), num_elems, src_offsets, dst_offsets)
+        copied = rows_or_zeros(src, rows, exist)
+        if zero_unused:
+            return copied
+        return tf.where(tf.reshape(exist, (-1, *[1] * (dst.shape.rank - 1))), copied, dst)
+
+
+def _sources(
+    size: int | tf.Tensor,
+    num_sources: int | tf.Tensor,
+    num_elems: tf.Tensor,
+    src_offsets: tf.Tensor,
+    dst_offsets: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """For each row of the result, which row is copied to it, and whether one is."""
+    rows = tf.range(size)
+    distances = src_offsets - dst_offsets
+    sources = rows + distances[:, tf.newaxis]
+    starts = dst_offsets[:, tf.newaxis]
+    covered = (rows >= starts) & (rows < starts + num_elems[:, tf.newaxis])
+    covered &= (sources >= 0) & (sources < num_sources)
+    # `(slices, rows)` integers cost little beside the rows themselves, and leave nothing to
+    # the order in which a scatter would write.
+    numbers = tf.range(tf.shape(num_elems)[0])[:, tf.newaxis]
+    last = tf.reduce_max(tf.where(covered, numbers, -1), axis=0)
+    return rows + tf.gather(distances, tf.maximum(last, 0)), last >= 0
+
+
+def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Both as tensors of one type, that of `dst` if neither is a tensor."""
+    if tf.is_tensor(src):
+        dst = tf.convert_to_tensor(dst, None if tf.is_tensor(dst) else src.dtype)
+    else:
+        dst = tf.convert_to_tensor(dst)
+        src = tf.convert_to_tensor(src, dst.dtype)
+    _check_rank("dst", dst)
+    _check_rank("src", src)
+    if dst.dtype != src.dtype:
+        raise ValueError(
+            "`dst` and `src` must be of one type; cast one of them. "
+            f"Received: dst of {dst.dtype.name}, src of {src.dtype.name}"
+        )
+    if not dst.shape[1:].is_compatible_with(src.shape[1:]):
+        raise ValueError(
+            "src and dst inner dimensions must match: all but the first one, which counts the "
+            f"rows. Received: shape {dst.shape} of `dst`, shape {src.shape} of `src`"
+        )
+    return dst, src
+
+
+def _check_rank(argument: str, tensor: tf.Tensor) -> None:
+    if (tensor.shape.rank or 0) < 2:
+        raise ValueError(
+            f"`{argument}` must be of at least rank 2: its first axis counts rows, the others are "
+            f"those of a row. Received: shape {tensor.shape} of `{argument}`"
+        )
+
+
+def _slices(**given: Any) -> tuple[tf.Tensor, ...]:
+    """What describes the slices, as tensors of int32 with an entry for each slice."""
+    tensors = {argument: tf.convert_to_tensor(value) for argument, value in given.items()}
+    for argument, tensor in tensors.items():
+        # An empty list is one of float32.
+        if not tensor.dtype.is_integer and tensor.shape != (0,):
+            raise TypeError(
+                f"`{argument}` must be integers. Received: {argument} of {tensor.dtype.name}"
+            )
+    shapes = [tensor.shape for tensor in tensors.values()]
+    fit = all(shape.is_compatible_with(shapes[0]) for shape in shapes)
+    if not fit or any(shape.rank != 1 or shape[0] == 0 for shape in shapes):
+        *first, last = given
+        received = ", ".join(f"shape {t.shape} of `{argument}`" for argument, t in tensors.items())
+        raise ValueError(
+            f"{', '.join(first)} and {last} must have matching, nonzero shapes of rank 1: an entry "
+            f"of each for every slice. Received: {received}"
+        )
+    return tuple(tf.cast(tensor, tf.int32) for tensor in tensors.values())
+
+
+def _check_zero_unused(zero_unused: Any) -> None:
+    if not isinstance(zero_unused, bool):
+        raise TypeError(
+            "`zero_unused` must be True or False: it is a part of the program. "
+            f"Received: zero_unused={zero_unused!r}"
+        )
