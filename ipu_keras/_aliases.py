@@ -13,7 +13,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 # Each is documented in `tensorflow.python.ipu` and in `tensorflow.python.ipu.ops`.
-_OP_MODULES = ("all_to_all_op", "cross_replica_ops", "reduce_scatter_op", "replication_ops")
+_OP_MODULES = (
+    "all_to_all_op",
+    "cross_replica_ops",
+    "reduce_scatter_op",
+    "replication_ops",
+    "rnn_ops",
+)
 
 # The first that fits counts. Everything below an alias is an alias as well, so
 # `tensorflow.python.ipu.keras` needs no line. `tf.keras` is the first of the two modules

@@ -5,3 +5,4 @@ from ipu_keras.ops import all_to_all_op as all_to_all_op
 from ipu_keras.ops import cross_replica_ops as cross_replica_ops
 from ipu_keras.ops import reduce_scatter_op as reduce_scatter_op
 from ipu_keras.ops import replication_ops as replication_ops
+from ipu_keras.ops import rnn_ops as rnn_ops
