@@ -157,6 +157,9 @@ def _inference(
     projected = per_step_product(inputs, weights.kernel) + weights.bias
     cell = _cell(projected, weights, functions, scores, mask)
     steps = num_steps(projected)
+    if projected.shape[0] == 0:
+        # XLA has no arrays of nothing.
+        return projected[..., : h.shape[-1]] if return_sequences else h
 
     def step(time, h, *states):
         *_, h = cell(time, h)

@@ -141,6 +141,9 @@ def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials,
     projected = per_step_product(inputs, widened(kernel, partials)) + bias
     cell = _cell(projected, widened(recurrent, partials), functions, mask)
     steps = num_steps(projected)
+    if projected.shape[0] == 0:
+        # XLA has no arrays of nothing.
+        return (projected[..., : h.shape[-1]] if return_sequences else h), c
 
     def step(time, h, c, *outputs):
         _, h, c = cell(time, h, c)
