@@ -223,12 +223,11 @@ class PopnnRNN(keras.layers.Layer):
 
     def _weights_of(self, sequence):
         """Kernels and bias in the precision of the layer."""
-        kernel, recurrent_kernel = map(
-            keras.ops.convert_to_tensor, (self.kernel, self.recurrent_kernel)
-        )
+        weights = (self.kernel, self.recurrent_kernel, *([] if self.bias is None else [self.bias]))
+        tensors = [tf.convert_to_tensor(weight.value) for weight in weights]
         if self.bias is None:
-            return kernel, recurrent_kernel, tf.zeros(self._bias_shape(), sequence.dtype)
-        return kernel, recurrent_kernel, keras.ops.convert_to_tensor(self.bias)
+            tensors.append(tf.zeros(self._bias_shape(), sequence.dtype))
+        return tensors
 
     def _initial_states(self, inputs, initial_state) -> list[tf.Tensor]:
         batch_axis = 1 if self.time_major else 0
@@ -281,7 +280,7 @@ class PopnnRNN(keras.layers.Layer):
         return tf.where(seen[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
 
     def compute_output_shape(self, input_shape):
-        time, batch = input_shape[:2] if self.time_major else input_shape[1::-1]
+        batch = input_shape[1 if self.time_major else 0]
         outputs = (batch, self.units)
         if self.return_sequences:
             outputs = (*input_shape[:2], self.units)

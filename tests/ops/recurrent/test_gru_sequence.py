@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from sequences import gru_arguments, gru_by_numpy, step_mask
+from recurrent_sequences import gru_arguments, gru_by_numpy, step_mask
 
 from ipu_keras.ops.recurrent import gru, gru_inference, gru_sequence
 

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from sequences import lstm_arguments, lstm_by_numpy, step_mask
+from recurrent_sequences import lstm_arguments, lstm_by_numpy, step_mask
 
 from ipu_keras.ops.recurrent import lstm, lstm_inference, lstm_sequence
 
@@ -149,7 +149,9 @@ def test_second_derivative():
 
 
 def test_unknown_sizes_of_time_and_batch():
-    specs = [tf.TensorSpec([None, None, 2], tf.float64)] + [tf.TensorSpec([None, 4], tf.float64)] * 2
+    specs = [tf.TensorSpec([None, None, 2], tf.float64)] + [
+        tf.TensorSpec([None, 4], tf.float64)
+    ] * 2
     run = tf.function(lstm, input_signature=[*specs, *map(tf.TensorSpec, *weight_specs())])
     for time in (1, 4):
         given = lstm_arguments(time)

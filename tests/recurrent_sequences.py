@@ -71,10 +71,8 @@ def gru_by_numpy(
     for time, x in enumerate(inputs):
         x_z, x_r, x_candidate = np.split(x @ kernel + of_inputs, 3, axis=-1)
         z, r = of_gate(x_z + h @ to_z + add_z), of_gate(x_r + h @ to_r + add_r)
-        if reset_after:
-            recalled = r * (h @ to_candidate + add_candidate)
-        else:
-            recalled = (r * h) @ to_candidate
+        after = r * (h @ to_candidate + add_candidate)
+        recalled = after if reset_after else (r * h) @ to_candidate
         z = z * (1 - attention[time][:, np.newaxis])
         candidate = of_candidate(x_candidate + recalled)
         h = np.where(mask[time][:, np.newaxis], z * h + (1 - z) * candidate, h)
