@@ -1,5 +1,6 @@
 """What recurrent layers of Popnn have in common: their variables, and how they are called."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -106,9 +107,7 @@ class PopnnLayer(tf.Module):
             )
         bias_shape = self.canonical_bias_shape
         kernel_shape = [shape[2] + self.num_units, self._num_gates * self.num_units]
-        weights = self._weights_initializer or tf.compat.v1.glorot_uniform_initializer(
-            self._seed, self.dtype
-        )
+        weights = self._weights_initializer or _glorot_uniform(self._seed)
         # A function that is traced has no variables of its own.
         with (
             tf.init_scope(),
@@ -180,6 +179,20 @@ class PopnnLayer(tf.Module):
                 f"layer another `dtype`. Received: {name} of dtype {tf.as_dtype(value.dtype).name}"
             )
         return tf.convert_to_tensor(value, self.dtype)
+
+
+def _glorot_uniform(seed: int | None) -> Callable:
+    """X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", 2010; with a seed, the same whenever it is called.
+    """
+    if seed is None:
+        return tf.compat.v1.glorot_uniform_initializer()
+
+    def initializer(shape, dtype):
+        limit = math.sqrt(6 / sum(shape))
+        return tf.random.stateless_uniform(shape, [seed, 0], -limit, limit, dtype)
+
+    return initializer
 
 
 def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:

@@ -53,12 +53,11 @@ def test_full_attention_replaces_the_state():
 
 
 @VARIANTS
-@pytest.mark.parametrize("attention", [False, True])
 @pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("time", [0, 1, 5])
-def test_values(time, jit_compile, attention, reset_after):
-    given = gru_arguments(time, reset_after=reset_after, attention=attention)
-    mask = step_mask(time) if time > 1 else None
+@pytest.mark.parametrize(("time", "full"), [(0, False), (1, False), (5, False), (5, True)])
+def test_values(time, full, jit_compile, reset_after):
+    given = gru_arguments(time, reset_after=reset_after, attention=full)
+    mask = step_mask(time) if full else None
     options = {"reset_after": reset_after, "mask": mask}
     run = tf.function(functools.partial(gru, **options), jit_compile=jit_compile)
     states, expected = run(*map(tf.constant, given)), gru_by_numpy(*given, **options)
@@ -84,19 +83,19 @@ def test_inference(activation, recurrent_activation, return_sequences, reset_aft
 
 
 @VARIANTS
-@pytest.mark.parametrize("attention", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(("activation", "recurrent_activation"), ACTIVATIONS)
-def test_gradients_are_those_of_differences(
-    activation, recurrent_activation, masked, attention, reset_after
-):
+@pytest.mark.parametrize(
+    ("activation", "recurrent_activation", "full"),
+    [("tanh", "sigmoid", False), *[(*names, True) for names in ACTIVATIONS]],
+)
+def test_gradients_are_those_of_differences(activation, recurrent_activation, full, reset_after):
+    """With attention and a mask, and without."""
     options = {
         "activation": activation,
         "recurrent_activation": recurrent_activation,
         "reset_after": reset_after,
-        "mask": step_mask(3) if masked else None,
+        "mask": step_mask(3) if full else None,
     }
-    given = gru_arguments(3, reset_after=reset_after, attention=attention, units=2)
+    given = gru_arguments(3, reset_after=reset_after, attention=full, units=2)
     theoretical, numerical = tf.test.compute_gradient(
         tf.function(functools.partial(gru, **options)), given, delta=1e-6
     )
