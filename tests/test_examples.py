@@ -103,3 +103,14 @@ def test_legacy_pipeline_sequential(run_example, capsys):
     assert result["accuracy"] >= 0.93
     assert result["variable_devices"] == {IPU}
     assert "epoch 15: 22 steps" in capsys.readouterr().out
+
+
+def test_popnn_lstm(run_example, capsys):
+    result = run_example("popnn_lstm")
+    assert len(result["losses"]) == 10
+    assert result["losses"][-1] < result["losses"][0] / 5
+    assert result["accuracy"] >= 0.93
+    assert set(result["differences"]) == {"keras.layers.LSTM", "rnn_ops.PopnnLSTM"}
+    assert max(result["differences"].values()) < 1e-5
+    assert result["variable_devices"] == {IPU}
+    assert "other LSTMs of these weights" in capsys.readouterr().out

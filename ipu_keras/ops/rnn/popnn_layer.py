@@ -118,7 +118,7 @@ class PopnnLayer(tf.Module):
                 "biases",
                 bias_shape,
                 self.dtype,
-                self._bias_initializer or tf.compat.v1.zeros_initializer(self.dtype),
+                self._bias_initializer or tf.compat.v1.zeros_initializer(),
             )
         self.built = True
 
