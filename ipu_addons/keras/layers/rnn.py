@@ -12,7 +12,9 @@ from ipu_keras.keras import layers
 class PopnnLSTM(layers.PopnnLSTM):
     __doc__ = layers.PopnnLSTM.__doc__
 
-    def call(self, inputs, mask=None, training=None, initial_state=None):
+    def call(  # type: ignore[override]
+        self, inputs, mask=None, training=None, initial_state=None
+    ):
         return super().call(inputs, training=training, initial_state=initial_state, mask=mask)
 
 
@@ -20,7 +22,9 @@ class PopnnLSTM(layers.PopnnLSTM):
 class PopnnGRU(layers.PopnnGRU):
     __doc__ = layers.PopnnGRU.__doc__
 
-    def call(self, inputs, mask=None, training=None, initial_state=None):
+    def call(  # type: ignore[override]
+        self, inputs, mask=None, training=None, initial_state=None
+    ):
         return super().call(inputs, training=training, initial_state=initial_state, mask=mask)
 
 

@@ -192,7 +192,6 @@ class PopnnRNN(keras.layers.Layer):
         """What `call` returns."""
         given = initial_state is not None or self.stateful
         states = self._initial_states(inputs, initial_state)
-        # Nothing but dropout differs in training, but what is not recorded needs no gradient.
         sequence = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         if training and self.dropout:
             sequence *= self._dropout_mask(sequence)
@@ -202,7 +201,7 @@ class PopnnRNN(keras.layers.Layer):
         if mask is not None and given:
             outputs = self._without_outputs_before_the_first(outputs, mask)
         if self.stateful:
-            for variable, state in zip(self._states.variables, last, strict=True):
+            for variable, state in zip(self.states or (), last, strict=True):
                 variable.assign(keras.ops.cast(state, variable.dtype))
         if self.return_sequences and not self.time_major:
             outputs = tf.transpose(outputs, [1, 0, 2])
@@ -233,13 +232,13 @@ class PopnnRNN(keras.layers.Layer):
         batch_axis = 1 if self.time_major else 0
         batch_size = inputs.shape[batch_axis]
         if initial_state is None and self.stateful:
-            expected = self._states.variables[0].shape[0]
+            initial_state = list(self.states or ())
+            expected = initial_state[0].shape[0]
             if batch_size is not None and batch_size != expected:
                 raise ValueError(
                     f"A stateful layer has a state for each of {expected} samples, which is "
                     f"what it was built for. Received: inputs of batch size {batch_size}"
                 )
-            initial_state = list(self._states.variables)
         if initial_state is None:
             zeros = tf.zeros((tf.shape(inputs)[batch_axis], self.units), inputs.dtype)
             return [zeros] * self._num_states
@@ -320,7 +319,7 @@ def _activation(given: Any, accepted: tuple[str, ...]) -> str:
     if given is None or given == "linear" or given is keras.activations.linear:
         return "linear"
     name = keras.activations.serialize(given) if callable(given) else given
-    return check_activation(name, (*accepted, None))
+    return check_activation(name, (*accepted, "linear"))
 
 
 def _initializer(given: Any, seed: int | None) -> Callable:

@@ -13,17 +13,23 @@ class Activation:
     Args:
         name: As users write it.
         function: Of a tensor; a vector is what lies along the last axis.
-        derivative: Of the function's result, the derivative there. `None` of a function of
-            vectors, which has no such thing.
+        slope: Of the function's result, the derivative there. `None` of a function of vectors,
+            which has no such thing.
     """
 
     name: str
     function: Callable[[tf.Tensor], tf.Tensor]
-    derivative: Callable[[tf.Tensor], tf.Tensor] | None
+    slope: Callable[[tf.Tensor], tf.Tensor] | None
+
+    @property
+    def derivative(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """`slope`, of a function that has it."""
+        assert self.slope is not None
+        return self.slope
 
     def of_gates(self, logits: tf.Tensor, num_gates: int) -> tf.Tensor:
         """The activated gates, `(batch, gates * units)`, of logits of that shape."""
-        if self.derivative is not None:
+        if self.slope is not None:
             return self.function(logits)
         units = logits.shape[-1] // num_gates
         gates = self.function(tf.reshape(logits, [-1, num_gates, units]))

@@ -68,11 +68,10 @@ def gru(
     """
     functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after)
     mask = step_mask(mask)
-    tensors = [inputs, initial_h, kernel, recurrent_kernel, bias]
+    tensors = (inputs, initial_h, kernel, recurrent_kernel, bias)
     if inputs.shape[0] == 0 or not functions.have_derivatives:
         return _inference(*tensors, attention, functions, mask, partials_dtype, True)
-    if attention is not None:
-        tensors.append(attention)
+    scored = () if attention is None else (attention,)
 
     def run(inputs, initial_h, kernel, recurrent_kernel, bias, attention=None):
         weights = _Weights.of(kernel, recurrent_kernel, bias, reset_after, partials_dtype)
@@ -103,7 +102,7 @@ def gru(
 
         return states, gradient
 
-    return differentiable(run, *tensors)
+    return differentiable(run, *tensors, *scored)
 
 
 def gru_inference(
@@ -241,7 +240,7 @@ class _Functions:
 
     @property
     def have_derivatives(self) -> bool:
-        return None not in (self.activation.derivative, self.recurrent_activation.derivative)
+        return None not in (self.activation.slope, self.recurrent_activation.slope)
 
     def factors(self, gates, products, before, scores, mask) -> _Factors:
         of_gate, of_candidate = self.recurrent_activation.derivative, self.activation.derivative

@@ -163,7 +163,7 @@ class _Functions:
 
     @property
     def have_derivatives(self) -> bool:
-        return None not in (self.activation.derivative, self.recurrent_activation.derivative)
+        return None not in (self.activation.slope, self.recurrent_activation.slope)
 
     def of_gates(self, units: int, dtype: tf.DType) -> Callable[[tf.Tensor], tf.Tensor]:
         """What makes the gates of a step's logits."""

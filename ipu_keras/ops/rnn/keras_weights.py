@@ -28,7 +28,7 @@ def lstm_weights_from_keras(
     >>> kernel.shape, biases.shape
     ((5, 12), (4, 3))
     """
-    return _from_keras(kernel, recurrent_kernel, bias, num_gates=4)
+    return _from_keras(kernel, recurrent_kernel, bias, 4)
 
 
 def lstm_weights_to_keras(
@@ -49,8 +49,7 @@ def lstm_weights_to_keras(
     >>> [weight.shape for weight in lstm_weights_to_keras(np.ones((5, 12)), np.ones((4, 3)))]
     [(2, 12), (3, 12), (12,)]
     """
-    kernel, recurrent_kernel = _split(kernel, num_gates=4)
-    return kernel, recurrent_kernel, np.asarray(biases).reshape(-1)
+    return *_split(kernel, num_gates=4), np.asarray(biases).reshape(-1)
 
 
 def gru_weights_from_keras(
@@ -79,13 +78,12 @@ def gru_weights_from_keras(
     >>> kernel.shape, biases.shape
     ((5, 9), (3, 2, 3))
     """
+    joined, biases = _from_keras(kernel, recurrent_kernel, bias if not reset_after else None, 3)
     if not reset_after:
-        return _from_keras(kernel, recurrent_kernel, bias, num_gates=3)
-    units = np.shape(recurrent_kernel)[0]
+        return joined, biases
     if bias is None:
-        bias = np.zeros((2, 3 * units), np.asarray(kernel).dtype)
-    kernel, _ = _from_keras(kernel, recurrent_kernel, None, num_gates=3)
-    return kernel, np.reshape(bias, (2, 3, units)).swapaxes(0, 1)
+        return joined, np.stack([biases, biases], axis=1)
+    return joined, np.reshape(bias, (2, 3, -1)).swapaxes(0, 1)
 
 
 def gru_weights_to_keras(
@@ -106,21 +104,23 @@ def gru_weights_to_keras(
     >>> [weight.shape for weight in gru_weights_to_keras(np.ones((5, 9)), np.ones((3, 2, 3)))]
     [(2, 9), (3, 9), (2, 9)]
     """
-    kernel, recurrent_kernel = _split(kernel, num_gates=3)
-    biases = np.asarray(biases)
+    kernels, biases = _split(kernel, num_gates=3), np.asarray(biases)
     if biases.ndim == 2:
-        return kernel, recurrent_kernel, biases.reshape(-1)
-    return kernel, recurrent_kernel, biases.swapaxes(0, 1).reshape(2, -1)
+        return *kernels, biases.reshape(-1)
+    return *kernels, biases.swapaxes(0, 1).reshape(2, -1)
 
 
-def _from_keras(kernel, recurrent_kernel, bias, *, num_gates):
-    kernel = np.concatenate([kernel, recurrent_kernel])
+def _from_keras(
+    kernel: ArrayLike, recurrent_kernel: ArrayLike, bias: ArrayLike | None, num_gates: int
+) -> tuple[np.ndarray, np.ndarray]:
+    joined = np.concatenate([np.asarray(kernel), np.asarray(recurrent_kernel)])
     if bias is None:
-        bias = np.zeros(kernel.shape[1], kernel.dtype)
-    return kernel, np.reshape(bias, (num_gates, -1))
+        bias = np.zeros(joined.shape[1], joined.dtype)
+    return joined, np.reshape(bias, (num_gates, -1))
 
 
-def _split(kernel, *, num_gates):
-    kernel = np.asarray(kernel)
-    features = kernel.shape[0] - kernel.shape[1] // num_gates
-    return kernel[:features], kernel[features:]
+def _split(kernel: ArrayLike, *, num_gates: int) -> tuple[np.ndarray, np.ndarray]:
+    """The kernels of the inputs and of the state."""
+    joined = np.asarray(kernel)
+    features = joined.shape[0] - joined.shape[1] // num_gates
+    return joined[:features], joined[features:]
