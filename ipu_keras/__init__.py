@@ -31,6 +31,7 @@ from ipu_keras.ops import normalization_ops as normalization_ops
 from ipu_keras.ops import rand_ops as rand_ops
 from ipu_keras.ops import reduce_scatter_op as reduce_scatter_op
 from ipu_keras.ops import replication_ops as replication_ops
+from ipu_keras.ops import rnn_ops as rnn_ops
 from ipu_keras.ops import slicing_ops as slicing_ops
 from ipu_keras.ops import statistics_ops as statistics_ops
 from ipu_keras.ops import summary_ops as summary_ops

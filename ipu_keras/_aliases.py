@@ -27,6 +27,7 @@ _OP_MODULES = (
     "rand_ops",
     "reduce_scatter_op",
     "replication_ops",
+    "rnn_ops",
     "slicing_ops",
     "statistics_ops",
     "summary_ops",

@@ -168,3 +168,14 @@ def test_host_embedding(run_example, capsys):
     # What was trained is what was looked up.
     assert result["trained_rows"] == result["frequent_words"]
     assert "of 1,000,000 rows were trained" in capsys.readouterr().out
+
+
+def test_popnn_lstm(run_example, capsys):
+    result = run_example("popnn_lstm")
+    assert len(result["losses"]) == 10
+    assert result["losses"][-1] < result["losses"][0] / 5
+    assert result["accuracy"] >= 0.93
+    assert set(result["differences"]) == {"keras.layers.LSTM", "rnn_ops.PopnnLSTM"}
+    assert max(result["differences"].values()) < 1e-5
+    assert result["variable_devices"] == {IPU}
+    assert "other LSTMs of these weights" in capsys.readouterr().out

@@ -8,6 +8,10 @@ from ipu_addons.keras.layers.ctc_predictions_layer import CTCPredictionsLayer as
 from ipu_addons.keras.layers.effective_transformer import (
     EffectiveTransformer as EffectiveTransformer,
 )
+from ipu_addons.keras.layers.rnn import GRU as GRU
+from ipu_addons.keras.layers.rnn import LSTM as LSTM
+from ipu_addons.keras.layers.rnn import PopnnGRU as PopnnGRU
+from ipu_addons.keras.layers.rnn import PopnnLSTM as PopnnLSTM
 from ipu_addons.keras.layers.serial_dense import SerialDense as SerialDense
 from ipu_keras.keras.layers import Dropout as Dropout
 from ipu_keras.keras.layers import Embedding as Embedding

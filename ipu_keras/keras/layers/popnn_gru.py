@@ -1,0 +1,147 @@
+"""Popnn's GRU as a Keras layer."""
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager import record
+
+from ipu_keras.keras.layers.popnn_rnn import PopnnRNN
+from ipu_keras.ops.rnn.operations import popnn_gru
+
+
+@keras.saving.register_keras_serializable(package="ipu_keras")
+class PopnnGRU(PopnnRNN):
+    """A GRU over whole sequences, as one operation.
+
+    K. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014. Its weights
+    are those of `keras.layers.GRU`, so that `get_weights` of one are for `set_weights` of the
+    other, and so are its results; `hard_sigmoid` alone is another function, `x / 5 + 1 / 2`
+    between 0 and 1, as it was in Keras 2. `rnn_ops.gru_weights_from_keras` makes them those of
+    `rnn_ops.PopnnGRU`, and `gru_weights_to_keras` does the opposite.
+
+    Args:
+        units: Numbers in the state.
+        activation: `"tanh"`, `"relu"`, `"softmax"`, `"sigmoid"`, `"hard_sigmoid"` or `None`,
+            which is none. Defaults to `"tanh"`.
+        recurrent_activation: Of the gates. As `activation`, but not `"relu"`. Defaults to
+            `"sigmoid"`.
+        use_bias: Whether there is a bias. Defaults to `True`.
+        kernel_initializer: Of the weights of the inputs. Defaults to `"glorot_uniform"`.
+        recurrent_initializer: Of the weights of the state. Defaults to `"orthogonal"`.
+        bias_initializer: Of the bias. Defaults to `"zeros"`.
+        kernel_regularizer: Not supported, as are the following until `bias_constraint`.
+        recurrent_regularizer: Not supported.
+        bias_regularizer: Not supported.
+        activity_regularizer: Not supported.
+        kernel_constraint: Not supported.
+        recurrent_constraint: Not supported.
+        bias_constraint: Not supported.
+        dropout: Share of the inputs' features that are dropped in training, of a sample those
+            of all steps alike. Defaults to 0.
+        dropout_seed: Two integers, with which each step drops the same. Defaults to `None`.
+        recurrent_dropout: Not supported.
+        implementation: Not supported.
+        return_sequences: Whether all outputs are returned, or the last one. Defaults to `False`.
+        return_state: Whether the last state is returned too. Defaults to `False`.
+        go_backwards: Not supported.
+        stateful: Whether the next batch continues from the state after this one. Defaults to
+            `False`.
+        unroll: Not supported.
+        reset_after: Whether the reset gate is applied after the candidate's product with the
+            state, or before it. Defaults to `True`.
+        seed: An integer, of the kernels' initializers that are given by name. Defaults to `None`.
+        partials_dtype: Of the sums in products: tf.float16 or tf.float32. An IPU has those of
+            float32 numbers in float32 whatever this is.
+        time_major: Whether time is the first axis of inputs, masks and outputs. Defaults to
+            `False`.
+        available_memory_proportion_fwd: Above 0 and at most 1, of a tile's memory for
+            temporary data. The cost model has one proportion for all products of a program,
+            so that this one has no effect; a warning says so.
+        available_memory_proportion_bwd: The same for the gradient.
+        **kwargs: As for `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, time, features)`, or `(time, batch, features)`.
+        training: Whether features are dropped.
+        initial_state: The state before the first step, `(batch, units)`. Defaults to zeros.
+        mask: `(batch, time)`, or `(time, batch)`. Steps where it is false are left out.
+
+    Raises:
+        UnsupportedArgumentError: A `NotImplementedError` and a `ValueError`, if an argument is
+            given that is not supported.
+        ValueError: If another argument is none of those that are named here.
+
+    Example:
+
+    >>> outputs, state = PopnnGRU(4, return_sequences=True, return_state=True)(tf.ones((2, 5, 3)))
+    >>> outputs.shape, state.shape
+    (TensorShape([2, 5, 4]), TensorShape([2, 4]))
+    """
+
+    _kind = "GRU"
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        dropout_seed=None,
+        recurrent_dropout=0.0,
+        implementation=1,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        reset_after=True,
+        seed=None,
+        partials_dtype=tf.float32,
+        time_major=False,
+        available_memory_proportion_fwd=None,
+        available_memory_proportion_bwd=None,
+        **kwargs,
+    ):
+        arguments = locals()
+        super().__init__(units, num_gates=3, num_states=1, arguments=arguments, kwargs=kwargs)
+        self.reset_after = reset_after
+
+    def _bias_shape(self):
+        return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
+
+    def call(self, inputs, training=None, initial_state=None, mask=None):
+        return self._over_sequence(inputs, mask, training, initial_state)
+
+    def _run(self, sequence, states, mask):
+        return popnn_gru(
+            sequence,
+            *states,
+            *self._weights_of(sequence),
+            reset_after=self.reset_after,
+            training=record.could_possibly_record(),
+            **self._operation_options(mask),
+        )
+
+    def state_shape(self, batch_size):
+        """Returns the shape of the state, `[batch_size, units]`.
+
+        Args:
+            batch_size: Samples in a batch.
+        """
+        return [batch_size, self.units]
+
+    def get_config(self):
+        return {**super().get_config(), "reset_after": self.reset_after}
+
+
+GRU = PopnnGRU

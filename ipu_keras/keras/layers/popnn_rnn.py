@@ -1,0 +1,339 @@
+"""What the Keras layers of Popnn's LSTM and GRU share: arguments, states, masks and dropout."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ipu_keras.ops.rnn.options import (
+    ACTIVATION_NAMES,
+    RECURRENT_ACTIVATION_NAMES,
+    check_activation,
+    check_floating_dtype,
+    check_memory_proportions,
+)
+
+# What asks for nothing, by argument that Keras's layers have and Popnn has not.
+_UNSUPPORTED: Mapping[str, Any] = {
+    "kernel_regularizer": None,
+    "recurrent_regularizer": None,
+    "bias_regularizer": None,
+    "activity_regularizer": None,
+    "kernel_constraint": None,
+    "recurrent_constraint": None,
+    "bias_constraint": None,
+    "recurrent_dropout": 0.0,
+    "implementation": 1,
+    "go_backwards": False,
+    "unroll": False,
+}
+
+
+class UnsupportedArgumentError(NotImplementedError, ValueError):
+    """An argument that Keras's layer has, and this one takes only to be called alike.
+
+    Upstream's documents have one of the two types each.
+    """
+
+
+@dataclass
+class _States:
+    """The variables of a stateful layer, which are none of its weights, as in Keras."""
+
+    variables: list[keras.Variable]
+
+
+class PopnnRNN(keras.layers.Layer):
+    """A recurrent layer whose steps are one operation; derived classes say which.
+
+    Args:
+        units: Numbers in the state.
+        num_gates: Of the derived class.
+        num_states: Of the derived class.
+        arguments: Of the derived class's constructor, by name.
+        kwargs: As for `keras.layers.Layer`.
+    """
+
+    # As upstream's messages call it.
+    _kind = ""
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        num_gates: int,
+        num_states: int,
+        arguments: Mapping[str, Any],
+        kwargs: Mapping[str, Any],
+    ):
+        super().__init__(**kwargs)
+        self._refuse_unsupported(arguments)
+        if not isinstance(units, int) or units < 1:
+            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
+        dropout = arguments["dropout"]
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout!r}")
+        proportions = {
+            name: arguments[name]
+            for name in ("available_memory_proportion_fwd", "available_memory_proportion_bwd")
+        }
+        check_memory_proportions(**proportions)
+        self._num_gates, self._num_states = num_gates, num_states
+        self.units = units
+        self.activation = _activation(arguments["activation"], ACTIVATION_NAMES)
+        self.recurrent_activation = _activation(
+            arguments["recurrent_activation"], RECURRENT_ACTIVATION_NAMES
+        )
+        self.use_bias = arguments["use_bias"]
+        self.seed = arguments["seed"]
+        self.kernel_initializer = _initializer(arguments["kernel_initializer"], self.seed)
+        self.recurrent_initializer = _initializer(arguments["recurrent_initializer"], self.seed)
+        self.bias_initializer = keras.initializers.get(arguments["bias_initializer"])
+        self.dropout = dropout
+        self.dropout_seed = _seed_pair(arguments["dropout_seed"])
+        if dropout and self.dropout_seed is None:
+            self.seed_generator = keras.random.SeedGenerator()
+        self.return_sequences = arguments["return_sequences"]
+        self.return_state = arguments["return_state"]
+        self.stateful = arguments["stateful"]
+        self.time_major = arguments["time_major"]
+        self.partials_dtype = check_floating_dtype("partials_dtype", arguments["partials_dtype"])
+        self.available_memory_proportion_fwd = proportions["available_memory_proportion_fwd"]
+        self.available_memory_proportion_bwd = proportions["available_memory_proportion_bwd"]
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self._states: _States | None = None
+
+    def _refuse_unsupported(self, arguments: Mapping[str, Any]) -> None:
+        for name, default in _UNSUPPORTED.items():
+            if arguments[name] != default:
+                raise UnsupportedArgumentError(
+                    f"IPU custom {self._kind} layer does not support {name}. "
+                    f"ipu_tensorflow_addons.keras.layers.Popnn{self._kind} does not support "
+                    f"__init__ argument {name}. It is included for API compatibility with "
+                    f"keras.layers.{self._kind}: leave it out, or use that layer. "
+                    f"Received: {name}={arguments[name]!r}"
+                )
+
+    @property
+    def states(self) -> list[keras.Variable] | None:
+        """The variables of a stateful layer that was built, in the order of its state."""
+        return None if self._states is None else self._states.variables
+
+    def build(self, input_shape):
+        """Creates the weights.
+
+        Args:
+            input_shape: Of the inputs, with three dimensions of which the last is known.
+
+        Raises:
+            ValueError: If it is another, or the layer is stateful and the batch size unknown.
+        """
+        shape = tuple(input_shape)
+        if len(shape) != 3 or shape[2] is None:
+            raise ValueError(
+                "`input_shape` must have three dimensions, of which the last, the features, is "
+                f"known. Received: input_shape={input_shape}"
+            )
+        width = self._num_gates * self.units
+        self.kernel = self.add_weight(
+            shape=(shape[2], width), initializer=self.kernel_initializer, name="kernel"
+        )
+        self.recurrent_kernel = self.add_weight(
+            shape=(self.units, width),
+            initializer=self.recurrent_initializer,
+            name="recurrent_kernel",
+        )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                shape=self._bias_shape(), initializer=self._bias_initializer(), name="bias"
+            )
+        if self.stateful:
+            self._create_states(shape[1 if self.time_major else 0])
+
+    def _bias_shape(self) -> tuple[int, ...]:
+        return (self._num_gates * self.units,)
+
+    def _bias_initializer(self) -> Callable:
+        return self.bias_initializer
+
+    def _create_states(self, batch_size: int | None) -> None:
+        if batch_size is None:
+            raise ValueError(
+                "A stateful layer needs a batch size that is known: give the model's Input a "
+                f"`batch_size`, or a `batch_shape`. Received: stateful=True of {self.name!r}"
+            )
+        if self._states is None:
+            self._states = _States(
+                [
+                    keras.Variable(
+                        tf.zeros((batch_size, self.units)),
+                        trainable=False,
+                        dtype=self.variable_dtype,
+                        name="state",
+                    )
+                    for _ in range(self._num_states)
+                ]
+            )
+
+    def reset_state(self):
+        """Makes the state of a stateful layer zeros."""
+        for variable in self.states or ():
+            variable.assign(keras.ops.zeros_like(variable))
+
+    def reset_states(self):
+        """As `reset_state`."""
+        self.reset_state()
+
+    def _over_sequence(self, inputs, mask, training, initial_state):
+        """What `call` returns."""
+        given = initial_state is not None or self.stateful
+        states = self._initial_states(inputs, initial_state)
+        sequence = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
+        if training and self.dropout:
+            sequence *= self._dropout_mask(sequence)
+        if mask is not None:
+            mask = tf.cast(mask if self.time_major else tf.transpose(mask), tf.bool)
+        outputs, *last = self._run(sequence, states, mask)
+        if mask is not None and given:
+            outputs = self._without_outputs_before_the_first(outputs, mask)
+        if self.stateful:
+            for variable, state in zip(self.states or (), last, strict=True):
+                variable.assign(keras.ops.cast(state, variable.dtype))
+        if self.return_sequences and not self.time_major:
+            outputs = tf.transpose(outputs, [1, 0, 2])
+        return (outputs, *last) if self.return_state else outputs
+
+    def _run(self, sequence, states, mask):
+        """The outputs, all or the last one, and the last state's parts."""
+        raise NotImplementedError
+
+    def _operation_options(self, mask) -> dict[str, Any]:
+        return {
+            "activation": self.activation,
+            "recurrent_activation": self.recurrent_activation,
+            "mask": mask,
+            "partials_dtype": self.partials_dtype,
+            "return_sequences": self.return_sequences,
+        }
+
+    def _weights_of(self, sequence):
+        """Kernels and bias in the precision of the layer."""
+        weights = (self.kernel, self.recurrent_kernel, *([] if self.bias is None else [self.bias]))
+        tensors = [tf.convert_to_tensor(weight.value) for weight in weights]
+        if self.bias is None:
+            tensors.append(tf.zeros(self._bias_shape(), sequence.dtype))
+        return tensors
+
+    def _initial_states(self, inputs, initial_state) -> list[tf.Tensor]:
+        batch_axis = 1 if self.time_major else 0
+        batch_size = inputs.shape[batch_axis]
+        if initial_state is None and self.stateful:
+            initial_state = list(self.states or ())
+            expected = initial_state[0].shape[0]
+            if batch_size is not None and batch_size != expected:
+                raise ValueError(
+                    f"A stateful layer has a state for each of {expected} samples, which is "
+                    f"what it was built for. Received: inputs of batch size {batch_size}"
+                )
+        if initial_state is None:
+            zeros = tf.zeros((tf.shape(inputs)[batch_axis], self.units), inputs.dtype)
+            return [zeros] * self._num_states
+        states = self._listed(initial_state)
+        if len(states) != self._num_states:
+            raise ValueError(
+                f"`initial_state` must be {self._num_states} of shape (batch, units). "
+                f"Received: {len(states)}"
+            )
+        for state in states:
+            if not tf.TensorShape(state.shape).is_compatible_with([batch_size, self.units]):
+                raise ValueError(
+                    "`initial_state` must have the shape (batch, units), here "
+                    f"({batch_size}, {self.units}). Received: initial_state of shape {state.shape}"
+                )
+        return [keras.ops.cast(state, inputs.dtype) for state in states]
+
+    def _listed(self, initial_state) -> list:
+        return [*initial_state] if isinstance(initial_state, list | tuple) else [initial_state]
+
+    def _dropout_mask(self, sequence):
+        """One for all steps of a sample, as Keras has it."""
+        ones = tf.ones_like(sequence[0])
+        if self.dropout == 1:
+            return tf.zeros_like(ones)
+        if self.dropout_seed is None:
+            return keras.random.dropout(ones, self.dropout, seed=self.seed_generator)
+        return tf.nn.experimental.stateless_dropout(
+            ones, rate=self.dropout, seed=self.dropout_seed, rng_alg="philox"
+        )
+
+    def _without_outputs_before_the_first(self, outputs, mask):
+        """Zeros where there was no step yet: as in Keras, an initial state is no output."""
+        if self.return_sequences:
+            seen = tf.cumsum(tf.cast(mask, tf.int32), axis=0) > 0
+        else:
+            seen = tf.reduce_any(mask, axis=0)
+        return tf.where(seen[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))
+
+    def compute_output_shape(self, input_shape):
+        batch = input_shape[1 if self.time_major else 0]
+        outputs = (batch, self.units)
+        if self.return_sequences:
+            outputs = (*input_shape[:2], self.units)
+        if self.return_state:
+            return (outputs, *[(batch, self.units)] * self._num_states)
+        return outputs
+
+    def compute_mask(self, inputs, previous_mask):
+        mask = previous_mask if self.return_sequences else None
+        return [mask, *[None] * self._num_states] if self.return_state else mask
+
+    def get_config(self):
+        config = {
+            "units": self.units,
+            "activation": self.activation,
+            "recurrent_activation": self.recurrent_activation,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "dropout": self.dropout,
+            "dropout_seed": self.dropout_seed,
+            "return_sequences": self.return_sequences,
+            "return_state": self.return_state,
+            "stateful": self.stateful,
+            "seed": self.seed,
+            "partials_dtype": self.partials_dtype.name,
+            "time_major": self.time_major,
+            "available_memory_proportion_fwd": self.available_memory_proportion_fwd,
+            "available_memory_proportion_bwd": self.available_memory_proportion_bwd,
+        }
+        return {**super().get_config(), **config}
+
+
+def _activation(given: Any, accepted: tuple[str, ...]) -> str:
+    """The name of an activation that Keras knows by name or as a function."""
+    if given is None or given == "linear" or given is keras.activations.linear:
+        return "linear"
+    name = keras.activations.serialize(given) if callable(given) else given
+    return check_activation(name, (*accepted, "linear"))
+
+
+def _initializer(given: Any, seed: int | None) -> Callable:
+    """An initializer; of those that are given by name alone, with a seed."""
+    initializer = keras.initializers.get(given)
+    if seed is None or not isinstance(given, str) or not hasattr(initializer, "seed"):
+        return initializer
+    return type(initializer).from_config({**initializer.get_config(), "seed": seed})
+
+
+def _seed_pair(given: Any) -> list[int] | None:
+    if given is None:
+        return None
+    pair = [int(part) for part in keras.ops.convert_to_numpy(given).reshape(-1)]
+    if len(pair) != 2:
+        raise ValueError(f"`dropout_seed` must be two integers. Received: dropout_seed={given!r}")
+    return pair

@@ -1,0 +1,88 @@
+"""Popnn's recurrent layers as the operations that they are on an IPU."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.ops.recurrent import gru, gru_inference, lstm, lstm_inference
+from ipu_keras.tracing.poplar_operation import poplar_operation
+
+
+def popnn_lstm(
+    *tensors: tf.Tensor,
+    kind: str = "PopnnLSTM",
+    training: bool = True,
+    return_sequences: bool = True,
+    zero_masked: bool = False,
+    **options: Any,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """What an LSTM of Popnn returns.
+
+    Args:
+        *tensors: As for `lstm`, from `inputs` to `bias`.
+        kind: What reports call it.
+        training: Whether what the gradient needs is kept. Without it there is a gradient all
+            the same, that takes longer.
+        return_sequences: Whether all outputs are asked for, or the last one.
+        zero_masked: Whether outputs that the `mask` excludes are zeros, rather than what they
+            were before. Needs all outputs.
+        **options: As for `lstm`.
+
+    Returns:
+        The outputs `(time, batch, units)` or the last one, and the last output and the last
+        cell that were not masked, each `(batch, units)`.
+    """
+    with poplar_operation(kind):
+        if training:
+            outputs, c = lstm(*tensors, **options)
+        else:
+            outputs, c = lstm_inference(*tensors, return_sequences=return_sequences, **options)
+        h = _last(outputs, tensors[1]) if training or return_sequences else outputs
+        if zero_masked:
+            outputs = _zeroed(outputs, options["mask"])
+        return (outputs if return_sequences else h), h, c
+
+
+def popnn_gru(
+    *tensors: tf.Tensor | None,
+    kind: str = "PopnnGRU",
+    training: bool = True,
+    return_sequences: bool = True,
+    zero_masked: bool = False,
+    **options: Any,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """What a GRU of Popnn returns.
+
+    Args:
+        *tensors: As for `gru`, from `inputs` to `bias`, and `attention` if there is any.
+        kind: What reports call it.
+        training: Whether what the gradient needs is kept. Without it there is a gradient all
+            the same, that takes longer.
+        return_sequences: Whether all states are asked for, or the last one.
+        zero_masked: Whether outputs that the `mask` excludes are zeros, rather than what they
+            were before. Needs all outputs.
+        **options: As for `gru`.
+
+    Returns:
+        The states `(time, batch, units)` or the last one, and the last one `(batch, units)`.
+    """
+    with poplar_operation(kind):
+        if training:
+            outputs = gru(*tensors, **options)
+        else:
+            outputs = gru_inference(*tensors, return_sequences=return_sequences, **options)
+        h = _last(outputs, tensors[1]) if training or return_sequences else outputs
+        if zero_masked:
+            outputs = _zeroed(outputs, options["mask"])
+        return (outputs if return_sequences else h), h
+
+
+def _last(outputs: tf.Tensor, initial: tf.Tensor) -> tf.Tensor:
+    """The last step's of the outputs, of which there may be none."""
+    if outputs.shape[0] is None:
+        return tf.concat([initial[tf.newaxis], outputs], axis=0)[-1]
+    return outputs[-1] if outputs.shape[0] else initial
+
+
+def _zeroed(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    return tf.where(mask[..., tf.newaxis], outputs, tf.zeros([], outputs.dtype))

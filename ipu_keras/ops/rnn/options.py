@@ -1,0 +1,62 @@
+"""What layers of Popnn may be told, and what is said of what they may not."""
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+ACTIVATION_NAMES = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
+# Gates let a part through, so that theirs has to end.
+RECURRENT_ACTIVATION_NAMES = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
+
+
+def check_activation(name: Any, accepted: tuple[str, ...]) -> str:
+    """Returns the name of an activation that Popnn has.
+
+    Raises:
+        ValueError: If it has not.
+    """
+    if name not in accepted:
+        raise ValueError(
+            f"IPU custom RNN layer does not support '{name}' as an activation. Acceptable value "
+            f"are {', '.join(map(repr, accepted))}. Received: {name!r}. For others, use "
+            "`keras.layers.LSTM` or `keras.layers.GRU`, which compute each step on its own"
+        )
+    return name
+
+
+def check_floating_dtype(name: str, dtype: Any) -> tf.DType:
+    """Returns a dtype that Popnn has recurrent layers of.
+
+    Raises:
+        ValueError: If it has not.
+    """
+    try:
+        found = tf.as_dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in (tf.float16, tf.float32):
+        raise ValueError(f"`{name}` must be tf.float16 or tf.float32. Received: {name}={dtype!r}")
+    return found
+
+
+def check_memory_proportions(**proportions: float | None) -> None:
+    """Checks what share of a tile's memory the products of a layer may use.
+
+    The cost model has one such share for all products of a program.
+
+    Raises:
+        ValueError: If a share is not above 0 and at most 1.
+    """
+    for name, value in proportions.items():
+        if value is None:
+            continue
+        if not 0 < value <= 1:
+            raise ValueError(f"`{name}` must be above 0 and at most 1. Received: {name}={value!r}")
+        if value != 1:
+            warnings.warn(
+                f"`{name}` of a recurrent layer has no effect on modelled costs, which take one "
+                f"proportion for all products: the `available_memory_proportion` that "
+                f"`ipu_keras.profile` is given. Received: {name}={value!r}",
+                stacklevel=3,
+            )

@@ -1,0 +1,222 @@
+"""What recurrent layers of Popnn have in common: their variables, and how they are called."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.ops.recurrent.steps import num_steps
+from ipu_keras.ops.rnn.options import (
+    ACTIVATION_NAMES,
+    RECURRENT_ACTIVATION_NAMES,
+    check_activation,
+    check_floating_dtype,
+    check_memory_proportions,
+)
+
+
+class PopnnLayer(tf.Module):
+    """Owns a `kernel`, of the inputs and of the state below each other, and `biases`.
+
+    Args:
+        num_units: Numbers in the state.
+        dtype: tf.float16 or tf.float32.
+        partials_dtype: Of the sums in products: tf.float16 or tf.float32. Those of numbers in
+            float32 are in float32 whatever it is.
+        seed: An integer, of the default of `weights_initializer`.
+        weights_initializer: Of the kernel. Defaults to Glorot's uniform one.
+        bias_initializer: Of the biases. Defaults to zeros.
+        activation: A name of `ACTIVATION_NAMES`.
+        recurrent_activation: A name of `RECURRENT_ACTIVATION_NAMES`.
+        name: Of the variable scope, if none is given to the call. Defaults to the class's, in
+            snake case.
+        available_memory_proportion_fwd: As for `check_memory_proportions`.
+        available_memory_proportion_bwd: As for `check_memory_proportions`.
+
+    Raises:
+        ValueError: If an argument is none of those that are named here.
+    """
+
+    _num_gates: int
+
+    def __init__(
+        self,
+        num_units: int,
+        dtype: Any,
+        partials_dtype: Any,
+        seed: int | None,
+        weights_initializer: Callable | None,
+        bias_initializer: Callable | None,
+        activation: str,
+        recurrent_activation: str,
+        name: str | None,
+        available_memory_proportion_fwd: float | None,
+        available_memory_proportion_bwd: float | None,
+    ):
+        # Not given the name, which as a module's could not have a slash or a full stop.
+        super().__init__()
+        if not isinstance(num_units, int) or num_units < 1:
+            raise ValueError(
+                f"`num_units` must be a positive integer. Received: num_units={num_units!r}"
+            )
+        check_memory_proportions(
+            available_memory_proportion_fwd=available_memory_proportion_fwd,
+            available_memory_proportion_bwd=available_memory_proportion_bwd,
+        )
+        self.num_units = num_units
+        self.dtype = check_floating_dtype("dtype", dtype)
+        self.partials_dtype = check_floating_dtype("partials_dtype", partials_dtype)
+        self.activation = check_activation(activation, ACTIVATION_NAMES)
+        self.recurrent_activation = check_activation(
+            recurrent_activation, RECURRENT_ACTIVATION_NAMES
+        )
+        self.built = False
+        self._seed = seed
+        self._weights_initializer = weights_initializer
+        self._bias_initializer = bias_initializer
+        self._given_name = name
+        self._scope: Any = None
+
+    @property
+    def name(self) -> str:
+        """Of the variable scope, if none is given to the call."""
+        return self._given_name or super().name
+
+    @property
+    def canonical_bias_shape(self) -> list[int]:
+        """Of the variable `biases`."""
+        return [self._num_gates, self.num_units]
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the variables, `kernel` and `biases`.
+
+        It is called by the first `__call__`, unless it was called before.
+
+        Args:
+            input_shape: Of the inputs, with three dimensions of which the last is known.
+
+        Raises:
+            ValueError: If it is another.
+        """
+        shape = tf.TensorShape(input_shape)
+        if shape.rank != 3 or shape[2] is None:
+            raise ValueError(
+                "`input_shape` must have three dimensions, of which the last is known: "
+                f"`(time, batch, features)`. Received: input_shape={input_shape}"
+            )
+        bias_shape = self.canonical_bias_shape
+        kernel_shape = [shape[2] + self.num_units, self._num_gates * self.num_units]
+        weights = self._weights_initializer or _glorot_uniform(self._seed)
+        # A function that is traced has no variables of its own.
+        with (
+            tf.init_scope(),
+            tf.compat.v1.variable_scope(self._scope, default_name=self.name, use_resource=True),
+        ):
+            self.kernel = tf.compat.v1.get_variable("kernel", kernel_shape, self.dtype, weights)
+            self.biases = tf.compat.v1.get_variable(
+                "biases",
+                bias_shape,
+                self.dtype,
+                self._bias_initializer or tf.compat.v1.zeros_initializer(),
+            )
+        self.built = True
+
+    def __call__(self, inputs: tf.Tensor, *args: Any, scope: Any = None, **kwargs: Any) -> Any:
+        """Runs the layer, and builds it if that has not been done.
+
+        Args:
+            inputs: As `call` takes them.
+            *args: As `call` takes them.
+            scope: The variable scope to build in, or its name.
+            **kwargs: As `call` takes them.
+        """
+        inputs = self._converted("inputs", inputs)
+        if not self.built:
+            self._scope = scope
+            self.build(inputs.shape)
+        with tf.name_scope(self.name):
+            return self.call(inputs, *args, **kwargs)
+
+    def call(self, inputs: tf.Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def _run(self, operation: Callable, inputs: tf.Tensor, *states: tf.Tensor, **options: Any):
+        """What an operation of Popnn returns for the variables."""
+        kernel = tf.convert_to_tensor(self.kernel)
+        features = kernel.shape[0] - self.num_units
+        return operation(
+            inputs,
+            *states,
+            kernel[:features],
+            kernel[features:],
+            self._operation_bias(tf.convert_to_tensor(self.biases)),
+            activation=self.activation,
+            recurrent_activation=self.recurrent_activation,
+            partials_dtype=self.partials_dtype,
+            **options,
+        )
+
+    def _operation_bias(self, biases: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(biases, [-1])
+
+    def _state(self, name: str, value: Any, inputs: tf.Tensor) -> tf.Tensor:
+        """A state as a tensor, zeros if there is none, for inputs `(time, batch, features)`."""
+        if value is None:
+            return tf.zeros([tf.shape(inputs)[1], self.num_units], self.dtype)
+        value = self._converted(name, value)
+        if not value.shape.is_compatible_with([inputs.shape[1], self.num_units]):
+            raise ValueError(
+                f"`{name}` must have the shape (batch, num_units), here "
+                f"({inputs.shape[1]}, {self.num_units}). Received: {name} of shape {value.shape}"
+            )
+        return value
+
+    def _converted(self, name: str, value: Any) -> tf.Tensor:
+        if hasattr(value, "dtype") and tf.as_dtype(value.dtype) != self.dtype:
+            raise ValueError(
+                f"`{name}` must be of the layer's dtype, {self.dtype.name}: cast it, or give the "
+                f"layer another `dtype`. Received: {name} of dtype {tf.as_dtype(value.dtype).name}"
+            )
+        return tf.convert_to_tensor(value, self.dtype)
+
+
+def _glorot_uniform(seed: int | None) -> Callable:
+    """X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", 2010; with a seed, the same whenever it is called.
+    """
+    if seed is None:
+        return tf.compat.v1.glorot_uniform_initializer()
+
+    def initializer(shape, dtype):
+        limit = math.sqrt(6 / sum(shape))
+        return tf.random.stateless_uniform(shape, [seed, 0], -limit, limit, dtype)
+
+    return initializer
+
+
+def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:
+    """Which steps of inputs `(time, batch, features)` are within sequences of some lengths.
+
+    Args:
+        seq_len: The number of steps of each sample, `(batch,)`.
+        inputs: Of which the steps are.
+
+    Returns:
+        `(time, batch)`, of booleans.
+
+    Raises:
+        ValueError: If there is not one length for each sample.
+    """
+    lengths = tf.convert_to_tensor(seq_len)
+    if not lengths.dtype.is_integer or not lengths.shape.is_compatible_with([inputs.shape[1]]):
+        raise ValueError(
+            f"`seq_len` must be integers of shape (batch,), here ({inputs.shape[1]},). Received: "
+            f"seq_len of dtype {lengths.dtype.name} and shape {lengths.shape}"
+        )
+    return tf.transpose(tf.sequence_mask(lengths, num_steps(inputs)))
+
+
+def swap_batch_and_time(sequence: tf.Tensor) -> tf.Tensor:
+    """`(time, batch, n)` of `(batch, time, n)`, and back."""
+    return tf.transpose(sequence, [1, 0, 2])
