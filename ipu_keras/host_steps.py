@@ -21,8 +21,8 @@ _PARALLEL_STEPS = 4
 # long to build, and the loop's share of a long execution is small.
 _MAX_UNROLLED_STEPS = 64
 
-# Of a loop in XLA that accumulates gradients: batches in one turn, and operations of a
-# step for which that is worth the time of compilation.
+# Of a loop that accumulates gradients: batches in one turn, and operations of a step for
+# which that is worth the time of compilation.
 _MAX_UNROLLED_BATCHES = 8
 _MAX_UNROLLED_OPERATIONS = 250
 
@@ -319,18 +319,17 @@ class StepGraphs:
         reduction = Reduction(method, self._num_steps, num_replicas)
         in_steps = self._execution is HostExecution.COMPILED_STEPS
         run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
-        unrolled = _unrolled_batches(function, count) if self._is_accumulating_loop else 1
+        unrolled = _unrolled_batches(function, count) if self._gradients else 1
         # A single turn needs no loop around it, which XLA would take long to see, and into
-        # and out of which it would copy the accumulators.
+        # and out of which it would copy the accumulators. TensorFlow's executor overlaps
+        # steps that are written out better than turns of a loop.
         if count <= (_MAX_UNROLLED_STEPS if in_steps else unrolled):
             return _unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _PARALLEL_STEPS if at_once else 1
-        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, unrolled)
-
-    @property
-    def _is_accumulating_loop(self) -> bool:
-        return bool(self._gradients) and self._execution is HostExecution.COMPILED_LOOP
+        in_xla = self._execution is HostExecution.COMPILED_LOOP
+        turns = unrolled if in_xla else 1
+        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, turns)
 
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
