@@ -37,7 +37,7 @@ class ReplicaVariables:
         self._device = device
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
-        self._originals = _written_variables(step) if num_replicas > 1 else []
+        self._originals = _written_variables(step, device.name) if num_replicas > 1 else []
         self._copies = [
             [_copy(original, self._distance(replica)) for original in self._originals]
             for replica in range(1, num_replicas)
@@ -156,12 +156,15 @@ def _spec(value: Any) -> Any:
     return tf.TensorSpec(value.shape, value.dtype) if tf.is_tensor(value) else value
 
 
-def _written_variables(concrete: Any) -> list[Any]:
+def _written_variables(concrete: Any, device_name: str) -> list[Any]:
     # Not those that only kernels have read and written, such as the slots of v1 optimizers.
     noticed = {variable.handle.ref(): variable for variable in concrete.graph.variables}
+    written = written_captures(concrete)
+    # Tables on the host are read and written in that way too, and shared by all replicas.
     return [
         noticed[handle.ref()] if handle.ref() in noticed else _variable_of(handle)
-        for handle in written_captures(concrete)
+        for handle in written
+        if handle.ref() in noticed or handle.device.endswith(device_name)
     ]
 
 

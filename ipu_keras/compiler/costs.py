@@ -14,12 +14,14 @@ from ipu_keras.compiler.exchange import (
     all_reduce_seconds,
     all_to_all_seconds,
     exchange_cycles,
+    host_seconds,
     inter_ipu_copy_seconds,
     reduce_scatter_seconds,
     remote_seconds,
     sync_cycles,
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
+from ipu_keras.compiler.host_tables import HOST_TABLE_FAMILY
 from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
@@ -152,6 +154,7 @@ class CostTable:
             "dynamic slice": self._dynamic_slice,
             "elementwise": self._elementwise,
             "gather": self._gather,
+            HOST_TABLE_FAMILY: self._with_host,
             COPY_FAMILY: self._inter_ipu_copy,
             "norm": self._normalized,
             "pooling": self._pooling,
@@ -262,6 +265,21 @@ class CostTable:
             vertex=one.family,
             confidence=Confidence.GUESSED,
             detail=one.ops[-1].kind,
+        )
+
+    def _with_host(self, one: ComputeSet) -> Cost:
+        """The host gets what is to be looked up, or learned, and then sends rows, if any."""
+        rows = [value.spec for value in one.writes]
+        sizes = one.bytes_read, one.bytes_written
+        seconds = sum(
+            host_seconds(self._target, size, num_ipus=self._num_ipus) for size in sizes if size
+        )
+        return Cost(
+            exchange_cycles=math.ceil(seconds * self._target.clock_hz),
+            exchange_bytes=sum(map(self._bytes_per_tile, rows)),
+            vertex=one.family,
+            confidence=Confidence.DERIVED,
+            detail=f"{sizes[0]:,} bytes to the host, {sizes[1]:,} from it",
         )
 
     def _stashed(self, one: ComputeSet) -> Cost:

@@ -13,6 +13,7 @@ from ipu_keras.compiler.code_sharing import with_own_code
 from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
+from ipu_keras.compiler.host_tables import keep_tables_on_host
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.joint_normalizations import with_normalized_bodies
 from ipu_keras.compiler.liveness import schedule
@@ -231,7 +232,7 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    program, options = flatten(model.graph), model.options
+    program, options = keep_tables_on_host(flatten(model.graph)), model.options
     if options.has_parts:
         program = attribute_parts(program, options.num_stages)
     else:

@@ -30,9 +30,9 @@ class HostEmbedding:
     of what was looked up is computed; see `HostEmbeddingOptimizerSpec`. The optimizer of the
     other variables has no part in that.
 
-    Replicas of a program share the table. The cost model counts it among the variables of the IPU,
-    as it does not tell yet which ones stay on the host. It, too, needs a table that is
-    registered: call `ipu_keras.profile` within `register`.
+    Replicas of a program share the table. In the cost model, indices go to the host and rows come
+    from it; the table takes no memory of the IPU. It, too, needs a table that is registered: call
+    `ipu_keras.profile` within `register`.
 
     Args:
         name: Which table it is, unique in a program.

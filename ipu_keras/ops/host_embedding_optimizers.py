@@ -272,8 +272,8 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
     def read():
         if not hasattr(table, "handle"):
             return tf.gather(table, indices), connection
-        # By the handle: TensorFlow would watch the variable, and the replicas of a program get
-        # copies of those that it knows the program to write.
+        # By the handle: TensorFlow would watch the variable, and replicas share what is on the
+        # host only if nothing else is known of it.
         resource = table.handle
         rows = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=table.dtype)
         return rows, connection

@@ -23,6 +23,7 @@ from host_tables import (
     words,
 )
 
+import ipu_keras
 from ipu_keras.ops import host_embedding
 from ipu_keras.ops.embedding_ops import HostEmbedding, create_host_embedding
 
@@ -179,6 +180,25 @@ def test_a_table_of_the_users():
     constant = HostEmbedding("words", tf.constant(TABLE))
     with constant.register():
         np.testing.assert_array_equal(constant.lookup([[3]]), TABLE[[[3]]])
+
+
+def test_reports_know_that_the_table_is_on_the_host():
+    table = create_host_embedding("profiled", (10_000, 64), tf.float32, optimizer_spec=SGD)
+
+    def step(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(table.lookup(ids)))
+        tape.gradient(loss, [])
+        return loss
+
+    with table.register():
+        report = ipu_keras.profile(step, tf.TensorSpec((16,), tf.int32))
+    assert report.model.memory.bytes_by_category["variables"] == 0
+    rows = [row for row in report.rows if row.family == "HostEmbedding"]
+    assert [row.detail for row in rows] == [
+        "64 bytes to the host, 4,100 from it",
+        "4,164 bytes to the host, 0 from it",
+    ]
 
 
 def test_is_one_operation():
