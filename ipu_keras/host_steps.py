@@ -22,8 +22,10 @@ _PARALLEL_STEPS = 4
 _MAX_UNROLLED_STEPS = 64
 
 # Of a loop that accumulates gradients: batches in one turn, and operations of a step for
-# which that is worth the time of compilation.
+# which that is worth the time to build the graph. XLA gains a few per cent from the second
+# batch, and next to nothing from more, which would take it seconds to compile.
 _MAX_UNROLLED_BATCHES = 8
+_MAX_UNROLLED_BATCHES_IN_XLA = 2
 _MAX_UNROLLED_OPERATIONS = 250
 
 # What replicas do in turn, with variables of their own, may be so many operations of one
@@ -319,7 +321,9 @@ class StepGraphs:
         reduction = Reduction(method, self._num_steps, num_replicas)
         in_steps = self._execution is HostExecution.COMPILED_STEPS
         run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
-        unrolled = _unrolled_batches(function, count) if self._gradients else 1
+        in_xla = self._execution is HostExecution.COMPILED_LOOP
+        most = _MAX_UNROLLED_BATCHES_IN_XLA if in_xla else _MAX_UNROLLED_BATCHES
+        unrolled = _unrolled_batches(function, count, most) if self._gradients else 1
         # A single turn needs no loop around it, which XLA would take long to see, and into
         # and out of which it would copy the accumulators. TensorFlow's executor overlaps
         # steps that are written out better than turns of a loop.
@@ -327,9 +331,8 @@ class StepGraphs:
             return _unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _PARALLEL_STEPS if at_once else 1
-        in_xla = self._execution is HostExecution.COMPILED_LOOP
-        turns = unrolled if in_xla else 1
-        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, turns)
+        per_turn = unrolled if in_xla else 1
+        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, per_turn)
 
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
@@ -389,15 +392,15 @@ def _unrolled(
     return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
 
 
-def _unrolled_batches(function: Any, count: int) -> int:
-    """How many batches of a loop in XLA are worth one turn.
+def _unrolled_batches(function: Any, count: int, most: int) -> int:
+    """How many batches of a loop are worth one turn.
 
-    XLA then adds several gradients to the accumulators at once, instead of each to
-    what is in memory, but takes so many times as long to compile.
+    Several gradients are then added to the accumulators at once, instead of each to
+    what is in memory, but the graph has so many times as many operations.
     """
     if len(function.graph.get_operations()) > _MAX_UNROLLED_OPERATIONS:
         return 1
-    return max(k for k in range(1, _MAX_UNROLLED_BATCHES + 1) if count % k == 0)
+    return max(k for k in range(1, most + 1) if count % k == 0)
 
 
 def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any:
