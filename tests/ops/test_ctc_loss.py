@@ -313,7 +313,7 @@ class TestErrors:
         return ctc_loss_v2(**{**arguments, **changed})
 
     def test_less_precision_than_the_data(self):
-        message = "`out_dtype` cannot be float16 when dtype of logits is float32"
+        message = "out_dtype cannot be float16 when dtype of logits is float32"
         with pytest.raises(ValueError, match=message):
             self.call(out_dtype=tf.float16)
         with pytest.raises(ValueError, match="when dtype of data is float32"):
