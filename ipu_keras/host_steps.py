@@ -11,7 +11,17 @@ from ipu_keras.compiler import Compilation
 from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.program import HostExecution, OutfeedMode
-from ipu_keras.tracing import EXCHANGES, Part, before_return, open_step, replicate, split_step
+from ipu_keras.tracing import (
+    EXCHANGES,
+    Part,
+    before_return,
+    bytes_of_batch,
+    call_jointly,
+    can_join,
+    open_step,
+    replicate,
+    split_step,
+)
 
 # Steps that a parallel loop has in flight. More than the cores can run only
 # costs memory; TensorFlow's own default is 10.
@@ -27,6 +37,10 @@ _MAX_UNROLLED_STEPS = 64
 _MAX_UNROLLED_BATCHES = 8
 _MAX_UNROLLED_BATCHES_IN_XLA = 2
 _MAX_UNROLLED_OPERATIONS = 250
+
+# What is computed for several batches at once may take so much memory, if all of it existed
+# at the same time.
+_MAX_JOINT_BYTES = 1 << 28
 
 # What replicas do in turn, with variables of their own, may be so many operations of one
 # XLA program; of the MLP's benchmark 16 replicas have 432.
@@ -304,13 +318,63 @@ class StepGraphs:
     ) -> list[Any]:
         """A function for the batches of all replicas, in any order."""
 
+        num_replicas = self._program.num_replicas
+        joint = self._joint_batches(function, collect)
+
         def run(*feeds: Any) -> list[Any]:
-            return self._steps(function, feeds, collect, self._program.num_replicas)
+            if joint > 1:
+                return self._jointly(function, feeds, collect, joint)
+            return self._steps(function, feeds, collect, num_replicas)
 
         is_part = self._execution is HostExecution.COMPILED_LOOP and not self.is_one_program
         return (
             tf.function(run, autograph=False, jit_compile=True)(*feeds) if is_part else run(*feeds)
         )
+
+    def _joint_batches(self, function: Any, collect: Sequence[Collect]) -> int:
+        """How many batches a function computes at once; 1 if it cannot or should not."""
+        count = self._num_steps * self._program.num_replicas
+        if count == 1 or not can_join(function, [how is Collect.REDUCED for how in collect], count):
+            return 1
+        most = _MAX_JOINT_BYTES // max(bytes_of_batch(function), 1)
+        return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
+
+    def _jointly(
+        self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], joint: int
+    ) -> list[Any]:
+        """A function for all batches, `joint` of them at once."""
+        count = self._num_steps * self._program.num_replicas
+        summed = [how is Collect.REDUCED for how in collect]
+
+        def call(*batches: Any) -> list[Any]:
+            return call_jointly(function, batches, summed, joint)
+
+        if self._execution is HostExecution.COMPILED_STEPS:
+            call = tf.function(call, autograph=False, jit_compile=True)
+        run = _flat(call)
+        if joint == count:
+            found = run(feeds)
+        else:
+            specs = [
+                tf.TensorSpec(t.shape if is_sum else (joint, *t.shape), t.dtype)
+                for t, is_sum in zip(_outputs(function), summed, strict=True)
+            ]
+            parted = [tf.reshape(f, (-1, joint, *f.shape[1:])) for f in feeds]
+            at_once = self._execution is not HostExecution.GRAPH_LOOP
+            parallel_steps = _PARALLEL_STEPS if at_once else 1
+            found = _loop(run, specs, count // joint, parted, collect, Reduction(), parallel_steps)
+        return [
+            self._of_joint(how, value, several=joint < count)
+            for how, value in zip(collect, found, strict=True)
+        ]
+
+    def _of_joint(self, how: Collect, value: Any, *, several: bool) -> Any:
+        if how is Collect.LAST:
+            return value[-1]
+        if how is Collect.ALL:
+            return tf.reshape(value, (-1, *value.shape[2:])) if several else value
+        is_sum = self._program.accumulation.reduction is Method.SUM
+        return value if is_sum else value / self._num_steps
 
     def _steps(
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], num_replicas: int

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.tracing.concrete import called_functions
+
 
 @dataclass(frozen=True)
 class Part:
@@ -69,6 +71,9 @@ def extract(
     computed = needed - outside
     inside = [op for op in concrete.graph.get_operations() if op in computed]
     definition = _definition(concrete.graph, inside, renamed)
+    calls = any(_calls(op.node_def) for op in inside)
+    # Imported by their definitions, they would be without graphs in Python.
+    called = [*called_functions(concrete.graph).values()] if calls else []
     taken_inside = {tensor.name for op in inside for tensor in inputs_of(op)}
     imported = [t.name for t in tf.nest.flatten(results) if t.op in computed]
 
@@ -78,6 +83,8 @@ def extract(
         values.update((t.name, value) for t, value in zip(taken, ipu_given, strict=True))
         # TensorFlow takes values that nothing uses for a mistake.
         used = {name: value for name, value in values.items() if name in taken_inside}
+        for function in called:
+            graph._add_function_recursive(function)
         found = tf.graph_util.import_graph_def(definition, used, imported, name="")
         values.update(zip(imported, found, strict=True))
         return tf.nest.map_structure(lambda tensor: values[tensor.name], results)
@@ -109,13 +116,21 @@ def _needed(
 def _definition(
     graph: tf.Graph, operations: Collection[tf.Operation], renamed: Mapping[str, str]
 ) -> Any:
-    """The definition of some of a graph's operations, with the functions that they call."""
+    """The definition of some of a graph's operations.
+
+    And of the functions they may call of which Python knows no graph.
+    """
     names = {op.name for op in operations}
     definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
     nodes = [op.node_def for op in operations]
-    if any(map(_calls, nodes)):
+    others = graph._functions.keys() - called_functions(graph).keys()
+    if others and any(map(_calls, nodes)):
         # Takes time in proportion to the whole graph, of which there may be many parts.
-        definition.library.CopyFrom(graph.as_graph_def().library)
+        library = graph.as_graph_def().library
+        definition.library.gradient.extend(library.gradient)
+        definition.library.function.extend(
+            function for function in library.function if function.signature.name in others
+        )
     for node in nodes:
         node.attr.pop("_class", None)  # which device to share with an operation that is not here
         inputs = [

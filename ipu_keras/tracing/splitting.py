@@ -62,8 +62,8 @@ def split_step(
         being the gradients, and the part with them: it takes the former list after its
         inputs, and returns the results.
     """
-    between = _between(concrete, sequential_ops, results)
     writes = [op for op in concrete.graph.control_outputs if op.name in sequential_ops]
+    between = _between(concrete, sequential_ops, results, writes)
     second = extract(concrete, results, given=between, controls=writes)
     return extract(concrete, (between, list(gradients))), second
 
@@ -79,12 +79,21 @@ def before_return(tensor: tf.Tensor) -> tf.Tensor:
     return tensor.op.inputs[0] if tensor.op.type == "Identity" else tensor
 
 
-def _between(concrete, sequential_ops: Collection[str], results: Any) -> list[tf.Tensor]:
+def _between(
+    concrete, sequential_ops: Collection[str], results: Any, writes: Sequence[tf.Operation]
+) -> list[tf.Tensor]:
     """The values that the first part computes for the second, or for the step's results."""
     inputs = {tensor.ref() for tensor in concrete.inputs}
-    operations = concrete.graph.get_operations()
-    used = [t for op in operations if op.name in sequential_ops for t in op.inputs]
-    used += tf.nest.flatten(results)
+    used = tf.nest.flatten(results)
+    # Not what the step returns of the first part, though TensorFlow has it wait for writes.
+    pending = [*writes, *(t.op for t in used if t.op.name in sequential_ops)]
+    seen = set(pending)
+    while pending:
+        op = pending.pop()
+        used += op.inputs
+        before = {*(t.op for t in op.inputs), *op.control_inputs} - seen
+        pending += [each for each in before if each.name in sequential_ops]
+        seen |= before
     found = {
         tensor.ref(): tensor
         for tensor in used

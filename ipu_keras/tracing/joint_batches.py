@@ -1,0 +1,286 @@
+"""Calls a traced function for many batches as if they were one larger batch.
+
+The host computes a large batch in less time than its parts: the vector units and caches of
+CPUs are filled better, and there are fewer operations to start. TensorFlow's `pfor` converts
+the operations, and here is what it lacks: sums over the batches, such as of the gradients of
+weights, are computed as those of one large batch, and calls that XLA compiles stay such.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.parallel_for import pfor as parallel_for
+
+from ipu_keras.tracing.concrete import called_functions
+from ipu_keras.tracing.extraction import feeds_of
+from ipu_keras.tracing.splitting import before_return
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+# `pfor` makes loops or transposed copies of operations whose names begin like this, and of
+# those that have state. Others take the batches as rows of a larger one, or as one more axis.
+_CONVERTED_BADLY = (
+    "Conv2DBackpropFilter",
+    "DepthwiseConv2d",
+    "FusedBatchNorm",
+    "SparseSegment",
+    "Stateless",
+    "TensorArray",
+    "TensorList",
+    "TensorScatter",
+    "UnsortedSegment",
+)
+
+# They are converted here, for `pfor` would give their operands the batches as an axis, and
+# TensorFlow then not see that it can compute them together with the convolution before.
+_ROW_BY_ROW = frozenset({"BiasAdd", "Relu", "ReluGrad", "Relu6", "Relu6Grad"})
+
+# They depend on shapes alone, or on nothing, or only read.
+_FIXED = frozenset(
+    {
+        "BroadcastGradientArgs",
+        "Const",
+        "InvertPermutation",
+        "NoOp",
+        "Placeholder",
+        "Range",
+        "ReadVariableOp",
+    }
+)
+
+# A sum over batches of something without a rule of its own is one of all its values, which
+# exist at the same time.
+_MAX_SUMMED_BYTES = 1 << 20
+
+
+def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
+    """Whether it pays to call a traced function for many batches at once.
+
+    Args:
+        function: A `tf.ConcreteFunction`.
+        summed: For each of its results, whether the sum over the batches is wanted.
+        count: How many batches.
+    """
+    operations = function.graph.get_operations()
+    return all(map(_is_joined, operations)) and all(
+        _is_summed_well(tensor, count)
+        for tensor, is_summed in zip(_results(function), summed, strict=True)
+        if is_summed
+    )
+
+
+def bytes_of_batch(function: Any) -> int:
+    """What the operations of a traced function that is called for a batch compute.
+
+    Args:
+        function: A `tf.ConcreteFunction` of static shapes.
+
+    Returns:
+        Bytes. They do not all exist at the same time.
+    """
+    return sum(
+        tensor.shape.num_elements() * tensor.dtype.size
+        for op in function.graph.get_operations()
+        if op.type not in _FIXED
+        for tensor in op.outputs
+        if tensor.shape.is_fully_defined()
+    )
+
+
+def call_jointly(
+    function: Any, feeds: Sequence[tf.Tensor], summed: Sequence[bool], count: int
+) -> list[tf.Tensor]:
+    """Calls a traced function for many batches at once.
+
+    Args:
+        function: A `tf.ConcreteFunction` that writes nothing, for which `can_join` says yes.
+        feeds: What it takes, with the batches along a new first axis.
+        summed: For each of its results, whether the sum over the batches is wanted.
+        count: How many batches.
+
+    Returns:
+        Of each result the sum, or all batches along a new first axis.
+
+    Example:
+
+    >>> square = tf.function(lambda x: x * x).get_concrete_function(tf.TensorSpec(()))
+    >>> [total] = tf.function(lambda x: call_jointly(square, [x], [True], 3))([1.0, 2.0, 3.0])
+    >>> float(total)
+    14.0
+    """
+    joint = _JointGraph(function.graph, count)
+    for inner, feed in zip(feeds_of(function), feeds, strict=True):
+        joint.give(inner, feed, stacked=True)
+    for outer, inner in function.graph.captures:
+        joint.give(inner, outer, stacked=False)
+    joint.convert_calls()
+    return [
+        joint.sum_of(tensor) if is_summed else joint.stacked(tensor)
+        for tensor, is_summed in zip(_results(function), summed, strict=True)
+    ]
+
+
+def _results(function: Any) -> list[tf.Tensor]:
+    return [before_return(t) for t in tf.nest.flatten(function.structured_outputs)]
+
+
+def _is_joined(op: tf.Operation) -> bool:
+    if op.type in _CALLS:
+        body = called_functions(op.graph)[op.get_attr("f").name]
+        return all(map(_is_joined, body.graph.get_operations()))
+    if op.type == "Bitcast":
+        return op.inputs[0].dtype.size == op.outputs[0].dtype.size
+    if op.type in _FIXED or op.type in _SUMS:
+        return True
+    converted = op.type in parallel_for._pfor_converter_registry
+    return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful
+
+
+def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
+    op = tensor.op
+    if tensor.dtype not in (tf.float32, tf.float64):
+        # Sums of all batches could exceed the range that those of some, or means, stay in.
+        return False
+    if op.type in _PASSED_ON:
+        return all(_is_summed_well(each, count) for each in op.inputs[: _PASSED_ON[op.type]])
+    if op.type in _SUMS and (op.type != "MatMul" or _adds_rows(op)):
+        return True
+    return count * tensor.shape.num_elements() * tensor.dtype.size <= _MAX_SUMMED_BYTES
+
+
+def _adds_rows(op: tf.Operation) -> bool:
+    """Whether a product adds over the rows of both factors."""
+    return op.get_attr("transpose_a") and not op.get_attr("transpose_b")
+
+
+class _JointGraph:
+    """The graph of a function, converted for all batches as far as it is asked for.
+
+    Args:
+        graph: The graph of one batch.
+        count: How many batches.
+    """
+
+    def __init__(self, graph: Any, count: int):
+        self._graph = graph
+        self._count = count
+        # Of the index of a loop, of which there is none, `pfor` takes only a placeholder.
+        index = tf.compat.v1.placeholder_with_default(tf.constant(0), ())
+        self._pfor = parallel_for.PFor(
+            index, tf.constant(count), graph.get_operations(), fallback_to_while_loop=False
+        )
+
+    def give(self, tensor: tf.Tensor, value: tf.Tensor, *, stacked: bool) -> None:
+        """Says what a tensor of the graph is: the same for all batches, or `stacked`."""
+        self._pfor._add_conversion(tensor, parallel_for.wrap(value, stacked))
+
+    def stacked(self, tensor: tf.Tensor) -> tf.Tensor:
+        """A tensor of all batches, along a new first axis."""
+        return self._pfor.convert(tensor)
+
+    def rows(self, tensor: tf.Tensor) -> tf.Tensor:
+        """A tensor of all batches as if they were one batch, whose first axis is longer."""
+        return tf.reshape(self.stacked(tensor), (-1, *tensor.shape[1:]))
+
+    def convert_calls(self) -> None:
+        """Converts the operations that are converted here; `pfor` takes the others as needed."""
+        for op in self._graph.get_operations():
+            if op.type in _CALLS:
+                self._convert_call(op)
+            elif op.type in _ROW_BY_ROW and op.outputs[0].shape.rank > 1:
+                self._convert_row_by_row(op)
+            elif op.type == "Bitcast":
+                value = tf.bitcast(self.stacked(op.inputs[0]), op.outputs[0].dtype)
+                self.give(op.outputs[0], value, stacked=True)
+
+    def _convert_row_by_row(self, op: tf.Operation) -> None:
+        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        if not given[0].is_stacked:
+            return
+        [value] = parallel_for._create_op(
+            op.type,
+            [
+                self.rows(tensor) if converted.is_stacked else converted.t
+                for tensor, converted in zip(op.inputs, given, strict=True)
+            ],
+            [op.outputs[0].dtype],
+            op.node_def.attr,
+        ).outputs
+        shape = (self._count, *op.outputs[0].shape)
+        self.give(op.outputs[0], tf.reshape(value, shape), stacked=True)
+
+    def _convert_call(self, op: tf.Operation) -> None:
+        body = called_functions(op.graph)[op.get_attr("f").name]
+        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+
+        def run(*tensors):
+            joint = _JointGraph(body.graph, self._count)
+            for inner, tensor, outer in zip(body.graph.inputs, tensors, given, strict=True):
+                joint.give(inner, tensor, stacked=outer.is_stacked)
+            joint.convert_calls()
+            return [joint.stacked(tensor) for tensor in body.graph.outputs]
+
+        compiled = op.get_attr("_XlaMustCompile")
+        # A function of its own keeps the call a program of XLA's.
+        call = tf.function(run, autograph=False, jit_compile=compiled)
+        values = call(*(each.t for each in given))
+        for tensor, value in zip(op.outputs, values, strict=True):
+            self.give(tensor, value, stacked=True)
+
+    def sum_of(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The sum of a tensor over the batches."""
+        rule = _SUMS.get(tensor.op.type)
+        if rule is None:
+            return tf.reduce_sum(self.stacked(tensor), axis=0)
+        return rule(self, tensor.op)
+
+
+def _sum_of_same(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    return joint.sum_of(op.inputs[0])
+
+
+def _sum_of_reshaped(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    return tf.reshape(joint.sum_of(op.inputs[0]), op.outputs[0].shape)
+
+
+def _sum_of_sums(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    return tf.add_n([joint.sum_of(tensor) for tensor in op.inputs])
+
+
+def _sum_of_products(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    if not _adds_rows(op):
+        return tf.reduce_sum(joint.stacked(op.outputs[0]), axis=0)
+    a, b = (joint.rows(factor) for factor in op.inputs)
+    return tf.matmul(a, b, transpose_a=True)
+
+
+def _sum_of_bias_gradients(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    rows = joint.rows(op.inputs[0])
+    return tf.raw_ops.BiasAddGrad(out_backprop=rows, data_format=op.get_attr("data_format"))
+
+
+def _sum_of_filter_gradients(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    images, _, gradient = op.inputs
+    names = ("strides", "use_cudnn_on_gpu", "padding", "explicit_paddings", "data_format")
+    return tf.raw_ops.Conv2DBackpropFilter(
+        input=joint.rows(images),
+        filter_sizes=tf.constant(op.outputs[0].shape.as_list()),
+        out_backprop=joint.rows(gradient),
+        dilations=op.get_attr("dilations"),
+        **{name: op.get_attr(name) for name in names},
+    )
+
+
+# Operations whose sum over the batches is cheaper than all that it is the sum of.
+_SUMS: Mapping[str, Callable[[_JointGraph, tf.Operation], tf.Tensor]] = {
+    "AddN": _sum_of_sums,
+    "BiasAddGrad": _sum_of_bias_gradients,
+    "Conv2DBackpropFilter": _sum_of_filter_gradients,
+    "Identity": _sum_of_same,
+    "MatMul": _sum_of_products,
+    "Reshape": _sum_of_reshaped,
+}
+
+# Of these the sum is one of sums of so many of their operands.
+_PASSED_ON: Mapping[str, int | None] = {"AddN": None, "Identity": 1, "Reshape": 1}

@@ -1,0 +1,175 @@
+"""A traced function called for many batches at once: what calls in turn give, and sums of it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras.tracing import bytes_of_batch, call_jointly, can_join, fast_pooling_gradients
+
+COUNT = 3
+
+
+def traced(function, *specs):
+    with fast_pooling_gradients():
+        return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+def kinds(function):
+    return [op.type for op in function.graph.get_operations()]
+
+
+def batches_of(*specs):
+    random = np.random.default_rng(0)
+    return [
+        random.integers(0, 3, (COUNT, *spec.shape)).astype(spec.dtype.as_numpy_dtype)
+        for spec in specs
+    ]
+
+
+def jointly(function, batches, summed):
+    """What the joint call returns, and the function that makes it."""
+    specs = [tf.TensorSpec(batch.shape, batch.dtype) for batch in batches]
+    joint = traced(lambda *feeds: call_jointly(function, feeds, summed, COUNT), *specs)
+    return joint(*map(tf.constant, batches)), joint
+
+
+def check(function, *specs, summed=None):
+    """Compares the joint call with calls in turn, first of all results, then of sums."""
+    batches = batches_of(*specs)
+    turns = [
+        tf.nest.flatten(function(*map(tf.constant, batch))) for batch in zip(*batches, strict=True)
+    ]
+    expected = [np.stack(values) for values in zip(*turns, strict=True)]
+    nothing = [False] * len(expected)
+    assert can_join(function, nothing, COUNT)
+    found, _ = jointly(function, batches, nothing)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    summed = summed or nothing
+    assert can_join(function, summed, COUNT)
+    found, joint = jointly(function, batches, summed)
+    for one, other, is_sum in zip(found, expected, summed, strict=True):
+        wanted = other.sum(axis=0) if is_sum else other
+        np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-4)
+    return joint
+
+
+def test_golden():
+    weights = tf.Variable([[1.0, -1.0], [2.0, 0.0]])
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            outputs = tf.nn.relu(x @ weights)
+            loss = tf.reduce_sum(outputs)
+        return loss, tape.gradient(loss, weights)
+
+    function = traced(step, tf.TensorSpec((1, 2)))
+    (losses, gradient), joint = jointly(
+        function, [np.float32([[[1, 1]], [[2, -3]], [[3, 1]]])], [False, True]
+    )
+    # x @ weights: (3, -1), (-4, -2), (5, -3); only the first outputs of batches 0 and 2 count.
+    assert losses.numpy().tolist() == [3.0, 0.0, 5.0]
+    assert gradient.numpy().tolist() == [[4.0, 0.0], [2.0, 0.0]]
+    # One product forward, one of all rows backward, and nothing else.
+    assert kinds(joint).count("MatMul") == 2
+    assert "BatchMatMulV2" not in kinds(joint)
+
+
+def test_a_convolutional_network():
+    random = np.random.default_rng(1)
+    filters = tf.Variable(random.normal(size=(3, 3, 2, 4)).astype("float32"))
+    bias = tf.Variable(random.normal(size=4).astype("float32"))
+    dense = tf.Variable(random.normal(size=(16, 3)).astype("float32"))
+
+    def step(images, labels):
+        with tf.GradientTape() as tape:
+            hidden = tf.nn.bias_add(tf.nn.conv2d(images, filters, 1, "VALID"), bias)
+            pooled = tf.nn.max_pool2d(tf.nn.relu(hidden), 2, 2, "VALID")
+            logits = tf.reshape(pooled, (-1, 16)) @ dense
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+        gradients = tape.gradient(loss, [filters, bias, dense])
+        return [loss, tf.cast(right, tf.float32), *gradients]
+
+    specs = tf.TensorSpec((2, 6, 6, 2)), tf.TensorSpec((2,), tf.int32)
+    function = traced(step, *specs)
+    # What XLA compiles for a batch, the gradient of pooling, it compiles for all.
+    calls = [op for op in function.graph.get_operations() if op.type == "PartitionedCall"]
+    assert [op.get_attr("_XlaMustCompile") for op in calls] == [True]
+    joint = check(function, *specs, summed=[False, False, True, True, True])
+    calls = [op for op in joint.graph.get_operations() if "PartitionedCall" in op.type]
+    assert [op.get_attr("_XlaMustCompile") for op in calls] == [True]
+    assert kinds(joint).count("Conv2DBackpropFilter") == 1
+    assert kinds(joint).count("Conv2D") == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x: tf.bitcast(tf.bitcast(x, tf.int32) ^ 1, tf.float32), [(2, 3)]),
+        (lambda x, y: tf.add_n([x, y]), [(2, 3), (2, 3)]),
+        (lambda x: tf.reshape(tf.transpose(x), [-1]), [(2, 3)]),
+        (lambda x, y: x[:, None] * y - tf.reduce_mean(x), [(2,), (2, 3)]),
+        (lambda x, y: tf.matmul(x, y, transpose_b=True), [(2, 3), (4, 3)]),
+        (lambda x: tf.nn.softmax(tf.einsum("bij,bkj->bik", x, x)), [(2, 3, 4)]),
+        (
+            lambda x: tf.gather(tf.constant([[1.0], [2.0], [3.0], [4.0]]), tf.cast(x, "int32")),
+            [(5,)],
+        ),
+        (lambda x: tf.concat([x, tf.ones((2, 1))], axis=1), [(2, 3)]),
+        (lambda x: tf.pad(x[:, 1:], [[0, 0], [1, 1]]), [(2, 3)]),
+        (lambda x: tf.where(x > 1, x, 0.5), [(2, 3)]),
+    ],
+)
+def test_operations(function, shapes):
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+    check(traced(function, *specs), *specs, summed=[True])
+
+
+def test_what_does_not_depend_on_the_batch():
+    weights = tf.Variable([1.0, 2.0])
+    function = traced(lambda x: (x, weights * 2.0, tf.constant(3.0)), tf.TensorSpec(()))
+    check(function, tf.TensorSpec(()), summed=[True, True, True])
+
+
+def gradient_of_lookup(ids):
+    table = tf.ones((4096, 64))
+    with tf.GradientTape() as tape:
+        tape.watch(table)
+        loss = tf.reduce_sum(tf.gather(table, ids))
+    return tf.convert_to_tensor(tape.gradient(loss, table))
+
+
+def normalized(x):
+    return tf.compat.v1.nn.fused_batch_norm(x, tf.ones(2), tf.zeros(2))[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "spec", "is_sum"),
+    [
+        (normalized, tf.TensorSpec((2, 3, 3, 2)), False),
+        (gradient_of_lookup, tf.TensorSpec((2,), tf.int32), True),
+        (lambda x: tf.random.uniform((2,)) * x, tf.TensorSpec((2,)), False),
+        (lambda x: tf.while_loop(lambda y: y < 9.0, lambda y: y + 1.0, [x]), tf.TensorSpec(()), 0),
+        # Sums in float16 could be infinite where those of fewer batches are not.
+        (lambda x: tf.matmul(x, x, transpose_a=True), tf.TensorSpec((2, 2), tf.float16), True),
+        # A product of each batch would have to be kept.
+        (lambda x: tf.sqrt(tf.matmul(x, x, transpose_a=True)), tf.TensorSpec((2, 512)), True),
+        (lambda x: tf.matmul(x, tf.transpose(x)), tf.TensorSpec((512, 2)), True),
+    ],
+)
+def test_what_is_not_worth_it(function, spec, is_sum):
+    assert not can_join(traced(function, spec), [is_sum], COUNT)
+
+
+def test_the_same_is_worth_it_for_results():
+    spec = tf.TensorSpec((2, 2), tf.float16)
+    function = traced(lambda x: tf.matmul(x, x, transpose_a=True), spec)
+    check(function, spec)
+
+
+def test_bytes():
+    function = traced(lambda x: tf.nn.relu(x @ tf.ones((4, 8))), tf.TensorSpec((2, 4)))
+    # The product, its activation, and the Identity that is returned.
+    assert bytes_of_batch(function) == 3 * 2 * 8 * 4
