@@ -42,6 +42,9 @@ _MAX_UNROLLED_OPERATIONS = 250
 # at the same time.
 _MAX_JOINT_BYTES = 1 << 28
 
+# In so many turns at least, if they overlap: what of a step takes one core does not wait then.
+_MIN_JOINT_TURNS = 2
+
 # What replicas do in turn, with variables of their own, may be so many operations of one
 # XLA program; of the MLP's benchmark 16 replicas have 432.
 _MAX_REPEATED_OPERATIONS = 500
@@ -336,7 +339,9 @@ class StepGraphs:
         count = self._num_steps * self._program.num_replicas
         if count == 1 or not can_join(function, [how is Collect.REDUCED for how in collect], count):
             return 1
-        most = _MAX_JOINT_BYTES // max(bytes_of_batch(function), 1)
+        at_once = self._execution is HostExecution.PARALLEL_LOOP
+        most = count // _MIN_JOINT_TURNS if at_once else count
+        most = min(most, _MAX_JOINT_BYTES // max(bytes_of_batch(function), 1))
         return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
 
     def _jointly(
