@@ -31,13 +31,6 @@ _PARALLEL_STEPS = 4
 # long to build, and the loop's share of a long execution is small.
 _MAX_UNROLLED_STEPS = 64
 
-# Of a loop that accumulates gradients: batches in one turn, and operations of a step for
-# which that is worth the time to build the graph. XLA gains a few per cent from the second
-# batch, and next to nothing from more, which would take it seconds to compile.
-_MAX_UNROLLED_BATCHES = 8
-_MAX_UNROLLED_BATCHES_IN_XLA = 2
-_MAX_UNROLLED_OPERATIONS = 250
-
 # What is computed for several batches at once may take so much memory, if all of it existed
 # at the same time.
 _MAX_JOINT_BYTES = 1 << 28
@@ -275,46 +268,16 @@ class StepGraphs:
 
     def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The first parts of all steps in any order, then the second parts in turn."""
-        factors = [self._factors(gradient) for gradient in self._gradients]
-        computed = [tensor for tensors in factors for tensor in tensors]
-        first, second = split_step(self._step, self._sequential, self._structure, computed)
-        num_kept = len(_outputs(first.function)) - len(computed)
-        collect = [Collect.ALL] * num_kept
-        for tensors in factors:
-            collect += [Collect.REDUCED] if len(tensors) == 1 else [Collect.ALL] * 2
+        first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
+        num_kept = len(_outputs(first.function)) - len(self._gradients)
+        collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
         found = self._all_steps(first.function, [feeds[i] for i in first.inputs], collect)
         results = self._in_turn(
             second,
             [*(feeds[i] for i in second.inputs), *found[:num_kept]],
             [self._kept] * len(self._results),
         )
-        accumulated = iter(found[num_kept:])
-        return [*results, *(self._product([next(accumulated) for _ in ts]) for ts in factors)]
-
-    def _factors(self, gradient: Any) -> list[Any]:
-        """What is computed of a gradient for each batch: itself, or the factors of a product.
-
-        The sum of products of small batches is one product of all of them, which is faster and
-        needs less memory for its factors than for itself. In float16 a sum of all could exceed
-        the range that accumulated means stay in.
-        """
-        op = gradient.op
-        running = self._program.accumulation.reduction is Method.RUNNING_MEAN
-        if op.type != "MatMul" or gradient.dtype != tf.float32 or running:
-            return [gradient]
-        if not op.get_attr("transpose_a") or op.get_attr("transpose_b"):
-            return [gradient]
-        size = sum(factor.shape.num_elements() for factor in op.inputs)
-        return list(op.inputs) if size < gradient.shape.num_elements() else [gradient]
-
-    def _product(self, accumulated: Sequence[Any]) -> Any:
-        """An accumulated gradient from what was computed of it."""
-        if len(accumulated) == 1:
-            return accumulated[0]
-        a, b = (tf.reshape(factor, (-1, factor.shape[-1])) for factor in accumulated)
-        product = tf.matmul(a, b, transpose_a=True)
-        is_mean = self._program.accumulation.reduction is Method.MEAN
-        return product / self._num_steps if is_mean else product
+        return [*results, *found[num_kept:]]
 
     def _all_steps(
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect]
@@ -337,11 +300,12 @@ class StepGraphs:
     def _joint_batches(self, function: Any, collect: Sequence[Collect]) -> int:
         """How many batches a function computes at once; 1 if it cannot or should not."""
         count = self._num_steps * self._program.num_replicas
-        if count == 1 or not can_join(function, [how is Collect.REDUCED for how in collect], count):
+        summed = [how is Collect.REDUCED for how in collect]
+        if count == 1 or not can_join(function, summed, count):
             return 1
         at_once = self._execution is HostExecution.PARALLEL_LOOP
         most = count // _MIN_JOINT_TURNS if at_once else count
-        most = min(most, _MAX_JOINT_BYTES // max(bytes_of_batch(function), 1))
+        most = min(most, _MAX_JOINT_BYTES // max(bytes_of_batch(function, summed), 1))
         return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
 
     def _jointly(
@@ -390,18 +354,11 @@ class StepGraphs:
         reduction = Reduction(method, self._num_steps, num_replicas)
         in_steps = self._execution is HostExecution.COMPILED_STEPS
         run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
-        in_xla = self._execution is HostExecution.COMPILED_LOOP
-        most = _MAX_UNROLLED_BATCHES_IN_XLA if in_xla else _MAX_UNROLLED_BATCHES
-        unrolled = _unrolled_batches(function, count, most) if self._gradients else 1
-        # A single turn needs no loop around it, which XLA would take long to see, and into
-        # and out of which it would copy the accumulators. TensorFlow's executor overlaps
-        # steps that are written out better than turns of a loop.
-        if count <= (_MAX_UNROLLED_STEPS if in_steps else unrolled):
+        if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
             return _unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _PARALLEL_STEPS if at_once else 1
-        per_turn = unrolled if in_xla else 1
-        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps, per_turn)
+        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps)
 
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
@@ -461,17 +418,6 @@ def _unrolled(
     return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
 
 
-def _unrolled_batches(function: Any, count: int, most: int) -> int:
-    """How many batches of a loop are worth one turn.
-
-    Several gradients are then added to the accumulators at once, instead of each to
-    what is in memory, but the graph has so many times as many operations.
-    """
-    if len(function.graph.get_operations()) > _MAX_UNROLLED_OPERATIONS:
-        return 1
-    return max(k for k in range(1, most + 1) if count % k == 0)
-
-
 def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any:
     if how is Collect.ALL:
         return tf.stack(values)
@@ -493,12 +439,8 @@ def _loop(
     collect: Sequence[Collect],
     reduction: Reduction = Reduction(),
     parallel_steps: int = 1,
-    unrolled: int = 1,
 ) -> list[Any]:
-    """A TensorFlow loop over batches, whose results have the shapes of `specs`.
-
-    So many batches as `unrolled`, which divides their number, are in one turn of the loop.
-    """
+    """A TensorFlow loop over batches, whose results have the shapes of `specs`."""
 
     def start(how: Collect, spec: Any) -> Any:
         if how is Collect.ALL:
@@ -511,19 +453,16 @@ def _loop(
         return result if how is Collect.LAST else reduction.add(before, result, index)
 
     def body(index, *carried):
-        for _ in range(unrolled):
-            results = run([feed[index] for feed in feeds])
-            triples = zip(collect, carried, results, strict=True)
-            carried = tuple(after(*triple, index) for triple in triples)
-            index += 1
-        return index, *carried
+        results = run([feed[index] for feed in feeds])
+        triples = zip(collect, carried, results, strict=True)
+        return index + 1, *(after(*triple, index) for triple in triples)
 
     _, *carried = tf.while_loop(
         lambda index, *_: index < count,
         body,
         [tf.constant(0), *map(start, collect, specs)],
         parallel_iterations=parallel_steps,
-        maximum_iterations=count // unrolled,
+        maximum_iterations=count,
     )
     pairs = zip(collect, carried, strict=True)
     return [value.stack() if how is Collect.ALL else value for how, value in pairs]

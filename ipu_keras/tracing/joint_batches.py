@@ -6,7 +6,7 @@ the operations, and here is what it lacks: sums over the batches, such as of the
 weights, are computed as those of one large batch, and calls that XLA compiles stay such.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +31,10 @@ _CONVERTED_BADLY = (
     "TensorScatter",
     "UnsortedSegment",
 )
+
+# They have no way to take many batches, and are done for one after the other. What they
+# take and give is small beside the work of the others.
+_ONE_BY_ONE = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomUniformV2"})
 
 # They are converted here, for `pfor` would give their operands the batches as an axis, and
 # TensorFlow then not see that it can compute them together with the convolution before.
@@ -70,19 +74,22 @@ def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
     )
 
 
-def bytes_of_batch(function: Any) -> int:
-    """What the operations of a traced function that is called for a batch compute.
+def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
+    """What a traced function that is called jointly computes for each batch.
 
     Args:
         function: A `tf.ConcreteFunction` of static shapes.
+        summed: For each of its results, whether the sum over the batches is wanted.
 
     Returns:
         Bytes. They do not all exist at the same time.
     """
+    results = zip(_results(function), summed, strict=True)
+    sums = {op for tensor, is_summed in results if is_summed for op in _summed_first(tensor)}
     return sum(
         tensor.shape.num_elements() * tensor.dtype.size
         for op in function.graph.get_operations()
-        if op.type not in _FIXED
+        if op.type not in _FIXED and op.type != "Identity" and op not in sums
         for tensor in op.outputs
         if tensor.shape.is_fully_defined()
     )
@@ -131,7 +138,7 @@ def _is_joined(op: tf.Operation) -> bool:
         return all(map(_is_joined, body.graph.get_operations()))
     if op.type == "Bitcast":
         return op.inputs[0].dtype.size == op.outputs[0].dtype.size
-    if op.type in _FIXED or op.type in _SUMS:
+    if op.type in _FIXED or op.type in _SUMS or op.type in _ONE_BY_ONE:
         return True
     converted = op.type in parallel_for._pfor_converter_registry
     return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful
@@ -147,6 +154,14 @@ def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
     if op.type in _SUMS and (op.type != "MatMul" or _adds_rows(op)):
         return True
     return count * tensor.shape.num_elements() * tensor.dtype.size <= _MAX_SUMMED_BYTES
+
+
+def _summed_first(tensor: tf.Tensor) -> Iterator[tf.Operation]:
+    """The operations that are done once, for all batches, as of their results a sum is wanted."""
+    if tensor.op.type in _SUMS:
+        yield tensor.op
+        for operand in tensor.op.inputs[: _PASSED_ON.get(tensor.op.type, 0)]:
+            yield from _summed_first(operand)
 
 
 def _adds_rows(op: tf.Operation) -> bool:
@@ -190,9 +205,27 @@ class _JointGraph:
                 self._convert_call(op)
             elif op.type in _ROW_BY_ROW and op.outputs[0].shape.rank > 1:
                 self._convert_row_by_row(op)
+            elif op.type in _ONE_BY_ONE:
+                self._convert_one_by_one(op)
             elif op.type == "Bitcast":
                 value = tf.bitcast(self.stacked(op.inputs[0]), op.outputs[0].dtype)
                 self.give(op.outputs[0], value, stacked=True)
+
+    def _convert_one_by_one(self, op: tf.Operation) -> None:
+        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        if not any(each.is_stacked for each in given):
+            return
+        each_input = [
+            tf.unstack(one.t, self._count) if one.is_stacked else [one.t] * self._count
+            for one in given
+        ]
+        dtypes = [tensor.dtype for tensor in op.outputs]
+        each_output = [
+            parallel_for._create_op(op.type, inputs, dtypes, op.node_def.attr).outputs
+            for inputs in zip(*each_input, strict=True)
+        ]
+        for tensor, values in zip(op.outputs, zip(*each_output, strict=True), strict=True):
+            self.give(tensor, tf.stack(values), stacked=True)
 
     def _convert_row_by_row(self, op: tf.Operation) -> None:
         given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]

@@ -170,6 +170,20 @@ def test_the_same_is_worth_it_for_results():
 
 
 def test_bytes():
-    function = traced(lambda x: tf.nn.relu(x @ tf.ones((4, 8))), tf.TensorSpec((2, 4)))
-    # The product, its activation, and the Identity that is returned.
-    assert bytes_of_batch(function) == 3 * 2 * 8 * 4
+    def step(x):
+        product = x @ tf.ones((4, 8))
+        return tf.nn.relu(product), tf.matmul(x, product, transpose_a=True)
+
+    function = traced(step, tf.TensorSpec((2, 4)))
+    # The product and its activation; the other product exists only as the sum over batches.
+    assert bytes_of_batch(function, [False, True]) == 2 * (2 * 8) * 4
+    assert bytes_of_batch(function, [False, False]) == (2 * (2 * 8) + 4 * 8) * 4
+
+
+def test_random_numbers_are_those_of_each_batch():
+    def step(seed):
+        return tf.random.stateless_uniform((2, 3), seed)
+
+    spec = tf.TensorSpec((2,), tf.int32)
+    joint = check(traced(step, spec), spec, summed=[True])
+    assert kinds(joint).count("StatelessRandomUniformV2") == COUNT

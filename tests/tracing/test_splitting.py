@@ -132,3 +132,22 @@ def test_what_is_drawn_before_all_else():
         "drawn": 4.0,
     }
     assert (float(seed), float(total)) == (5.0, 28.0)
+
+
+def test_gradients_are_not_kept_for_the_second_part():
+    """What the step returns of them waits for what it writes, and so counts as the second part."""
+    total = tf.Variable(0.0)
+
+    def step(x):
+        total.assign_add(tf.reduce_sum(x))
+        return total.read_value(), tf.square(x)
+
+    concrete = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((2,)))
+    read, gradient = map(before_return, concrete.structured_outputs)
+    sequential = sequential_ops(graph_of(concrete))
+    assert concrete.structured_outputs[1].op.name in sequential
+    first, second = split_step(concrete, sequential, read, [gradient])
+    kept, gradients = first.function.structured_outputs
+    assert [before_return(tensor).op.type for tensor in kept] == ["Sum"]
+    assert [before_return(tensor).op.type for tensor in gradients] == ["Square"]
+    assert second.inputs == ()
