@@ -96,7 +96,11 @@ def configure() -> None:
 def strategy_of(contender: Contender) -> tf.distribute.Strategy:
     """Returns the strategy that a contender's model is made in."""
     if contender.mirrored:
-        return tf.distribute.MirroredStrategy([f"/cpu:{k}" for k in range(contender.replicas)])
+        # Its default, collectives, lets a process have one model on one number of CPUs only.
+        return tf.distribute.MirroredStrategy(
+            [f"/cpu:{k}" for k in range(contender.replicas)],
+            cross_device_ops=tf.distribute.ReductionToOneDevice(),
+        )
     from tensorflow.python import ipu
 
     # Stages that would be too many for a model are fewer, on a device of as many IPUs.
