@@ -4,9 +4,9 @@ Which of the constructs is used is the compiler's choice
 (`ipu_keras.compiler.host_execution`); this module only knows how to build each.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -84,6 +84,14 @@ class TracedStep:
             return None
         return undone(self.function, self.replaced)
 
+    def with_own_pooling(self) -> "TracedStep":
+        """The step with TensorFlow's gradients of pooling, as far as that can be had.
+
+        oneDNN computes them in half the time of what replaces them.
+        """
+        function = undone(self.function, self.replaced)
+        return self if function is None else replace(self, function=function, replaced=())
+
 
 def trace(program: Program, for_xla: bool) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.
@@ -99,8 +107,8 @@ def trace(program: Program, for_xla: bool) -> TracedStep:
     step.__name__ = f"{program.name}_step"
     with (
         replicated(program.num_replicas),
-        fast_pooling_gradients() as replaced,
-        traced_for_xla() if for_xla else nullcontext(),
+        _fast_pooling_gradients(for_xla) as replaced,
+        traced_for_xla() if for_xla else contextlib.nullcontext(),
     ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
         if program.update is None:
@@ -108,6 +116,10 @@ def trace(program: Program, for_xla: bool) -> TracedStep:
         _, gradients = concrete.structured_outputs
         update = _traced(_update_of(program.name, program.update), gradients)
     return TracedStep(concrete, for_xla, replaced, update)
+
+
+def _fast_pooling_gradients(for_xla: bool) -> contextlib.AbstractContextManager[list[Replaced]]:
+    return fast_pooling_gradients() if for_xla or not _has_onednn() else contextlib.nullcontext([])
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:
@@ -207,6 +219,8 @@ class HostCallable:
 
     def _trace_again(self) -> None:
         """Makes sure that the step is one for TensorFlow's executor."""
+        if _has_onednn():
+            self._step = self._step.with_own_pooling()
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
         if _ONLY_FOR_XLA & self._compilation.graph.kinds:
             program = self._compilation.program
@@ -217,4 +231,8 @@ class HostCallable:
 
 
 def _compile(program: Program, graph: Graph) -> Compilation:
-    return compile_graph(program, graph, onednn=_pywrap_util_port.IsMklEnabled())
+    return compile_graph(program, graph, onednn=_has_onednn())
+
+
+def _has_onednn() -> bool:
+    return _pywrap_util_port.IsMklEnabled()

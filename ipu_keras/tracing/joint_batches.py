@@ -36,9 +36,22 @@ _CONVERTED_BADLY = (
 # take and give is small beside the work of the others.
 _ONE_BY_ONE = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomUniformV2"})
 
-# They are converted here, for `pfor` would give their operands the batches as an axis, and
-# TensorFlow then not see that it can compute them together with the convolution before.
-_ROW_BY_ROW = frozenset({"BiasAdd", "Relu", "ReluGrad", "Relu6", "Relu6Grad"})
+# They are converted here. `pfor` gives the operands of most the batches as an axis and takes it
+# away from those of others, and TensorFlow then does not see what it can compute together: a
+# convolution with its activation, or pooling with its gradient.
+_ROW_BY_ROW = frozenset(
+    {
+        "AvgPool",
+        "BiasAdd",
+        "Conv2D",
+        "MaxPool",
+        "MaxPoolGrad",
+        "Relu",
+        "ReluGrad",
+        "Relu6",
+        "Relu6Grad",
+    }
+)
 
 # They depend on shapes alone, or on nothing, or only read.
 _FIXED = frozenset(
@@ -180,6 +193,7 @@ class _JointGraph:
     def __init__(self, graph: Any, count: int):
         self._graph = graph
         self._count = count
+        self._rows: dict[Any, tf.Tensor] = {}
         # Of the index of a loop, of which there is none, `pfor` takes only a placeholder.
         index = tf.compat.v1.placeholder_with_default(tf.constant(0), ())
         self._pfor = parallel_for.PFor(
@@ -196,7 +210,9 @@ class _JointGraph:
 
     def rows(self, tensor: tf.Tensor) -> tf.Tensor:
         """A tensor of all batches as if they were one batch, whose first axis is longer."""
-        return tf.reshape(self.stacked(tensor), (-1, *tensor.shape[1:]))
+        if tensor.ref() not in self._rows:
+            self._rows[tensor.ref()] = tf.reshape(self.stacked(tensor), (-1, *tensor.shape[1:]))
+        return self._rows[tensor.ref()]
 
     def convert_calls(self) -> None:
         """Converts the operations that are converted here; `pfor` takes the others as needed."""
@@ -240,8 +256,9 @@ class _JointGraph:
             [op.outputs[0].dtype],
             op.node_def.attr,
         ).outputs
-        shape = (self._count, *op.outputs[0].shape)
-        self.give(op.outputs[0], tf.reshape(value, shape), stacked=True)
+        [tensor] = op.outputs
+        self._rows[tensor.ref()] = value
+        self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
 
     def _convert_call(self, op: tf.Operation) -> None:
         body = called_functions(op.graph)[op.get_attr("f").name]

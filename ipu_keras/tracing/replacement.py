@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_callbacks
 
 from ipu_keras.tracing.extraction import extract
+from ipu_keras.tracing.splitting import before_return
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     if any(one.result.graph is not concrete.graph for one in replaced):
         return None
     instead = {one.other.ref(): one.result for one in replaced}
-    results = tf.nest.map_structure(
-        lambda tensor: instead.get(tensor.ref(), tensor), concrete.structured_outputs
-    )
+    computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
+    results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)
     writes = concrete.graph.control_outputs
     return extract(concrete, results, controls=writes, instead=instead).function
