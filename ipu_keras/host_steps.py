@@ -32,8 +32,10 @@ _PARALLEL_STEPS = 4
 _MAX_UNROLLED_STEPS = 64
 
 # What is computed for several batches at once may take so much memory, if all of it existed
-# at the same time.
+# at the same time. XLA gets new memory for each call, and makes kernels of many operations,
+# which leaves less to gain.
 _MAX_JOINT_BYTES = 1 << 28
+_MAX_JOINT_BYTES_IN_XLA = 1 << 25
 
 # In so many turns at least, if they overlap: what of a step takes one core does not wait then.
 _MIN_JOINT_TURNS = 2
@@ -305,7 +307,8 @@ class StepGraphs:
             return 1
         at_once = self._execution is HostExecution.PARALLEL_LOOP
         most = count // _MIN_JOINT_TURNS if at_once else count
-        most = min(most, _MAX_JOINT_BYTES // max(bytes_of_batch(function, summed), 1))
+        limit = _MAX_JOINT_BYTES_IN_XLA if self._execution.is_compiled else _MAX_JOINT_BYTES
+        most = min(most, limit // max(bytes_of_batch(function, summed), 1))
         return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
 
     def _jointly(
