@@ -11,7 +11,7 @@ test: $(VENV)/test.stamp
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/pytest -m "not browser"
+	$(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 # The HTML report in Chromium, which has to be installed (Debian: apt-get install chromium).
 test-browser: $(VENV)/test.stamp

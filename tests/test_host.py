@@ -604,3 +604,31 @@ def test_what_was_asked_for(device, compiled):
     assert_same(executable.host(feeds), step_by_step(program, feeds))
     if compiled is not None:
         assert executable.host.execution.name.startswith("COMPILED") is compiled
+
+
+@pytest.mark.parametrize("onednn", [False, True])
+@pytest.mark.parametrize("compiled", [None, False])
+def test_gradients_of_pooling_are_left_to_onednn(device, monkeypatch, compiled, onednn):
+    """Whichever way TensorFlow's executor gets the trace: made for XLA at first, or not."""
+    monkeypatch.setattr(host, "_has_onednn", lambda: onednn)
+    generator = np.random.default_rng(0)
+    start = generator.normal(size=(3, 3, 1, 2)).astype(np.float32)
+    with tf.device(device.name):
+        filters = tf.Variable(start)
+
+    def step(images):
+        with tf.GradientTape() as tape:
+            pooled = tf.nn.max_pool2d(tf.nn.conv2d(images, filters, 1, "VALID"), 2, 2, "VALID")
+            loss = tf.reduce_sum(tf.square(pooled))
+        filters.assign_sub(0.01 * tape.gradient(loss, filters))
+        return loss
+
+    spec = TensorSpec((2, 6, 6, 1), "float32")
+    executable = host.build(make_program(step, (spec,), compiled=compiled), device)
+    images = generator.normal(size=(3, *spec.shape)).astype(np.float32)
+    loss = executable.host([tf.constant(images)])
+    replaces = "PartitionedCall" in {op.kind for op in graph_of(executable.host._step.function).ops}
+    assert replaces is not onednn
+    filters.assign(start)
+    expected = [step(tf.constant(batch)) for batch in images]
+    np.testing.assert_allclose(loss, expected[-1], rtol=1e-5)
