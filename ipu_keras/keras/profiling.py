@@ -13,6 +13,7 @@ from ipu_keras.compiler import overlap
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
+from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.profiling import first_axis, report_of, traced_graph, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
@@ -286,7 +287,7 @@ def _build(model: keras.Model, data: Any, mode: str) -> None:
         return
     if isinstance(model, ModelExtension):
         model._ipu_adopt_optimizers()
-    model._symbolic_build(data_batch=data)
+    build_from(model, data)
 
 
 def _keras_specs(specs: Any) -> Any:

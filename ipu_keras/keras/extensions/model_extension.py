@@ -23,6 +23,7 @@ from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
+from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import (
     TrainingParts,
     summing_gradients,
@@ -381,7 +382,7 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         self._ipu_adopt_optimizers()
         with self._ipu_scope():
             try:
-                self._symbolic_build(data_batch=specs)
+                build_from(self, specs)
             except (RuntimeError, ValueError):
                 # A step of the user's own may do without `call`, or call the
                 # model on other data. Then tracing it builds the model.

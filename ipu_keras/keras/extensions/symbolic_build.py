@@ -1,0 +1,70 @@
+"""Makes the variables that a compiled model needs for its data, before it is traced."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend, tree
+from keras.src.models import Functional
+
+
+def build_from(model: keras.Model, data: Any) -> None:
+    """Builds layers, metrics, loss and optimizer, as Keras does before it trains.
+
+    Keras calls a model to see the shapes of its outputs, which for a deep model takes as long
+    as a fifth of tracing its train step. Those of functional models are known.
+
+    Args:
+        model: A compiled model.
+        data: As of `train_step`, with `tf.TensorSpec`s for tensors.
+
+    Raises:
+        RuntimeError: The model could not be called on such data.
+        ValueError: The model refuses the data.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.map_structure(_symbol, data))
+    predicted = _known_outputs(model, x)
+    if predicted is not None:
+        metrics, loss = model._compile_metrics, model._compile_loss
+        if metrics is not None and not metrics.built:
+            backend.compute_output_spec(
+                model.compute_metrics, x, y, predicted, sample_weight=sample_weight
+            )
+        if loss is not None and not loss.built:
+            backend.compute_output_spec(
+                model._compute_loss, x, y, predicted, sample_weight=sample_weight, training=False
+            )
+    # Of what is built already Keras makes nothing, nor the call.
+    model._symbolic_build(data_batch=data)
+
+
+def _symbol(spec: tf.TensorSpec | None) -> keras.KerasTensor | None:
+    return None if spec is None else keras.KerasTensor(spec.shape, spec.dtype.name)
+
+
+def _known_outputs(model: keras.Model, x: Any) -> Any:
+    """What the model returns for inputs, as `KerasTensor`s; `None` if that is not known."""
+    functional = getattr(model, "_functional", None) or model
+    own_call = type(model).call not in (Functional.call, keras.Sequential.call)
+    if own_call or not isinstance(functional, Functional):
+        return None
+    # Else Keras is to say what is wrong with the inputs, or that a layer is not built.
+    given, expected = tree.flatten(x), functional.inputs
+    fit = len(given) == len(expected) and all(map(_fits, given, expected))
+    if not fit or not all(layer.built for layer in model._flatten_layers()):
+        return None
+    outputs = functional._outputs_struct
+    if any(None in tensor.shape[1:] or not tensor.shape for tensor in tree.flatten(outputs)):
+        return None
+    size = given[0].shape[0]
+    return tree.map_structure(
+        lambda tensor: keras.KerasTensor((size, *tensor.shape[1:]), tensor.dtype), outputs
+    )
+
+
+def _fits(given: Any, expected: keras.KerasTensor) -> bool:
+    return (
+        given is not None
+        and len(given.shape) == len(expected.shape)
+        and all(b in (None, a) for a, b in zip(given.shape, expected.shape, strict=True))
+    )
