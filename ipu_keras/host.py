@@ -24,6 +24,7 @@ from ipu_keras.tracing import (
     Replaced,
     fast_pooling_gradients,
     graph_of,
+    no_garbage_collection,
     replicated,
     traced_for_xla,
     undone,
@@ -36,6 +37,7 @@ _ONLY_FOR_XLA = frozenset(
 )
 
 
+@no_garbage_collection()
 def build(program: Program, device: IpuDevice) -> Executable:
     """Compiles a program for a device.
 
@@ -193,6 +195,7 @@ class HostCallable:
         self._variables.note_execution()
         return outfeed
 
+    @no_garbage_collection()
     def _build(self) -> Callable:
         program = self._compilation.program
         if self._step.for_xla and not self.execution.is_compiled:

@@ -17,10 +17,11 @@ from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.report.text import rendered
 from ipu_keras.system import SYSTEM
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
-from ipu_keras.tracing import replicated, traced_for_xla
+from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 from ipu_keras.tracing.lowering import LoweringError
 
 
+@no_garbage_collection()
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
     """What a function computes, traced but not executed.
 
@@ -44,6 +45,7 @@ def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
     return next((shape[0] for shape in shapes if len(shape)), None)
 
 
+@no_garbage_collection()
 def report_of(
     name: str,
     graph: Graph,

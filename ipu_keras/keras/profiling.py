@@ -18,7 +18,7 @@ from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.profiling import first_axis, report_of, traced_graph, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.report import Choice, Report, WhatIf
-from ipu_keras.tracing import traced_for_xla
+from ipu_keras.tracing import no_garbage_collection, traced_for_xla
 
 # Takes a model and a mode.
 MakeStep = Callable[[keras.Model, str], Callable[[Any], Any]]
@@ -189,6 +189,7 @@ def _has_parts(options: Mapping[str, Any]) -> bool:
     return options.get("pipeline") is not None or any(count > 1 for count in counts)
 
 
+@no_garbage_collection()
 def traced_step(
     model_or_function: keras.Model | Callable[..., Any],
     specs: Any,

@@ -16,8 +16,10 @@ from ipu_keras.keras.profiling import step_with_update, traced_step
 from ipu_keras.pipeline_choices import PipelineSchedule
 from ipu_keras.profiling import model_options, print_table, target_of
 from ipu_keras.report.balanced_pipeline import balanced_pipeline
+from ipu_keras.tracing import no_garbage_collection
 
 
+@no_garbage_collection()
 def suggest_pipeline(
     model: keras.Model,
     num_ipus: int,
