@@ -16,8 +16,8 @@ from ipu_keras.tracing import (
     Part,
     before_return,
     bytes_of_batch,
-    call_jointly,
     can_join,
+    joint_function,
     open_step,
     replicate,
     split_step,
@@ -285,14 +285,18 @@ class StepGraphs:
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect]
     ) -> list[Any]:
         """A function for the batches of all replicas, in any order."""
-
         num_replicas = self._program.num_replicas
         joint = self._joint_batches(function, collect)
+        together = None
+        if joint > 1:
+            summed = [how is Collect.REDUCED for how in collect]
+            in_steps = self._execution is HostExecution.COMPILED_STEPS
+            together = joint_function(function, summed, joint, compiled=in_steps)
 
         def run(*feeds: Any) -> list[Any]:
-            if joint > 1:
-                return self._jointly(function, feeds, collect, joint)
-            return self._steps(function, feeds, collect, num_replicas)
+            if together is None:
+                return self._steps(function, feeds, collect, num_replicas)
+            return self._jointly(together, joint, feeds, collect)
 
         is_part = self._execution is HostExecution.COMPILED_LOOP and not self.is_one_program
         return (
@@ -312,35 +316,30 @@ class StepGraphs:
         return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
 
     def _jointly(
-        self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], joint: int
+        self, together: Any, joint: int, feeds: Sequence[Any], collect: Sequence[Collect]
     ) -> list[Any]:
-        """A function for all batches, `joint` of them at once."""
+        """All batches by a function that takes `joint` of them at once."""
         count = self._num_steps * self._program.num_replicas
-        summed = [how is Collect.REDUCED for how in collect]
-
-        def call(*batches: Any) -> list[Any]:
-            return call_jointly(function, batches, summed, joint)
-
-        if self._execution is HostExecution.COMPILED_STEPS:
-            call = tf.function(call, autograph=False, jit_compile=True)
-        run = _flat(call)
         if joint == count:
-            found = run(feeds)
+            found = _flat(together)(feeds)
         else:
-            specs = [
-                tf.TensorSpec(t.shape if is_sum else (joint, *t.shape), t.dtype)
-                for t, is_sum in zip(_outputs(function), summed, strict=True)
-            ]
             parted = [tf.reshape(f, (-1, joint, *f.shape[1:])) for f in feeds]
             at_once = self._execution is not HostExecution.GRAPH_LOOP
-            parallel_steps = _PARALLEL_STEPS if at_once else 1
-            found = _loop(run, specs, count // joint, parted, collect, Reduction(), parallel_steps)
+            found = _loop(
+                _flat(together),
+                _outputs(together),
+                count // joint,
+                parted,
+                collect,
+                parallel_steps=_PARALLEL_STEPS if at_once else 1,
+            )
         return [
             self._of_joint(how, value, several=joint < count)
             for how, value in zip(collect, found, strict=True)
         ]
 
     def _of_joint(self, how: Collect, value: Any, *, several: bool) -> Any:
+        """What becomes of a joint result; `several` of them are stacked."""
         if how is Collect.LAST:
             return value[-1]
         if how is Collect.ALL:

@@ -4,8 +4,8 @@ from ipu_keras.tracing.concrete import graph_of as graph_of
 from ipu_keras.tracing.extraction import Part as Part
 from ipu_keras.tracing.garbage_collection import no_garbage_collection as no_garbage_collection
 from ipu_keras.tracing.joint_batches import bytes_of_batch as bytes_of_batch
-from ipu_keras.tracing.joint_batches import call_jointly as call_jointly
 from ipu_keras.tracing.joint_batches import can_join as can_join
+from ipu_keras.tracing.joint_batches import joint_function as joint_function
 from ipu_keras.tracing.pooling import fast_pooling_gradients as fast_pooling_gradients
 from ipu_keras.tracing.random_bits import RANDOM_UNIFORM as RANDOM_UNIFORM
 from ipu_keras.tracing.random_bits import compilable_random as compilable_random

@@ -6,6 +6,8 @@ the operations, and here is what it lacks: sums over the batches, such as of the
 weights, are computed as those of one large batch, and calls that XLA compiles stay such.
 """
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,22 +38,21 @@ _CONVERTED_BADLY = (
 # take and give is small beside the work of the others.
 _ONE_BY_ONE = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomUniformV2"})
 
-# They are converted here. `pfor` gives the operands of most the batches as an axis and takes it
-# away from those of others, and TensorFlow then does not see what it can compute together: a
-# convolution with its activation, or pooling with its gradient.
-_ROW_BY_ROW = frozenset(
-    {
-        "AvgPool",
-        "BiasAdd",
-        "Conv2D",
-        "MaxPool",
-        "MaxPoolGrad",
-        "Relu",
-        "ReluGrad",
-        "Relu6",
-        "Relu6Grad",
-    }
-)
+# They are converted here, if so many of their first operands, and no others, depend on the batch.
+# `pfor` gives the operands of most the batches as an axis and takes it away from those of
+# others, and TensorFlow then does not see what it can compute together: a convolution with its
+# activation, or pooling with its gradient.
+_ROW_BY_ROW: Mapping[str, int] = {
+    "AvgPool": 1,
+    "BiasAdd": 1,
+    "Conv2D": 1,
+    "MaxPool": 1,
+    "MaxPoolGrad": 3,
+    "Relu": 1,
+    "ReluGrad": 2,
+    "Relu6": 1,
+    "Relu6Grad": 2,
+}
 
 # They depend on shapes alone, or on nothing, or only read.
 _FIXED = frozenset(
@@ -108,37 +109,60 @@ def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
     )
 
 
-def call_jointly(
-    function: Any, feeds: Sequence[tf.Tensor], summed: Sequence[bool], count: int
-) -> list[tf.Tensor]:
-    """Calls a traced function for many batches at once.
+def joint_function(
+    function: Any, summed: Sequence[bool], count: int, *, compiled: bool = False
+) -> Any:
+    """Makes a function for many batches at once from one for a batch.
 
     Args:
         function: A `tf.ConcreteFunction` that writes nothing, for which `can_join` says yes.
-        feeds: What it takes, with the batches along a new first axis.
         summed: For each of its results, whether the sum over the batches is wanted.
         count: How many batches.
+        compiled: Whether XLA compiles it.
 
     Returns:
-        Of each result the sum, or all batches along a new first axis.
+        A `tf.ConcreteFunction`, which takes what the other does, with the batches along a new
+        first axis, and returns a list: of each result the sum, or all batches along a new first
+        axis. `None` if an operation cannot be converted for such operands.
 
     Example:
 
     >>> square = tf.function(lambda x: x * x).get_concrete_function(tf.TensorSpec(()))
-    >>> [total] = tf.function(lambda x: call_jointly(square, [x], [True], 3))([1.0, 2.0, 3.0])
+    >>> [total] = joint_function(square, [True], 3)(tf.constant([1.0, 2.0, 3.0]))
     >>> float(total)
     14.0
     """
-    joint = _JointGraph(function.graph, count)
-    for inner, feed in zip(feeds_of(function), feeds, strict=True):
-        joint.give(inner, feed, stacked=True)
-    for outer, inner in function.graph.captures:
-        joint.give(inner, outer, stacked=False)
-    joint.convert_calls()
-    return [
-        joint.sum_of(tensor) if is_summed else joint.stacked(tensor)
-        for tensor, is_summed in zip(_results(function), summed, strict=True)
-    ]
+
+    def joint(*feeds):
+        graph = _JointGraph(function.graph, count)
+        for inner, feed in zip(feeds_of(function), feeds, strict=True):
+            graph.give(inner, feed, stacked=True)
+        for outer, inner in function.graph.captures:
+            graph.give(inner, outer, stacked=False)
+        graph.convert_calls()
+        return [
+            graph.sum_of(tensor) if is_summed else graph.stacked(tensor)
+            for tensor, is_summed in zip(_results(function), summed, strict=True)
+        ]
+
+    specs = [tf.TensorSpec((count, *feed.shape), feed.dtype) for feed in feeds_of(function)]
+    traced = tf.function(joint, autograph=False, jit_compile=compiled)
+    # `pfor` has no type of its own for what it cannot convert, and logs each with all details.
+    with _silent(tf.get_logger()):
+        try:
+            return traced.get_concrete_function(*specs)
+        except (AssertionError, NotImplementedError, TypeError, ValueError):
+            return None
+
+
+@contextlib.contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _results(function: Any) -> list[tf.Tensor]:
@@ -245,18 +269,13 @@ class _JointGraph:
 
     def _convert_row_by_row(self, op: tf.Operation) -> None:
         given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
-        if not given[0].is_stacked:
+        num_stacked = _ROW_BY_ROW[op.type]
+        if [one.is_stacked for one in given] != [k < num_stacked for k in range(len(given))]:
             return
-        [value] = parallel_for._create_op(
-            op.type,
-            [
-                self.rows(tensor) if converted.is_stacked else converted.t
-                for tensor, converted in zip(op.inputs, given, strict=True)
-            ],
-            [op.outputs[0].dtype],
-            op.node_def.attr,
-        ).outputs
+        operands = [*map(self.rows, op.inputs[:num_stacked]), *(o.t for o in given[num_stacked:])]
         [tensor] = op.outputs
+        created = parallel_for._create_op(op.type, operands, [tensor.dtype], op.node_def.attr)
+        [value] = created.outputs
         self._rows[tensor.ref()] = value
         self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.tracing import bytes_of_batch, call_jointly, can_join, fast_pooling_gradients
+from ipu_keras.tracing import bytes_of_batch, can_join, fast_pooling_gradients, joint_function
 
 COUNT = 3
 
@@ -28,8 +28,7 @@ def batches_of(*specs):
 
 def jointly(function, batches, summed):
     """What the joint call returns, and the function that makes it."""
-    specs = [tf.TensorSpec(batch.shape, batch.dtype) for batch in batches]
-    joint = traced(lambda *feeds: call_jointly(function, feeds, summed, COUNT), *specs)
+    joint = joint_function(function, summed, COUNT)
     return joint(*map(tf.constant, batches)), joint
 
 
@@ -120,6 +119,12 @@ def test_a_convolutional_network():
         (lambda x: tf.concat([x, tf.ones((2, 1))], axis=1), [(2, 3)]),
         (lambda x: tf.pad(x[:, 1:], [[0, 0], [1, 1]]), [(2, 3)]),
         (lambda x: tf.where(x > 1, x, 0.5), [(2, 3)]),
+        # Operations on rows, whose other operands depend on the batch as well, or alone.
+        (lambda x, y: tf.nn.bias_add(x, y), [(2, 3), (3,)]),
+        (lambda x: tf.nn.bias_add(tf.ones((2, 3)), x), [(3,)]),
+        (lambda x: tf.raw_ops.ReluGrad(gradients=x, features=tf.ones((2, 3))), [(2, 3)]),
+        (lambda x: tf.nn.relu(x), [(3,)]),
+        (lambda x: tf.nn.avg_pool2d(x, 2, 2, "VALID"), [(2, 4, 4, 1)]),
     ],
 )
 def test_operations(function, shapes):
@@ -161,6 +166,31 @@ def normalized(x):
 )
 def test_what_is_not_worth_it(function, spec, is_sum):
     assert not can_join(traced(function, spec), [is_sum], COUNT)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        # Filters that depend on the batch.
+        (lambda x, y: tf.nn.conv2d(x, y, 1, "SAME"), [(2, 3, 3, 1), (2, 2, 1, 4)]),
+        (lambda x: tf.nn.conv2d(tf.ones((2, 3, 3, 1)), x, 1, "SAME"), [(2, 2, 1, 4)]),
+    ],
+)
+def test_what_cannot_be_converted(function, shapes, caplog):
+    function = traced(function, *map(tf.TensorSpec, shapes))
+    assert can_join(function, [False], COUNT)
+    level = tf.get_logger().level
+    assert joint_function(function, [False], COUNT) is None
+    assert caplog.text == ""
+    assert tf.get_logger().level == level
+
+
+def test_compiled():
+    function = traced(lambda x: tf.nn.relu(x - 1.0), tf.TensorSpec((2,)))
+    joint = joint_function(function, [False], COUNT, compiled=True)
+    assert joint.function_def.attr["_XlaMustCompile"].b
+    [values] = joint(tf.constant([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    assert values.numpy().tolist() == [[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]
 
 
 def test_the_same_is_worth_it_for_results():
