@@ -20,14 +20,16 @@ from ipu_keras.tracing.splitting import before_return
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
-# `pfor` makes loops or transposed copies of operations whose names begin like this, and of
-# those that have state. Others take the batches as rows of a larger one, or as one more axis.
+# `pfor` makes loops, transposed copies, or one text for all batches of operations whose names
+# begin like this, and of those that have state. Others take the batches as rows of a larger
+# one, or as one more axis.
 _CONVERTED_BADLY = (
     "Conv2DBackpropFilter",
     "DepthwiseConv2d",
     "FusedBatchNorm",
     "SparseSegment",
     "Stateless",
+    "StringFormat",
     "TensorArray",
     "TensorList",
     "TensorScatter",

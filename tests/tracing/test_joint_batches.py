@@ -157,6 +157,8 @@ def normalized(x):
         (gradient_of_lookup, tf.TensorSpec((2,), tf.int32), True),
         (lambda x: tf.random.uniform((2,)) * x, tf.TensorSpec((2,)), False),
         (lambda x: tf.while_loop(lambda y: y < 9.0, lambda y: y + 1.0, [x]), tf.TensorSpec(()), 0),
+        # A text for each batch, which is printed when its turn comes.
+        (lambda x: tf.strings.format("{}", x), tf.TensorSpec(()), False),
         # Sums in float16 could be infinite where those of fewer batches are not.
         (lambda x: tf.matmul(x, x, transpose_a=True), tf.TensorSpec((2, 2), tf.float16), True),
         # A product of each batch would have to be kept.
