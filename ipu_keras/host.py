@@ -4,8 +4,8 @@ Which of the constructs is used is the compiler's choice
 (`ipu_keras.compiler.host_execution`); this module only knows how to build each.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.host_steps import StepGraphs
-from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution, Program
 from ipu_keras.tracing import (
     RANDOM_UNIFORM,
@@ -38,12 +37,13 @@ _ONLY_FOR_XLA = frozenset(
 
 
 @no_garbage_collection()
-def build(program: Program, device: IpuDevice) -> Executable:
+def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) -> Executable:
     """Compiles a program for a device.
 
     Args:
         program: What to execute.
         device: Where it is dispatched to.
+        onednn: Whether TensorFlow computes with oneDNN; `None` asks TensorFlow.
 
     Returns:
         The executable. It is compiled by XLA, where that was chosen, when it
@@ -52,9 +52,10 @@ def build(program: Program, device: IpuDevice) -> Executable:
     # Most programs end up in XLA, and tracing takes longer than anything but
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
-    step = trace(program, for_xla)
+    onednn = _pywrap_util_port.IsMklEnabled() if onednn is None else onednn
+    step = trace(program, for_xla, onednn=onednn)
     graph = graph_of(step.function)
-    compilation = _compile(program, graph)
+    compilation = compile_graph(program, graph, onednn=onednn)
     return Executable(
         program=program,
         graph=graph,
@@ -86,21 +87,20 @@ class TracedStep:
             return None
         return undone(self.function, self.replaced)
 
-    def with_own_pooling(self) -> "TracedStep":
-        """The step with TensorFlow's gradients of pooling, as far as that can be had.
-
-        oneDNN computes them in half the time of what replaces them.
-        """
+    def for_onednn(self) -> "TracedStep":
+        """The step without what was replaced, for TensorFlow, as far as that can be had."""
         function = undone(self.function, self.replaced)
         return self if function is None else replace(self, function=function, replaced=())
 
 
-def trace(program: Program, for_xla: bool) -> TracedStep:
+def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.
 
     Args:
         program: Whose step it is.
         for_xla: Whether to write it as XLA likes it, or as TensorFlow does.
+        onednn: Whether TensorFlow computes with oneDNN. Its gradients of pooling take half
+            the time of what replaces those of others.
     """
 
     def step(*tensors):
@@ -109,8 +109,8 @@ def trace(program: Program, for_xla: bool) -> TracedStep:
     step.__name__ = f"{program.name}_step"
     with (
         replicated(program.num_replicas),
-        _fast_pooling_gradients(for_xla) as replaced,
-        traced_for_xla() if for_xla else contextlib.nullcontext(),
+        fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as replaced,
+        traced_for_xla() if for_xla else nullcontext(),
     ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
         if program.update is None:
@@ -118,10 +118,6 @@ def trace(program: Program, for_xla: bool) -> TracedStep:
         _, gradients = concrete.structured_outputs
         update = _traced(_update_of(program.name, program.update), gradients)
     return TracedStep(concrete, for_xla, replaced, update)
-
-
-def _fast_pooling_gradients(for_xla: bool) -> contextlib.AbstractContextManager[list[Replaced]]:
-    return fast_pooling_gradients() if for_xla or not _has_onednn() else contextlib.nullcontext([])
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:
@@ -199,7 +195,7 @@ class HostCallable:
     def _build(self) -> Callable:
         program = self._compilation.program
         if self._step.for_xla and not self.execution.is_compiled:
-            self._trace_again()
+            self._leave_xla()
         self._variables = ReplicaVariables(self._step.function, program.num_replicas, self._device)
         graphs = StepGraphs(
             self._compilation,
@@ -220,22 +216,15 @@ class HostCallable:
         self._device.register_program(concrete.function_def.signature.name)
         return concrete
 
-    def _trace_again(self) -> None:
-        """Makes sure that the step is one for TensorFlow's executor."""
-        if _has_onednn():
-            self._step = self._step.with_own_pooling()
+    def _leave_xla(self) -> None:
+        """Makes of the step, which was traced for XLA, one for TensorFlow's executor."""
+        program, onednn = self._compilation.program, self._compilation.onednn
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
         if _ONLY_FOR_XLA & self._compilation.graph.kinds:
-            program = self._compilation.program
-            self._step = trace(program, for_xla=False)
-            self._compilation = _compile(program, graph_of(self._step.function))
+            self._step = trace(program, for_xla=False, onednn=onednn)
+            graph = graph_of(self._step.function)
+            self._compilation = compile_graph(program, graph, onednn=onednn)
             executions = self._compilation.executions
             self._executions = [each for each in executions if not each.is_compiled]
-
-
-def _compile(program: Program, graph: Graph) -> Compilation:
-    return compile_graph(program, graph, onednn=_has_onednn())
-
-
-def _has_onednn() -> bool:
-    return _pywrap_util_port.IsMklEnabled()
+        elif onednn:
+            self._step = self._step.for_onednn()

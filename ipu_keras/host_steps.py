@@ -286,10 +286,10 @@ class StepGraphs:
     ) -> list[Any]:
         """A function for the batches of all replicas, in any order."""
         num_replicas = self._program.num_replicas
-        joint = self._joint_batches(function, collect)
+        summed = [how is Collect.REDUCED for how in collect]
+        joint = self._joint_batches(function, summed)
         together = None
         if joint > 1:
-            summed = [how is Collect.REDUCED for how in collect]
             in_steps = self._execution is HostExecution.COMPILED_STEPS
             together = joint_function(function, summed, joint, compiled=in_steps)
 
@@ -303,10 +303,9 @@ class StepGraphs:
             tf.function(run, autograph=False, jit_compile=True)(*feeds) if is_part else run(*feeds)
         )
 
-    def _joint_batches(self, function: Any, collect: Sequence[Collect]) -> int:
+    def _joint_batches(self, function: Any, summed: Sequence[bool]) -> int:
         """How many batches a function computes at once; 1 if it cannot or should not."""
         count = self._num_steps * self._program.num_replicas
-        summed = [how is Collect.REDUCED for how in collect]
         if count == 1 or not can_join(function, summed, count):
             return 1
         at_once = self._execution is HostExecution.PARALLEL_LOOP

@@ -47,6 +47,7 @@ _ONE_BY_ONE = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomUniform
 _ROW_BY_ROW: Mapping[str, int] = {
     "AvgPool": 1,
     "BiasAdd": 1,
+    "Bitcast": 1,  # which `pfor` lacks
     "Conv2D": 1,
     "MaxPool": 1,
     "MaxPoolGrad": 3,
@@ -82,11 +83,10 @@ def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
         summed: For each of its results, whether the sum over the batches is wanted.
         count: How many batches.
     """
-    operations = function.graph.get_operations()
-    return all(map(_is_joined, operations)) and all(
-        _is_summed_well(tensor, count)
-        for tensor, is_summed in zip(_results(function), summed, strict=True)
-        if is_summed
+    results = zip(_results(function), summed, strict=True)
+    sums = (tensor for tensor, is_summed in results if is_summed)
+    return all(map(_is_joined, _for_each_batch(function, summed))) and all(
+        _is_summed_well(tensor, count) for tensor in sums
     )
 
 
@@ -100,12 +100,10 @@ def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
     Returns:
         Bytes. They do not all exist at the same time.
     """
-    results = zip(_results(function), summed, strict=True)
-    sums = {op for tensor, is_summed in results if is_summed for op in _summed_first(tensor)}
     return sum(
         tensor.shape.num_elements() * tensor.dtype.size
-        for op in function.graph.get_operations()
-        if op.type not in _FIXED and op.type != "Identity" and op not in sums
+        for op in _for_each_batch(function, summed)
+        if op.type not in _FIXED
         for tensor in op.outputs
         if tensor.shape.is_fully_defined()
     )
@@ -171,16 +169,49 @@ def _results(function: Any) -> list[tf.Tensor]:
     return [before_return(t) for t in tf.nest.flatten(function.structured_outputs)]
 
 
+def _for_each_batch(function: Any, summed: Sequence[bool]) -> set[tf.Operation]:
+    """The operations of which every batch has results of its own, or can share them."""
+    pending = [
+        before.op
+        for tensor, is_summed in zip(_results(function), summed, strict=True)
+        for before in (_operands_of_sum(tensor) if is_summed else [tensor])
+    ]
+    found = set(pending)
+    while pending:
+        before = {tensor.op for tensor in pending.pop().inputs} - found
+        found |= before
+        pending += before
+    return found
+
+
+def _operands_of_sum(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
+    """What the sum of a tensor over the batches is computed from."""
+    op = tensor.op
+    if _rule_of(op) is None:
+        yield tensor
+    elif op.type in _PASSED_ON:
+        for operand in op.inputs[: _PASSED_ON[op.type]]:
+            yield from _operands_of_sum(operand)
+    else:
+        yield from op.inputs
+
+
 def _is_joined(op: tf.Operation) -> bool:
     if op.type in _CALLS:
-        body = called_functions(op.graph)[op.get_attr("f").name]
-        return all(map(_is_joined, body.graph.get_operations()))
+        body = _body_of(op)
+        return body is not None and all(map(_is_joined, body.get_operations()))
     if op.type == "Bitcast":
         return op.inputs[0].dtype.size == op.outputs[0].dtype.size
-    if op.type in _FIXED or op.type in _SUMS or op.type in _ONE_BY_ONE:
+    if op.type in _FIXED or op.type in _ONE_BY_ONE:
         return True
     converted = op.type in parallel_for._pfor_converter_registry
     return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful
+
+
+def _body_of(call: tf.Operation) -> Any:
+    """The graph of a called function; `None` if Python has none, as of TensorFlow 1's `Defun`."""
+    function = called_functions(call.graph).get(call.get_attr("f").name)
+    return None if function is None else function.graph
 
 
 def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
@@ -190,22 +221,10 @@ def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
         return False
     if op.type in _PASSED_ON:
         return all(_is_summed_well(each, count) for each in op.inputs[: _PASSED_ON[op.type]])
-    if op.type in _SUMS and (op.type != "MatMul" or _adds_rows(op)):
+    if _rule_of(op) is not None:
         return True
-    return count * tensor.shape.num_elements() * tensor.dtype.size <= _MAX_SUMMED_BYTES
-
-
-def _summed_first(tensor: tf.Tensor) -> Iterator[tf.Operation]:
-    """The operations that are done once, for all batches, as of their results a sum is wanted."""
-    if tensor.op.type in _SUMS:
-        yield tensor.op
-        for operand in tensor.op.inputs[: _PASSED_ON.get(tensor.op.type, 0)]:
-            yield from _summed_first(operand)
-
-
-def _adds_rows(op: tf.Operation) -> bool:
-    """Whether a product adds over the rows of both factors."""
-    return op.get_attr("transpose_a") and not op.get_attr("transpose_b")
+    size = tensor.shape.num_elements()
+    return size is not None and count * size * tensor.dtype.size <= _MAX_SUMMED_BYTES
 
 
 class _JointGraph:
@@ -245,13 +264,10 @@ class _JointGraph:
         for op in self._graph.get_operations():
             if op.type in _CALLS:
                 self._convert_call(op)
-            elif op.type in _ROW_BY_ROW and op.outputs[0].shape.rank > 1:
+            elif op.type in _ROW_BY_ROW:
                 self._convert_row_by_row(op)
             elif op.type in _ONE_BY_ONE:
                 self._convert_one_by_one(op)
-            elif op.type == "Bitcast":
-                value = tf.bitcast(self.stacked(op.inputs[0]), op.outputs[0].dtype)
-                self.give(op.outputs[0], value, stacked=True)
 
     def _convert_one_by_one(self, op: tf.Operation) -> None:
         given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
@@ -282,17 +298,17 @@ class _JointGraph:
         self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
 
     def _convert_call(self, op: tf.Operation) -> None:
-        body = called_functions(op.graph)[op.get_attr("f").name]
+        body = _body_of(op)
         given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
 
         def run(*tensors):
-            joint = _JointGraph(body.graph, self._count)
-            for inner, tensor, outer in zip(body.graph.inputs, tensors, given, strict=True):
+            joint = _JointGraph(body, self._count)
+            for inner, tensor, outer in zip(body.inputs, tensors, given, strict=True):
                 joint.give(inner, tensor, stacked=outer.is_stacked)
             joint.convert_calls()
-            return [joint.stacked(tensor) for tensor in body.graph.outputs]
+            return [joint.stacked(tensor) for tensor in body.outputs]
 
-        compiled = op.get_attr("_XlaMustCompile")
+        compiled = op.node_def.attr["_XlaMustCompile"].b
         # A function of its own keeps the call a program of XLA's.
         call = tf.function(run, autograph=False, jit_compile=compiled)
         values = call(*(each.t for each in given))
@@ -301,7 +317,7 @@ class _JointGraph:
 
     def sum_of(self, tensor: tf.Tensor) -> tf.Tensor:
         """The sum of a tensor over the batches."""
-        rule = _SUMS.get(tensor.op.type)
+        rule = _rule_of(tensor.op)
         if rule is None:
             return tf.reduce_sum(self.stacked(tensor), axis=0)
         return rule(self, tensor.op)
@@ -320,8 +336,6 @@ def _sum_of_sums(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
 
 
 def _sum_of_products(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
-    if not _adds_rows(op):
-        return tf.reduce_sum(joint.stacked(op.outputs[0]), axis=0)
     a, b = (joint.rows(factor) for factor in op.inputs)
     return tf.matmul(a, b, transpose_a=True)
 
@@ -355,3 +369,11 @@ _SUMS: Mapping[str, Callable[[_JointGraph, tf.Operation], tf.Tensor]] = {
 
 # Of these the sum is one of sums of so many of their operands.
 _PASSED_ON: Mapping[str, int | None] = {"AddN": None, "Identity": 1, "Reshape": 1}
+
+
+def _rule_of(op: tf.Operation) -> Callable[[_JointGraph, tf.Operation], tf.Tensor] | None:
+    """How to sum the result of an operation without the results of all batches, if at all."""
+    adds_rows = op.type != "MatMul" or (
+        op.get_attr("transpose_a") and not op.get_attr("transpose_b")
+    )
+    return _SUMS.get(op.type) if adds_rows else None

@@ -39,7 +39,11 @@ def build_from(model: keras.Model, data: Any) -> None:
 
 
 def _symbol(spec: tf.TensorSpec | None) -> keras.KerasTensor | None:
-    return None if spec is None else keras.KerasTensor(spec.shape, spec.dtype.name)
+    return (
+        None
+        if spec is None
+        else keras.KerasTensor(spec.shape, backend.standardize_dtype(spec.dtype))
+    )
 
 
 def _known_outputs(model: keras.Model, x: Any) -> Any:
