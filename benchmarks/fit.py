@@ -8,6 +8,7 @@ contender in a fresh process. Nothing is asserted: goals are shown, met or not.
 """
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -270,6 +272,9 @@ def probe_in_fresh_processes(
     name: str, contenders: list[str], num_rounds: int
 ) -> dict[str, dict[str, list[float]]]:
     """Returns the results of `probe` by what was measured and contender."""
+    # pip does this when it installs a package; in a checkout it may not have been done yet.
+    for package in find_spec("ipu_keras").submodule_search_locations:
+        compileall.compile_dir(package, quiet=1)
     results: dict[str, Times] = {
         key: {c: [] for c in contenders} for key in ("first_step", "memory")
     }

@@ -7,6 +7,7 @@ Which of the constructs is used is the compiler's choice
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -83,14 +84,16 @@ class TracedStep:
 
     def as_written(self) -> Any:
         """The step without what was replaced, for XLA; `None` if there is no such trace."""
-        if not self.for_xla or self.update is not None:
-            return None
-        return undone(self.function, self.replaced)
+        return self._undone if self.for_xla and self.update is None else None
 
     def for_onednn(self) -> "TracedStep":
         """The step without what was replaced, for TensorFlow, as far as that can be had."""
-        function = undone(self.function, self.replaced)
+        function = self._undone
         return self if function is None else replace(self, function=function, replaced=())
+
+    @cached_property
+    def _undone(self) -> Any:
+        return undone(self.function, self.replaced)
 
 
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:
