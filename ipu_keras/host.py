@@ -22,6 +22,7 @@ from ipu_keras.program import HostExecution, Program
 from ipu_keras.tracing import (
     RANDOM_UNIFORM,
     Replaced,
+    batch_norms,
     fast_pooling_gradients,
     graph_of,
     no_garbage_collection,
@@ -74,12 +75,15 @@ class TracedStep:
         function: A `tf.ConcreteFunction`.
         for_xla: Whether it was traced for XLA.
         replaced: What was replaced in it for the host's speed.
+        could_fuse: Whether it has batch normalizations that TensorFlow computes faster if it
+            is traced for TensorFlow.
         update: The trace of the weight update, if the program has one.
     """
 
     function: Any
     for_xla: bool
     replaced: Sequence[Replaced] = ()
+    could_fuse: bool = False
     update: Any = None
 
     def as_written(self) -> Any:
@@ -113,14 +117,15 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
     with (
         replicated(program.num_replicas),
         fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as replaced,
+        batch_norms(fused=not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
     ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
-        if program.update is None:
-            return TracedStep(concrete, for_xla, replaced)
-        _, gradients = concrete.structured_outputs
-        update = _traced(_update_of(program.name, program.update), gradients)
-    return TracedStep(concrete, for_xla, replaced, update)
+        update = None
+        if program.update is not None:
+            _, gradients = concrete.structured_outputs
+            update = _traced(_update_of(program.name, program.update), gradients)
+    return TracedStep(concrete, for_xla, replaced, norms.found and for_xla, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:
@@ -223,7 +228,7 @@ class HostCallable:
         """Makes of the step, which was traced for XLA, one for TensorFlow's executor."""
         program, onednn = self._compilation.program, self._compilation.onednn
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
-        if _ONLY_FOR_XLA & self._compilation.graph.kinds:
+        if self._step.could_fuse or _ONLY_FOR_XLA & self._compilation.graph.kinds:
             self._step = trace(program, for_xla=False, onednn=onednn)
             graph = graph_of(self._step.function)
             self._compilation = compile_graph(program, graph, onednn=onednn)

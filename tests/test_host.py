@@ -606,6 +606,47 @@ def test_what_was_asked_for(device, compiled):
         assert executable.host.execution.name.startswith("COMPILED") is compiled
 
 
+@pytest.mark.parametrize("compiled", [None, False, True])
+def test_tensorflow_normalizes_batches_in_one_operation(device, compiled):
+    """Where its executor runs the step; XLA and the cost model get what Keras writes."""
+    with tf.device(device.name):
+        convolution = keras.layers.Conv2D(2, 3, use_bias=False)
+        layer = keras.layers.BatchNormalization(momentum=0.5)
+        convolution.build((2, 6, 6, 1))
+        layer.build((2, 4, 4, 2))
+    weights = [*convolution.weights, *layer.weights]
+    start = [weight.value.numpy() for weight in weights]
+
+    def step(images):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(convolution(images), training=True) - 0.5))
+        trained = [*convolution.trainable_weights, *layer.trainable_weights]
+        for weight, gradient in zip(trained, tape.gradient(loss, trained), strict=True):
+            weight.assign_sub(0.01 * gradient)
+        return loss
+
+    spec = TensorSpec((2, 6, 6, 1), "float32")
+    program = make_program(step, (spec,), compiled=compiled)
+    executable = host.build(program, device)
+    images = np.random.default_rng(0).normal(size=(3, *spec.shape)).astype(np.float32)
+    loss = executable.host([tf.constant(images)])
+    found = [weight.value.numpy() for weight in weights]
+    ran = [op.kind for op in graph_of(executable.host._step.function).walk()]
+    assert ran.count("FusedBatchNormV3") == ran.count("FusedBatchNormGradV3") == (not compiled)
+    if compiled is not False:
+        assert "FusedBatchNormV3" not in executable.graph.kinds
+        written = [op.type for op in executable.as_written().graph.get_operations()]
+        assert "FusedBatchNormV3" not in written
+        assert "Rsqrt" in written
+
+    for weight, value in zip(weights, start, strict=True):
+        weight.assign(value)
+    expected = [step(tf.constant(batch)) for batch in images]
+    np.testing.assert_allclose(loss, expected[-1], rtol=1e-4)
+    for one, other in zip(found, weights, strict=True):
+        np.testing.assert_allclose(one, other.value, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("onednn", [False, True])
 @pytest.mark.parametrize("compiled", [None, False])
 def test_gradients_of_pooling_are_left_to_onednn(device, compiled, onednn):

@@ -2,6 +2,8 @@
 
 from ipu_keras.tracing.concrete import graph_of as graph_of
 from ipu_keras.tracing.extraction import Part as Part
+from ipu_keras.tracing.fused_batch_norms import batch_norms as batch_norms
+from ipu_keras.tracing.fused_batch_norms import use_fused_batch_norm as use_fused_batch_norm
 from ipu_keras.tracing.garbage_collection import no_garbage_collection as no_garbage_collection
 from ipu_keras.tracing.joint_batches import bytes_of_batch as bytes_of_batch
 from ipu_keras.tracing.joint_batches import can_join as can_join

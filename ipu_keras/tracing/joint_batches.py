@@ -37,8 +37,15 @@ _CONVERTED_BADLY = (
 )
 
 # They have no way to take many batches, and are done for one after the other. What they
-# take and give is small beside the work of the others.
-_ONE_BY_ONE = frozenset({"StatelessRandomGetKeyCounter", "StatelessRandomUniformV2"})
+# take and give is small beside the work of the others, or copied faster than computed in parts.
+_ONE_BY_ONE = frozenset(
+    {
+        "FusedBatchNormGradV3",
+        "FusedBatchNormV3",
+        "StatelessRandomGetKeyCounter",
+        "StatelessRandomUniformV2",
+    }
+)
 
 # They are converted here, if so many of their first operands, and no others, depend on the batch.
 # `pfor` gives the operands of most the batches as an axis and takes it away from those of

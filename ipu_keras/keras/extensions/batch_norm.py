@@ -1,4 +1,4 @@
-"""Keras's batch normalization with the statistics of several replicas' batches."""
+"""Keras's batch normalization: across replicas, and as one operation where that is faster."""
 
 import functools
 from typing import Any
@@ -8,28 +8,73 @@ import tensorflow as tf
 
 from ipu_keras.ops.collectives import replica_groups
 from ipu_keras.ops.distributed_batch_norm import batch_norm_groups, moments_of_group
+from ipu_keras.tracing import use_fused_batch_norm
 from ipu_keras.tracing.replication import ReplicaGroups
 
 
 def attach_batch_norm() -> None:
-    """Has Keras's layer combine its statistics with those of other replicas, where it should.
+    """Extends Keras's layer, once.
 
-    Outside of replicated programs it does what it did.
+    It combines its statistics with those of other replicas, where it should, and is one
+    operation of TensorFlow's where the host's executor runs it. In programs of others it does
+    what it did.
     """
-    original = keras.layers.BatchNormalization._moments
-    if hasattr(original, "__wrapped__"):
+    layer = keras.layers.BatchNormalization
+    if hasattr(layer._moments, "__wrapped__"):
         return
+    original_moments, original_call = layer._moments, layer.call
 
-    @functools.wraps(original)
+    @functools.wraps(original_call)
+    def call(self, inputs, training=None, mask=None):
+        if training and mask is None and _can_be_fused(self, inputs) and use_fused_batch_norm():
+            return _normalized(self, inputs)
+        return original_call(self, inputs, training=training, mask=mask)
+
+    @functools.wraps(original_moments)
     def _moments(self, inputs, mask):
-        mean, variance = original(self, inputs, mask)
+        mean, variance = original_moments(self, inputs, mask)
         groups = _groups_of(self)
         if groups.size == 1:
             return mean, variance
         weight = None if mask is None else tf.reduce_sum(tf.cast(mask, mean.dtype))
         return moments_of_group(mean, variance, groups, weight)
 
-    keras.layers.BatchNormalization._moments = _moments
+    layer.call = call
+    layer._moments = _moments
+
+
+def _can_be_fused(layer: Any, inputs: tf.Tensor) -> bool:
+    """Whether TensorFlow's operation does in training what the layer does."""
+    return (
+        layer.trainable
+        and not getattr(layer, "renorm", False)
+        and layer.axis in (-1, inputs.shape.rank - 1)
+        and inputs.dtype in (tf.float16, tf.bfloat16, tf.float32)
+        and inputs.shape.is_fully_defined()
+        and 0 not in inputs.shape
+        and _groups_of(layer).size == 1
+    )
+
+
+def _normalized(layer: Any, inputs: tf.Tensor) -> tf.Tensor:
+    """What the layer returns in training, after it has updated its moving averages."""
+    channels = inputs.shape[-1]
+    images = tf.reshape(tf.cast(inputs, tf.float32), (inputs.shape[0], 1, -1, channels))
+    outputs, mean, unbiased, *_ = tf.raw_ops.FusedBatchNormV3(
+        x=images,
+        scale=tf.cast(layer.gamma, tf.float32) if layer.scale else tf.ones(channels),
+        offset=tf.cast(layer.beta, tf.float32) if layer.center else tf.zeros(channels),
+        mean=[],
+        variance=[],
+        epsilon=layer.epsilon,
+        is_training=True,
+    )
+    count = inputs.shape.num_elements() // channels
+    variance = unbiased * ((count - 1) / count)
+    for average, now in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
+        before = tf.cast(average, tf.float32)
+        average.assign(before * layer.momentum + now * (1.0 - layer.momentum))
+    return tf.cast(tf.reshape(outputs, inputs.shape), layer.compute_dtype)
 
 
 def _groups_of(layer: Any) -> ReplicaGroups:

@@ -1,4 +1,4 @@
-"""Keras's batch normalization over groups of replicas."""
+"""Keras's batch normalization: over groups of replicas, and as one operation."""
 
 import keras
 import numpy as np
@@ -9,6 +9,7 @@ from replicas import in_groups, numbers, trace
 from ipu_keras.keras.extensions.batch_norm import attach_batch_norm
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+from ipu_keras.tracing import batch_norms
 from ipu_keras.tracing.segments import replicate, written_captures
 
 
@@ -183,7 +184,82 @@ def test_training_by_replicas_is_training_with_one_large_batch(jit_compile):
         np.testing.assert_allclose(copy, variables[handle.ref()], rtol=1e-5, atol=1e-6)
 
 
+def fused_step(layer, spec, *masks):
+    """The traced step of a layer that may be one operation, and the kinds of its operations."""
+    with batch_norms(fused=True):
+        concrete = tf.function(step_of(layer, 1)).get_concrete_function(spec, spec, *masks)
+    return concrete, [op.type for op in concrete.graph.get_operations()]
+
+
+def test_one_operation_by_hand():
+    """Of 1, 3, 5, 7 the mean is 4, and the variance 5, which TensorFlow's operation calls 20/3."""
+    layer = keras.layers.BatchNormalization(momentum=0.75, epsilon=0.0)
+    layer.build((2, 2, 1))
+    step, kinds = fused_step(layer, tf.TensorSpec((2, 2, 1)))
+    y, *_, mean, variance = step(tf.constant([[[1.0], [3.0]], [[5.0], [7.0]]]), tf.ones((2, 2, 1)))
+    assert kinds.count("FusedBatchNormV3") == kinds.count("FusedBatchNormGradV3") == 1
+    np.testing.assert_allclose(tf.reshape(y, [-1]), np.array([-3, -1, 1, 3]) / np.sqrt(5), 1e-6)
+    np.testing.assert_allclose([mean[0], variance[0]], [0.25 * 4, 0.75 + 0.25 * 5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "float16"])
+@pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False, "epsilon": 0.5}])
+@pytest.mark.parametrize("shape", [(6, 4), (3, 5, 4), (2, 3, 3, 4), (2, 3, 2, 2, 4), (1, 4)])
+def test_one_operation_does_what_keras_does(shape, options, dtype):
+    spec = tf.TensorSpec(shape, "float32" if dtype == "float32" else "float16")
+    arrays = [tf.cast(array[0], spec.dtype) for array in batches(1, *shape)]
+    layer = layer_of(shape, dtype=dtype, **options)
+    before = layer.get_weights()
+    expected = tf.function(step_of(layer, 1))(*arrays)
+    layer.set_weights(before)
+    step, kinds = fused_step(layer, spec)
+    assert "FusedBatchNormGradV3" in kinds
+    tolerance = 1e-5 if dtype == "float32" else 1e-2
+    for found, wanted in zip(step(*arrays), expected, strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((2, 4, 3), {"axis": 1}),
+        ((2, 3), {"dtype": "float64"}),
+        ((2, 3), {"trainable": False}),
+        ((None, 3), {}),
+        ((0, 3), {}),
+    ],
+)
+def test_what_is_not_one_operation(shape, options):
+    layer = layer_of(shape, **options)
+    _, kinds = fused_step(layer, tf.TensorSpec(shape, options.get("dtype", "float32")))
+    assert "FusedBatchNormV3" not in kinds
+
+
+def test_masks_and_inference_are_not_one_operation():
+    layer = layer_of((4, 5, 3))
+    _, kinds = fused_step(layer, tf.TensorSpec((4, 5, 3)), tf.TensorSpec((4, 5), tf.bool))
+    assert "FusedBatchNormV3" not in kinds
+    with batch_norms(fused=True) as norms:
+        tf.function(layer).get_concrete_function(tf.TensorSpec((4, 5, 3)), training=False)
+    assert not norms.found
+
+
+def test_replicas_of_a_group_do_not_have_one_operation_each():
+    layer = layer_of((3, 2))
+    with batch_norms(fused=True) as norms:
+        trace(step_of(layer, 2), 2, *[tf.TensorSpec((3, 2))] * 2)
+    assert not norms.found
+
+
+def test_outside_of_programs_nothing_changes():
+    layer = layer_of((3, 2))
+    concrete = tf.function(step_of(layer, 1)).get_concrete_function(*[tf.TensorSpec((3, 2))] * 2)
+    assert "FusedBatchNormV3" not in [op.type for op in concrete.graph.get_operations()]
+
+
 def test_attaching_twice():
-    before = keras.layers.BatchNormalization._moments
+    layer = keras.layers.BatchNormalization
+    before = layer._moments, layer.call
     attach_batch_norm()
-    assert keras.layers.BatchNormalization._moments is before
+    assert (layer._moments, layer.call) == before
