@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.config_tree import AttributeMetadata, ConfigTree, Constraint, category
+from ipu_keras.pipeline_choices import MODELLED_POPLAR_OPTIONS
 from ipu_keras.system import SYSTEM, check_cpu_device
 
 __all__ = [
@@ -193,9 +194,16 @@ _FLAGS = Constraint(
 )
 _PLANNING_FLAGS = Constraint(
     lambda value: (
-        _is_flag_dictionary(value) and _is_proportion(value.get("availableMemoryProportion", 0))
+        _is_flag_dictionary(value)
+        and _is_proportion(value.get("availableMemoryProportion", 0))
+        and value.get("partialsType", "float") in ("float", "half")
     ),
-    f"{_FLAGS.expected}, with 'availableMemoryProportion' from 0.0 to 1.0",
+    f"{_FLAGS.expected}, with 'availableMemoryProportion' from 0.0 to 1.0 and 'partialsType' "
+    "'float' or 'half'",
+)
+_PLANNED = (
+    "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
+    "account; other flags have no effect and give a warning."
 )
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
@@ -227,6 +235,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         False,
         "Compute forward activations a second time in the backward pass instead of keeping them. "
         "Saves memory and costs cycles; operations with state are never repeated.",
+        effect="Reports, and whether a program fits, count with it. The numbers are the same, so "
+        "the host keeps the activations.",
     ),
     _option(
         "selection_order",
@@ -285,7 +295,9 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         {},
         "Flags for every convolution, by name. `availableMemoryProportion` is the share of a "
         "tile's memory that a convolution may use for temporary data, 0.0 to 1.0: less of it "
-        "usually costs cycles.",
+        "usually costs cycles. `partialsType` is the type in which products of halves are added "
+        "up, 'float' or 'half'.",
+        effect=_PLANNED,
         constraint=_PLANNING_FLAGS,
     ),
     category("device_connection", "When and how IPU hardware is attached."),
@@ -301,6 +313,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "",
         "IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached "
         "hardware. Required for the types that never attach, `PRE_COMPILE` and `NEVER`.",
+        effect="With these types, reports, and whether a program fits, are for a GC2 or a GC200.",
         constraint=_one_of("", "ipu1", "ipu2"),
     ),
     _option(
@@ -406,6 +419,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         int,
         0,
         "Tiles of each modelled IPU; 0 means as many as `version` has.",
+        effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
+        "tiles. `--ipu_model_tiles` goes before it.",
         constraint=_NOT_NEGATIVE,
     ),
     _option(
@@ -413,6 +428,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         str,
         "ipu2",
         "IPU generation to model: 'ipu1' or 'ipu2'.",
+        effect="With `--use_ipu_model`, reports, and whether a program fits, are for a GC2 or a "
+        "GC200.",
         constraint=_one_of("ipu1", "ipu2"),
     ),
     category("matmuls", "Matrix multiplications."),
@@ -429,7 +446,9 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         {},
         "Flags for every matrix multiplication, by name. `availableMemoryProportion` is the share "
         "of a tile's memory that one may use for temporary data, 0.0 to 1.0: less of it usually "
-        "costs cycles.",
+        "costs cycles. `partialsType` is the type in which products of halves are added up, "
+        "'float' or 'half'.",
+        effect=_PLANNED,
         constraint=_PLANNING_FLAGS,
     ),
     category("norms", "Batch, layer, group and instance normalisation."),
@@ -446,6 +465,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         1,
         "Neighbouring replicas whose batch statistics are combined in training. Not for pipelines "
         "or I/O tiles.",
+        effect="Takes effect on the numbers, and on reports.",
         constraint=_POSITIVE,
     ),
     category("optimizations", "What the compiler may do to make a program faster or smaller."),
@@ -473,6 +493,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         True,
         "Share the code of equal operations. Saves code memory; copying their inputs to a common "
         "place costs cycles.",
+        effect="Reports, and whether a program fits, count the code of an outlined function once, "
+        "or for each call if this is off.",
     ),
     _option(
         "optimizations.merge_infeed_io_copies",
@@ -732,12 +754,16 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
 def _idle_options(config: IPUConfig) -> list[str]:
     """Names of the options that differ from their default and that nothing reads yet."""
     # OFF is the other spelling of the default of `esr`.
-    return [
+    idle = [
         name
         for name, value in config._values.items()
         if config.TABLE[name].effect is None
         and value not in (config.TABLE[name].default, StochasticRoundingBehaviour.OFF)
     ]
+    for name in ("convolutions.poplar_options", "matmuls.poplar_options"):
+        flags = sorted(set(config._values[name]) - MODELLED_POPLAR_OPTIONS)
+        idle += [f"{flag!r} in {name}" for flag in flags]
+    return idle
 
 
 def _check_selectors(auto_select_ipus: Any, select_ipus: Any) -> None:

@@ -57,7 +57,10 @@ class PoplarFlags:
         "and select_ipus is refused.",
     )
     ipu_model_tiles: int = _flag(
-        0, "Tiles of each modelled IPU; 0 means as many as the hardware has.", minimum=0
+        0,
+        "Tiles of each modelled IPU; 0 means as many as the hardware has.",
+        effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles.",
+        minimum=0,
     )
     use_synthetic_data: bool = _flag(
         False, "Transfer no data between host and device; inputs stay uninitialised."

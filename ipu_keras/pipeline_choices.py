@@ -80,6 +80,10 @@ def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> R
     return mode
 
 
+# Poplar's options of convolutions and matrix products that have a model.
+MODELLED_POPLAR_OPTIONS = frozenset({"availableMemoryProportion", "partialsType"})
+
+
 @dataclass(frozen=True)
 class PipelineStageOptions:
     """Poplar options of one stage, which go before those of the `IPUConfig`.

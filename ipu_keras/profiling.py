@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.cached_models import cached_graph, cached_model
 from ipu_keras.compiler.modelling import ModelOptions
+from ipu_keras.configured_model import configured_options
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.executable import Executable
@@ -15,7 +16,6 @@ from ipu_keras.ir import Graph
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program, TensorSpec
 from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.report.text import rendered
-from ipu_keras.system import SYSTEM
 from ipu_keras.target import DEFAULT_TARGET, Target, target_named
 from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 from ipu_keras.tracing.lowering import LoweringError
@@ -147,7 +147,8 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
         device: Name or ordinal of a configured device.
         **options: `target`; `batch_size`, if that is not the first axis of what
             the program is fed; and those of `ModelOptions` but
-            `steps_per_execution`, which is the program's.
+            `steps_per_execution`, which is the program's. They go before what the
+            active `IPUConfig` says of the same.
 
     Returns:
         The report, named as the program: `"train"`, `"test"` or `"predict"` for
@@ -206,7 +207,7 @@ def options_of(program: Program) -> dict[str, Any]:
         "gradient_accumulation_count": program.accumulation.count,
         "num_replicas": program.num_replicas,
         "pipeline": program.pipeline,
-        "recomputation": SYSTEM.config is not None and SYSTEM.config.allow_recompute,
+        **configured_options(),
     }
 
 

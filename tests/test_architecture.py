@@ -38,6 +38,7 @@ CONFIG = (
     "ipu_keras.compilation_outputs",
     "ipu_keras.config",
     "ipu_keras.config_tree",
+    "ipu_keras.configured_model",
     "ipu_keras.engine_options",
     "ipu_keras.errors",
     "ipu_keras.flags",

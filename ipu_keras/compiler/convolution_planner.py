@@ -578,9 +578,9 @@ def plan(
     'amp 1x1'
     """
     tiles = target.num_tiles if num_tiles is None else num_tiles
-    if memory_proportion <= 0 or tiles < 1:
+    if memory_proportion < 0 or tiles < 1:
         raise ValueError(
-            "A plan needs a positive `memory_proportion` and at least one of `num_tiles`. "
+            "A plan needs a `memory_proportion` of 0 or more, and at least one of `num_tiles`. "
             f"Received: memory_proportion={memory_proportion}, num_tiles={tiles}"
         )
     bound = memory_proportion * target.tile_bytes

@@ -25,6 +25,7 @@ from ipu_keras.compiler.host_tables import HOST_TABLE_FAMILY
 from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
+from ipu_keras.compiler.planning import Planning
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertices import VertexCycles
 from ipu_keras.ir import num_elements
@@ -120,10 +121,8 @@ class CostTable:
     Args:
         target: The hardware.
         program: In the order of execution.
-        memory_proportion: Of a tile's memory, what the temporaries of a product
-            may take.
+        planning: Says how a compute set that is a convolution or product is planned.
         num_ipus: That run the program, all replicas together.
-        proportion_of: Gives that proportion for a compute set that has its own, or `None`.
     """
 
     def __init__(
@@ -131,16 +130,14 @@ class CostTable:
         target: Target,
         program: FlatProgram,
         *,
-        memory_proportion: float,
+        planning: Callable[[ComputeSet], Planning],
         num_ipus: int = 1,
-        proportion_of: Callable[[ComputeSet], float | None] = lambda one: None,
     ):
         self._target = target
         self._values = program.values
         self._in_place = {**program.in_place, **program.updates}
-        self._memory_proportion = memory_proportion
+        self._planning = planning
         self._num_ipus = num_ipus
-        self._proportion_of = proportion_of
         self._plans: dict[tuple[Convolution, float], ConvolutionPlan] = {}
         # The value whose spread over the tiles a value shares.
         self._layouts: dict[str, str] = {}
@@ -190,9 +187,8 @@ class CostTable:
         table = CostTable(
             self._target,
             body,
-            memory_proportion=self._memory_proportion,
+            planning=lambda inner: self._planning(replace(inner, **place)),
             num_ipus=self._num_ipus,
-            proportion_of=lambda inner: self._proportion_of(replace(inner, **place)),
         )
         table._plans = self._plans
         parts = tuple(map(table.cost, body.compute_sets))
@@ -346,9 +342,9 @@ class CostTable:
 
     def _product(self, one: ComputeSet) -> Cost:
         op = one.ops[-1]
-        convolution = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
-        own = self._proportion_of(one)
-        proportion = self._memory_proportion if own is None else own
+        planning = self._planning(one)
+        traced = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
+        convolution, proportion = planning.applied_to(traced), planning.memory_proportion
         if (convolution, proportion) not in self._plans:
             self._plans[convolution, proportion] = plan(
                 self._target, convolution, memory_proportion=proportion

@@ -5,12 +5,12 @@ frozen `Model` to the next one.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.compiler.code_sharing import with_own_code
-from ipu_keras.compiler.compute_sets import FlatProgram, deduplicate, flatten, fuse
+from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.host_tables import keep_tables_on_host
@@ -32,11 +32,11 @@ from ipu_keras.compiler.pipeline_model import (
     PipelineRun,
     is_training,
     plan_of,
-    proportion_of,
     run_of,
 )
 from ipu_keras.compiler.pipeline_placement import place_stages
 from ipu_keras.compiler.pipeline_recomputation import recompute_stages
+from ipu_keras.compiler.planning import Options, Planning, planning_of
 from ipu_keras.compiler.poplar_bodies import with_bodies_in_order
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
@@ -62,6 +62,11 @@ class ModelOptions:
     Args:
         available_memory_proportion: Of a tile's memory, what the temporaries of
             a matrix product or convolution may take. Poplibs' default is 0.6.
+        convolution_options: Poplar's options of convolutions: `availableMemoryProportion`, which
+            goes before the above, and `partialsType`, `"float"` or `"half"`, the type of the sums
+            that a product of float16 numbers adds up. Other options have no model.
+        matmul_options: The same of matrix products.
+        outlining: Whether calls of an outlined function share their code.
         steps_per_execution: Steps between two exchanges with the host; a step is one batch
             on each replica, whether the weights are updated after it or not.
         dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to
@@ -83,6 +88,9 @@ class ModelOptions:
     """
 
     available_memory_proportion: float = 0.6
+    convolution_options: Options = None
+    matmul_options: Options = None
+    outlining: bool = True
     steps_per_execution: int = 1
     dtype: str | None = None
     recomputation: bool = False
@@ -95,6 +103,7 @@ class ModelOptions:
     def __post_init__(self) -> None:
         self._check_counts()
         self._check_pipeline()
+        self.planning()
         if not 0 < self.available_memory_proportion <= 1:
             raise ValueError(
                 "`available_memory_proportion` must be above 0 and at most 1. "
@@ -140,6 +149,15 @@ class ModelOptions:
                 f"gradient_accumulation_count={self.gradient_accumulation_count}"
             )
 
+    def planning(self) -> Callable[[ComputeSet], Planning]:
+        """How the convolutions and products of the program are planned."""
+        return planning_of(
+            self.available_memory_proportion,
+            convolution_options=self.convolution_options,
+            matmul_options=self.matmul_options,
+            pipeline=self.pipeline,
+        )
+
     @property
     def ipus_per_replica(self) -> int:
         """IPUs that a copy of the program has."""
@@ -164,7 +182,6 @@ class ModelOptions:
                 "`num_ipus` shares the layers of a step without stages; with a `pipeline`, its "
                 f"`device_mapping` says where they are. Received: num_ipus={self.num_ipus}"
             )
-        proportion_of(self.pipeline)
         recomputation_mode(self.pipeline.schedule, self.pipeline.recomputation_mode)
 
 
@@ -297,14 +314,11 @@ def place_on_ipus(model: Model) -> Model:
 
 def estimate_cycles(model: Model) -> Model:
     """Costs every compute set."""
-    pipeline = model.options.pipeline
-    own = {} if pipeline is None else {"proportion_of": proportion_of(pipeline)}
     table = CostTable(
         model.target,
         model.program,
-        memory_proportion=model.options.available_memory_proportion,
+        planning=model.options.planning(),
         num_ipus=model.options.ipus_per_replica * model.options.num_replicas,
-        **own,
     )
     return replace(model, costs=tuple(map(table.cost, model.program.compute_sets)))
 
@@ -355,7 +369,8 @@ def _planned(
 ) -> MemoryPlan:
     """The memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
-    own = with_own_code(model.program.compute_sets)
+    sets = model.program.compute_sets
+    own = with_own_code(sets) if model.options.outlining else {one.name for one in sets}
     return plan_memory(
         program,
         regions,

@@ -1,7 +1,7 @@
 """What the passes of the cost model ask about a pipeline, in the words of its options."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
@@ -19,10 +19,7 @@ from ipu_keras.compiler.pipeline_schedule import (
 from ipu_keras.compiler.pipeline_timing import PipelineTiming, time_pipeline
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.step_parts import position_of
-from ipu_keras.pipeline_choices import PipelineStageOptions
 from ipu_keras.program import Pipeline
-
-_PROPORTION = "availableMemoryProportion"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,53 +120,6 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
     return PipelineRun(
         plan=plan, part_cycles=part_cycles, cycles=time_pipeline(steps, part_cycles).cycles
     )
-
-
-def proportion_of(pipeline: Pipeline) -> Callable[[ComputeSet], float | None]:
-    """Of a compute set, the proportion of memory that the options of its stage give it.
-
-    Args:
-        pipeline: The options.
-
-    Raises:
-        ValueError: A proportion is not a number above 0, up to 1.
-    """
-    forward = [_proportions(options) for options in pipeline.forward_options]
-    backward = [_proportions(options) for options in pipeline.backward_options]
-    update = _proportions(pipeline.weight_update_options)
-
-    def proportion(one: ComputeSet) -> float | None:
-        stages = backward if one.backward else forward
-        if one.weight_update:
-            return update.get(one.family)
-        return stages[one.stage].get(one.family) if stages and one.stage is not None else None
-
-    return proportion
-
-
-def _proportions(options: PipelineStageOptions | None) -> dict[str, float]:
-    """By family."""
-    if options is None:
-        return {}
-    given = {"convolution": options.convolution_options, "dot": options.matmul_options}
-    return {
-        family: _proportion(found[_PROPORTION])
-        for family, found in given.items()
-        if found is not None and _PROPORTION in found
-    }
-
-
-def _proportion(text: object) -> float:
-    try:
-        value = float(str(text))
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise ValueError(
-            f"`{_PROPORTION}` of a stage must be above 0 and at most 1, such as '0.2'. "
-            f"Received: {text!r}"
-        )
-    return value
 
 
 def _source(one: ComputeSet, program: FlatProgram) -> int:

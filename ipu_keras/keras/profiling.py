@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras.src import backend
 
 from ipu_keras.compiler import overlap
+from ipu_keras.configured_model import configured_options
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
@@ -46,9 +47,12 @@ def profile(
         mode: Of a model: `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
         **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
-            `"gc200"`), `name`, `batch_size`, the samples of a step (by default the first
-            axis of the specs of a model, and unknown of a function), and those of
-            `ModelOptions`: `available_memory_proportion`, `steps_per_execution`, `dtype`
+            `"gc200"`; of a model that was made in an `IPUStrategy`'s scope, this and other options
+            default to what the active `IPUConfig` says), `name`, `batch_size`, the samples of a
+            step (by default the first axis of the specs of a model, and unknown of a function),
+            and those of `ModelOptions`: `available_memory_proportion`, `convolution_options` and
+            `matmul_options` (as `poplar_options` of the configuration), `outlining`,
+            `steps_per_execution`, `dtype`
             (`"float16"` or `"float32"`: all floating point numbers of the step count as
             such, whatever the model has), `recomputation` (`True`: activations are computed
             again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
@@ -172,15 +176,18 @@ def _options_as_set(model: Any, specs: Any, mode: str | None) -> dict[str, Any]:
         return {}
     training = _mode(model, mode, len(specs)) == "train"
     staged = model._ipu_staged_calls()
+    configured = configured_options()
     if staged is None:
         count = model._ipu_options.accumulation.steps_per_replica
-        return {"gradient_accumulation_count": count} if training and count else {}
+        accumulated = {"gradient_accumulation_count": count} if training and count else {}
+        return {**configured, **accumulated}
     pipeline = model._ipu_pipeline_of(staged)
     count = model._ipu_options.pipelining.steps_per_replica
     depth = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
     if not training:
-        return {"pipeline": pipeline, "steps_per_execution": depth}
-    return {"pipeline": pipeline, "gradient_accumulation_count": count or depth}
+        return {**configured, "pipeline": pipeline, "steps_per_execution": depth}
+    count = count or depth
+    return {**configured, "pipeline": pipeline, "gradient_accumulation_count": count}
 
 
 def _has_parts(options: Mapping[str, Any]) -> bool:

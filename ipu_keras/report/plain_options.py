@@ -8,9 +8,12 @@ from ipu_keras.compiler.modelling import ModelOptions
 
 # They are left out where they have no effect, as they were before they existed.
 _IF_GIVEN = (
+    "convolution_options",
     "gradient_accumulation_count",
     "gradient_accumulation_dtype",
+    "matmul_options",
     "num_replicas",
+    "outlining",
     "pipeline",
 )
 

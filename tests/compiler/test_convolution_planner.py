@@ -192,10 +192,10 @@ def test_narrow_types_are_faster():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"memory_proportion": 0.0}, {"num_tiles": 0}], ids=["memory", "tiles"]
+    "arguments", [{"memory_proportion": -0.1}, {"num_tiles": 0}], ids=["memory", "tiles"]
 )
 def test_errors(arguments):
     [(name, value)] = arguments.items()
-    message = f"positive `memory_proportion` and at least one.*Received: .*{name}={value}"
+    message = f"`memory_proportion` of 0 or more, and at least one.*Received: .*{name}={value}"
     with pytest.raises(ValueError, match=message):
         plan(GC2, matmul(1, 8, 8, 8, "float16"), **arguments)

@@ -17,6 +17,7 @@ from ipu_keras.compiler.exchange import (
     reduce_scatter_seconds,
 )
 from ipu_keras.compiler.in_place import share_memory
+from ipu_keras.compiler.planning import planning_of
 from ipu_keras.ir import Op
 from ipu_keras.target import TARGETS, Confidence
 
@@ -26,7 +27,7 @@ TILES, LAUNCH, SYNC, WAY = GC200.num_tiles, 81, 126, 157
 
 def costs(*ops, results=()):
     program = share_memory(fuse(deduplicate(flatten(graph(*ops, results=results)))))
-    table = CostTable(GC200, program, memory_proportion=0.6)
+    table = CostTable(GC200, program, planning=planning_of(0.6))
     return {one.name: table.cost(one) for one in program.compute_sets}
 
 
@@ -225,7 +226,7 @@ def test_a_loop_copies_what_it_carries_without_exchange():
     whole = op("while", "while", (TILES * 64,), "w", body=("condition", "body"), trip_count=3)
     functions = {"condition": condition, "body": body}
     program = flatten(graph(variable("w", TILES * 64), whole, functions=functions))
-    table = CostTable(GC200, share_memory(program), memory_proportion=0.6)
+    table = CostTable(GC200, share_memory(program), planning=planning_of(0.6))
     found = {one.name: table.cost(one) for one in program.compute_sets}
     # The variable stays as it is, so the loop works on a copy where it lies.
     first, again = found["while:0"], found["while/body/carried:0"]

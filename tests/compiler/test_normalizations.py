@@ -8,6 +8,7 @@ from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import CostTable
 from ipu_keras.compiler.normalizations import fuse_normalizations
+from ipu_keras.compiler.planning import planning_of
 from ipu_keras.ir import Graph, Op
 from ipu_keras.target import TARGETS
 
@@ -228,7 +229,7 @@ def test_layers_share_what_is_equal():
 
 
 def cost_of(program):
-    table = CostTable(GC200, program, memory_proportion=0.6)
+    table = CostTable(GC200, program, planning=planning_of(0.6))
     return [table.cost(one) for one in program.compute_sets if one.family == "norm"]
 
 

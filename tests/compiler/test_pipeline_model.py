@@ -1,13 +1,11 @@
 """Pipelines through all passes of the cost model, on graphs built by hand."""
 
-from dataclasses import replace
 
 import pytest
 from hlo_graphs import argument, forward_only, graph, op, staged_step
 
 from ipu_keras.canonical_json import from_json, to_json
 from ipu_keras.compiler.modelling import Model, ModelOptions, model_graph
-from ipu_keras.compiler.pipeline_model import proportion_of
 from ipu_keras.compiler.pipeline_schedule import Work, depth_message
 from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from ipu_keras.program import Pipeline
@@ -125,28 +123,6 @@ def test_a_stage_has_less_memory_for_temporaries():
     assert temporary[0]["dw1"] == temporary[1]["dw1"]
 
 
-def test_options_of_parts():
-    def options(value):
-        return PipelineStageOptions(convolution_options={"availableMemoryProportion": value})
-
-    found = proportion_of(
-        Pipeline(
-            device_mapping=(0, 1),
-            forward_options=(options("0.1"), options(0.2)),
-            backward_options=(options(0.3), PipelineStageOptions()),
-            weight_update_options=options("0.5"),
-        )
-    )
-    program = model().program
-    one = replace(program.compute_sets[0], family="convolution")
-    assert found(one) == 0.1
-    assert found(replace(one, stage=1)) == 0.2
-    assert found(replace(one, backward=True)) == 0.3
-    assert found(replace(one, stage=1, backward=True)) is None
-    assert found(replace(one, weight_update=True, stage=None)) == 0.5
-    assert found(replace(one, family="dot")) is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -163,7 +139,7 @@ def test_options_of_parts():
                     ),
                 )
             },
-            "`availableMemoryProportion` of a stage must be above 0 .* Received: 'much'",
+            "`availableMemoryProportion` must be from 0 to 1, .* Received: 'much'",
         ),
         (
             {

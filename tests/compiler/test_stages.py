@@ -12,6 +12,7 @@ from ipu_keras.compiler.costs import CostTable
 from ipu_keras.compiler.exchange import inter_ipu_copy_seconds
 from ipu_keras.compiler.liveness import schedule
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.compiler.planning import planning_of
 from ipu_keras.compiler.stages import shard
 from ipu_keras.target import TARGETS
 
@@ -71,7 +72,7 @@ def test_a_program_that_computes_nothing():
 
 def test_a_copy_costs_the_links():
     program = shard(schedule(flatten(training_step(2))), 2)
-    table = CostTable(GC200, program, memory_proportion=0.6)
+    table = CostTable(GC200, program, planning=planning_of(0.6))
     costs = {one.name: table.cost(one) for one in program.compute_sets}
     cost = costs["h0@ipu1"]
     # 16,384 bytes at 70 GB/s and 0.16 us on the way at 1.33 GHz; 314 on chip; 3000 to wait; 600.

@@ -1,5 +1,6 @@
 """How a pipelined model runs: one frozen value, and its checks."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from ipu_keras.keras.extensions.accumulation_options import (
     refuse_unknown,
 )
 from ipu_keras.pipeline_choices import (
+    MODELLED_POPLAR_OPTIONS,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
@@ -112,13 +114,34 @@ def pipelining_options(
     _check_device_mapping(device_mapping)
     check_choice("accumulate_outfeed", accumulate_outfeed)
     method = GradientAccumulationReductionMethod.parse(reduction)
-    return PipeliningOptions(
+    options = PipeliningOptions(
         steps_per_replica=steps_per_replica,
         reduction=method,
         device_mapping=None if device_mapping is None else tuple(device_mapping),
         accumulate_outfeed=bool(accumulate_outfeed),
         **_checked_kwargs(kwargs),
     )
+    _warn_of_idle(options)
+    return options
+
+
+def _warn_of_idle(options: PipeliningOptions) -> None:
+    """Says which of Poplar's options have no model."""
+    update = options.weight_update_options or PipelineStageOptions()
+    stages = (*options.forward_options, *options.backward_options, update)
+    given = {
+        name
+        for stage in stages
+        for flags in (stage.convolution_options, stage.matmul_options)
+        for name in flags or ()
+    }
+    idle = sorted(given - MODELLED_POPLAR_OPTIONS)
+    if idle:
+        warnings.warn(
+            f"Poplar's {', '.join(map(repr, idle))} has no effect on a stage here: of its options, "
+            f"{' and '.join(sorted(MODELLED_POPLAR_OPTIONS))} have a model.",
+            stacklevel=4,
+        )
 
 
 def _check_device_mapping(device_mapping: Any) -> None:
