@@ -110,6 +110,9 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
             the time of what replaces those of others.
     """
 
+    # Who asks for TensorFlow's executor gets the operations that stock Keras has there.
+    fused = not for_xla and program.compiled is not False
+
     def step(*tensors):
         return program.step(program.unflatten(tensors))
 
@@ -117,7 +120,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
     with (
         replicated(program.num_replicas),
         fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as replaced,
-        batch_norms(fused=not for_xla) as norms,
+        batch_norms(fused=fused) as norms,
         traced_for_xla() if for_xla else nullcontext(),
     ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])

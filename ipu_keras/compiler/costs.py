@@ -184,10 +184,15 @@ class CostTable:
         What it is given is where it was, its results where they are made.
         """
         place = {name: getattr(one, name) for name in ("stage", "backward", "weight_update")}
+        own = {
+            name: value
+            for name, value in one.ops[-1].attributes.items()
+            if name == "memory_proportion"
+        }
         table = CostTable(
             self._target,
             body,
-            planning=lambda inner: self._planning(replace(inner, **place)),
+            planning=lambda inner: replace(self._planning(replace(inner, **place)), **own),
             num_ipus=self._num_ipus,
         )
         table._plans = self._plans

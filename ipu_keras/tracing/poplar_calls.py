@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ipu_keras.ir import CHECKPOINT, POPLAR_CALL, Graph, Op, family_of
 from ipu_keras.program import TensorSpec
@@ -16,6 +17,7 @@ from ipu_keras.tracing.layers import Place, operation_of_reference, operation_pa
 from ipu_keras.tracing.poplar_operation import (
     RECOMPUTATION_CHECKPOINT,
     kind_of_poplar_operation,
+    memory_proportion_of,
     without_marks,
 )
 
@@ -33,7 +35,8 @@ def with_poplar_calls(graph: Graph) -> Graph:
 
     It has kind `"poplar-call"`, and the attribute `operation` says which one it is. Its `body`
     is the graph of what it computes, loops included; its inputs and outputs are what crosses
-    the border. What lies in between and has no name of its own belongs to it. Where the
+    the border. If a share of memory was chosen for its products, that is the attribute
+    `memory_proportion`. What lies in between and has no name of its own belongs to it. Where the
     operation takes something that others make of its results, or replicas exchange values, it
     is divided into as many as it takes.
 
@@ -103,13 +106,17 @@ class _Calls:
         name = self._unique(without_marks(operation_path(whole.poplar_operation)))
         body = _unused(name, self.functions)
         self.functions[body] = _body(body, name, group)
+        attributes: dict[str, Any] = {"operation": kind_of_poplar_operation(whole.poplar_operation)}
+        share = memory_proportion_of(whole.poplar_operation, backward=whole.backward)
+        if share is not None:
+            attributes["memory_proportion"] = share
         return Op(
             name=name,
             kind=POPLAR_CALL,
             outputs=group.outputs,
             body=(body,),
             inputs=group.inputs,
-            attributes={"operation": kind_of_poplar_operation(whole.poplar_operation)},
+            attributes=attributes,
             **vars(replace(Place.of(whole), poplar_operation="")),
             stateful=any(op.stateful for op in group.ops),
         )

@@ -22,13 +22,22 @@ RECOMPUTATION_CHECKPOINT = "RecomputationCheckpoint"
 # TensorFlow numbers a scope that is entered again.
 _NUMBER = re.compile(r"(?:_\d+)+$")
 
+# Between what an operation is called and what shares of memory were chosen for its products,
+# forward and backward. XLA hands on nothing of an operation but its name.
+_SHARES = "--memory-"
+_NO_SHARE = "any"
+
 
 @contextlib.contextmanager
-def poplar_operation(kind: str) -> Iterator[None]:
+def poplar_operation(
+    kind: str, *, memory_proportions: tuple[float | None, float | None] = (None, None)
+) -> Iterator[None]:
     """What is traced within is one operation of the IPU; so is its gradient.
 
     Args:
         kind: What reports call it, such as `"PopnnLSTM"`.
+        memory_proportions: Of a tile's memory, what temporaries of its products may take, in
+            the forward and in the backward pass; `None` for what others may take.
 
     Example:
 
@@ -40,7 +49,11 @@ def poplar_operation(kind: str) -> Iterator[None]:
     >>> graph.get_operations()[1].name
     'poplar.Double/Add'
     """
-    with tf.name_scope(_PREFIX + kind):
+    scope = _PREFIX + kind
+    if memory_proportions != (None, None):
+        shares = (_NO_SHARE if share is None else repr(share) for share in memory_proportions)
+        scope += _SHARES + _SHARES.join(shares)
+    with tf.name_scope(scope):
         yield
 
 
@@ -76,7 +89,24 @@ def kind_of_poplar_operation(path: str) -> str:
     >>> kind_of_poplar_operation("gradient_tape/layer/poplar.Norm_1")
     'Norm'
     """
-    return _NUMBER.sub("", path.rpartition("/")[2].removeprefix(_PREFIX))
+    return _NUMBER.sub("", path.rpartition("/")[2].removeprefix(_PREFIX)).partition(_SHARES)[0]
+
+
+def memory_proportion_of(path: str, *, backward: bool) -> float | None:
+    """What share of memory was chosen for the products of an operation of the IPU.
+
+    Args:
+        path: To its scope.
+        backward: Whether in the backward pass.
+
+    Example:
+
+    >>> memory_proportion_of("layer/poplar.Norm--memory-0.2--memory-any_1", backward=False)
+    0.2
+    """
+    _, *shares = _NUMBER.sub("", path.rpartition("/")[2]).split(_SHARES)
+    share = shares[backward] if shares else _NO_SHARE
+    return None if share == _NO_SHARE else float(share)
 
 
 def without_marks(path: str) -> str:
@@ -90,7 +120,15 @@ def without_marks(path: str) -> str:
     >>> without_marks("gradient_tape/layer/poplar.Norm_1")
     'gradient_tape/layer/Norm_1'
     """
-    return "/".join(scope.removeprefix(_PREFIX) for scope in path.split("/"))
+    return "/".join(map(_without_mark, path.split("/")))
+
+
+def _without_mark(scope: str) -> str:
+    if not is_poplar_operation(scope):
+        return scope
+    name, _, shares = scope.removeprefix(_PREFIX).partition(_SHARES)
+    number = _NUMBER.search(shares)
+    return name if number is None else name + number[0]
 
 
 def differentiable(function: Callable, *tensors: Any) -> Any:

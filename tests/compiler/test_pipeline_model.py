@@ -1,6 +1,5 @@
 """Pipelines through all passes of the cost model, on graphs built by hand."""
 
-
 import pytest
 from hlo_graphs import argument, forward_only, graph, op, staged_step
 

@@ -3,10 +3,18 @@
 import doctest
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from ipu_keras.tracing import poplar_operation as module
-from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
+from ipu_keras.tracing.poplar_operation import (
+    differentiable,
+    kind_of_poplar_operation,
+    memory_proportion_of,
+    poplar_operation,
+    poplar_operation_of,
+    without_marks,
+)
 
 
 def names_in(function):
@@ -62,3 +70,20 @@ def test_a_second_call_has_another_scope():
 
     scopes = {name.split("/")[0] for name in names_in(function)}
     assert {"poplar.Cube", "poplar.Cube_1"} <= scopes
+
+
+@pytest.mark.parametrize("shares", [(None, None), (0.25, None), (None, 1e-05), (1, 0.5)])
+def test_shares_of_memory_are_in_the_name_and_not_in_reports(shares):
+    def function(x):
+        with tf.name_scope("layer"):
+            for _ in range(2):
+                with poplar_operation("Cube", memory_proportions=shares):
+                    x = tf.square(x)
+        return x
+
+    names = [name for name in names_in(function) if name.endswith("Square")]
+    paths = [poplar_operation_of(f"gradient_tape/{name}") for name in names]
+    assert list(map(kind_of_poplar_operation, paths)) == ["Cube", "Cube"]
+    for path in paths:
+        assert tuple(memory_proportion_of(path, backward=b) for b in (False, True)) == shares
+    assert [without_marks(name) for name in names] == ["layer/Cube/Square", "layer/Cube_1/Square"]

@@ -58,8 +58,8 @@ class PopnnLSTM(PopnnRNN):
         time_major: Whether time is the first axis of inputs, masks and outputs. Defaults to
             `False`.
         available_memory_proportion_fwd: Above 0 and at most 1, of a tile's memory for
-            temporary data. The cost model has one proportion for all products of a program,
-            so that this one has no effect; a warning says so.
+            temporary data of the layer's products, which changes what the cost model says of
+            them. Goes before that of the `IPUConfig`.
         available_memory_proportion_bwd: The same for the gradient.
         **kwargs: As for `keras.layers.Layer`.
 

@@ -218,6 +218,10 @@ class PopnnRNN(keras.layers.Layer):
             "mask": mask,
             "partials_dtype": self.partials_dtype,
             "return_sequences": self.return_sequences,
+            "memory_proportions": (
+                self.available_memory_proportion_fwd,
+                self.available_memory_proportion_bwd,
+            ),
         }
 
     def _weights_of(self, sequence):

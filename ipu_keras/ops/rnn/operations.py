@@ -14,6 +14,7 @@ def popnn_lstm(
     training: bool = True,
     return_sequences: bool = True,
     zero_masked: bool = False,
+    memory_proportions: tuple[float | None, float | None] = (None, None),
     **options: Any,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """What an LSTM of Popnn returns.
@@ -26,13 +27,14 @@ def popnn_lstm(
         return_sequences: Whether all outputs are asked for, or the last one.
         zero_masked: Whether outputs that the `mask` excludes are zeros, rather than what they
             were before. Needs all outputs.
+        memory_proportions: As for `poplar_operation`.
         **options: As for `lstm`.
 
     Returns:
         The outputs `(time, batch, units)` or the last one, and the last output and the last
         cell that were not masked, each `(batch, units)`.
     """
-    with poplar_operation(kind):
+    with poplar_operation(kind, memory_proportions=memory_proportions):
         if training:
             outputs, c = lstm(*tensors, **options)
         else:
@@ -49,6 +51,7 @@ def popnn_gru(
     training: bool = True,
     return_sequences: bool = True,
     zero_masked: bool = False,
+    memory_proportions: tuple[float | None, float | None] = (None, None),
     **options: Any,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """What a GRU of Popnn returns.
@@ -61,12 +64,13 @@ def popnn_gru(
         return_sequences: Whether all states are asked for, or the last one.
         zero_masked: Whether outputs that the `mask` excludes are zeros, rather than what they
             were before. Needs all outputs.
+        memory_proportions: As for `poplar_operation`.
         **options: As for `gru`.
 
     Returns:
         The states `(time, batch, units)` or the last one, and the last one `(batch, units)`.
     """
-    with poplar_operation(kind):
+    with poplar_operation(kind, memory_proportions=memory_proportions):
         if training:
             outputs = gru(*tensors, **options)
         else:

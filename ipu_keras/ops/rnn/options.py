@@ -1,6 +1,5 @@
 """What layers of Popnn may be told, and what is said of what they may not."""
 
-import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -43,20 +42,9 @@ def check_floating_dtype(name: str, dtype: Any) -> tf.DType:
 def check_memory_proportions(**proportions: float | None) -> None:
     """Checks what share of a tile's memory the products of a layer may use.
 
-    The cost model has one such share for all products of a program.
-
     Raises:
         ValueError: If a share is not above 0 and at most 1.
     """
     for name, value in proportions.items():
-        if value is None:
-            continue
-        if not 0 < value <= 1:
+        if value is not None and not 0 < value <= 1:
             raise ValueError(f"`{name}` must be above 0 and at most 1. Received: {name}={value!r}")
-        if value != 1:
-            warnings.warn(
-                f"`{name}` of a recurrent layer has no effect on modelled costs, which take one "
-                f"proportion for all products: the `available_memory_proportion` that "
-                f"`ipu_keras.profile` is given. Received: {name}={value!r}",
-                stacklevel=3,
-            )

@@ -101,8 +101,8 @@ class PopnnGRU(_GRULayer):
         reset_after: Whether the reset gate is applied after the product with the state, as
             Keras's default is, or before it.
         available_memory_proportion_fwd: Above 0 and at most 1, of a tile's memory for
-            temporary data. The cost model has one proportion for all products of a program,
-            so that this one has no effect; a warning says so.
+            temporary data of the layer's products, which changes what the cost model says of
+            them. Goes before that of the `IPUConfig`.
         available_memory_proportion_bwd: The same for the gradient.
 
     Raises:

@@ -64,6 +64,10 @@ class PopnnLayer(tf.Module):
             available_memory_proportion_fwd=available_memory_proportion_fwd,
             available_memory_proportion_bwd=available_memory_proportion_bwd,
         )
+        self._memory_proportions = (
+            available_memory_proportion_fwd,
+            available_memory_proportion_bwd,
+        )
         self.num_units = num_units
         self.dtype = check_floating_dtype("dtype", dtype)
         self.partials_dtype = check_floating_dtype("partials_dtype", partials_dtype)
@@ -154,6 +158,7 @@ class PopnnLayer(tf.Module):
             activation=self.activation,
             recurrent_activation=self.recurrent_activation,
             partials_dtype=self.partials_dtype,
+            memory_proportions=self._memory_proportions,
             **options,
         )
 

@@ -97,8 +97,8 @@ class PopnnLSTM(_LSTMLayer):
         recurrent_activation: Of the gates. As `activation`, but not `"relu"`.
         name: Of the variable scope, if none is given to the call. Defaults to `popnn_lstm`.
         available_memory_proportion_fwd: Above 0 and at most 1, of a tile's memory for
-            temporary data. The cost model has one proportion for all products of a program,
-            so that this one has no effect; a warning says so.
+            temporary data of the layer's products, which changes what the cost model says of
+            them. Goes before that of the `IPUConfig`.
         available_memory_proportion_bwd: The same for the gradient.
 
     Raises:

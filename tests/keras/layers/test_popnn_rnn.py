@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from recurrent_sequences import step_mask
 
+from ipu_keras import profile
 from ipu_keras.keras.layers import GRU, LSTM, PopnnGRU, PopnnLSTM, popnn_gru, popnn_lstm
 from ipu_keras.keras.layers.popnn_rnn import UnsupportedArgumentError
 from ipu_keras.ops import rnn_ops
@@ -334,10 +335,29 @@ def test_wrong_shapes():
         PopnnLSTM(4)(sequences(), initial_state=[tf.zeros((3, 4))])
 
 
-def test_memory_proportion_is_said_to_have_no_effect():
-    with pytest.warns(UserWarning, match="`available_memory_proportion_bwd` of a recurrent layer"):
-        PopnnLSTM(4, available_memory_proportion_bwd=0.2)
-    PopnnLSTM(4, available_memory_proportion_fwd=1.0)
+@pytest.mark.parametrize("layer_class", [PopnnLSTM, PopnnGRU])
+def test_memory_proportions_decide_how_products_are_planned(layer_class):
+    def costs(**shares):
+        layer = layer_class(512, **shares)
+
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                total = tf.reduce_sum(layer(x))
+            return tape.gradient(total, x)
+
+        model = profile(gradient, tf.TensorSpec((64, 4, 512))).model
+        pairs = zip(model.program.compute_sets, model.costs, strict=True)
+        return {one.backward: cost for one, cost in pairs if one.family == layer_class.__name__}
+
+    plain = costs()
+    forward = costs(available_memory_proportion_fwd=0.002)
+    backward = costs(available_memory_proportion_bwd=0.002)
+    assert set(plain) == {False, True}
+    assert forward[False].cycles > plain[False].cycles
+    assert forward[True] == plain[True]
+    assert backward[True].cycles > plain[True].cycles
+    assert backward[False] == plain[False]
 
 
 def test_activations_by_function():

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from recurrent_sequences import gru_by_numpy, lstm_by_numpy
 
+from ipu_keras import profile
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -290,10 +291,21 @@ def test_wrong_input_shapes():
             PopnnGRU(UNITS).build(shape)
 
 
-def test_memory_proportion_is_said_to_have_no_effect():
-    with pytest.warns(UserWarning, match="`available_memory_proportion_fwd` of a recurrent layer"):
-        PopnnLSTM(UNITS, available_memory_proportion_fwd=0.5)
-    PopnnGRU(UNITS, available_memory_proportion_fwd=1.0)
+@LAYERS
+def test_memory_proportions_reach_the_cost_model(layer_class):
+    shares = {"available_memory_proportion_fwd": 0.005, "available_memory_proportion_bwd": 0.5}
+    layer = built(layer_class, **shares)
+
+    def gradient(inputs):
+        with tf.GradientTape() as tape:
+            outputs, _ = layer(inputs, **CALLS[layer_class])
+        return tape.gradient(outputs, layer.trainable_variables)
+
+    report = profile(gradient, tf.TensorSpec(INPUTS.shape))
+    calls = [one for one in report.model.program.compute_sets if one.body is not None]
+    found = {one.backward: one.ops[-1].attributes["memory_proportion"] for one in calls}
+    assert found == {False: 0.005, True: 0.5}
+    assert {one.family for one in calls} == {layer_class.__name__}
 
 
 @LAYERS
