@@ -154,7 +154,7 @@ def _batched(examples: tf.data.Dataset) -> tf.data.Dataset:
     return examples.batch(BATCH_SIZE, drop_remainder=True).prefetch(2).with_options(options)
 
 
-def ipu_strategy() -> tf.distribute.Strategy:
+def ipu_strategy(*, fast_math: bool = False) -> tf.distribute.Strategy:
     """Returns a strategy for one emulated IPU, configured on the first call."""
     # Imported here so that the fresh process of a stock contender never sees it.
     from tensorflow.python import ipu
@@ -162,6 +162,7 @@ def ipu_strategy() -> tf.distribute.Strategy:
     if not tf.config.list_logical_devices("IPU"):
         config = ipu.config.IPUConfig()
         config.auto_select_ipus = 1
+        config.optimizations.enable_fast_math = fast_math
         config.configure_ipu_system()
     return ipu.ipu_strategy.IPUStrategy()
 
@@ -432,11 +433,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--first-step", action="store_true", help="time to the first step")
     parser.add_argument("--memory", action="store_true", help="peak memory")
+    parser.add_argument(
+        "--fast-math", action="store_true", help="with optimizations.enable_fast_math"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument("--probe", choices=CONTENDERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    fresh = args.first_step or args.memory
+    if fresh and args.fast_math:
+        parser.error("--fast-math is for speed in this process, not for fresh ones")
     if args.contenders is None:
-        fresh = args.first_step or args.memory
         args.contenders = (
             list(
                 dict.fromkeys(
@@ -470,6 +476,8 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 140)
     about = machine()
     console.print(", ".join(f"{key} {value}" for key, value in about.items()), style="dim")
+    if args.fast_math:
+        ipu_strategy(fast_math=True)  # the first call configures
     fresh = args.first_step or args.memory
     results = (compare_fresh_processes if fresh else compare_speed)(console, args)
     if args.json:

@@ -571,6 +571,9 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         False,
         "Rearrange floating-point arithmetic freely, without keeping to IEEE 754.",
+        effect="Where TensorFlow's executor trains, as it does convolutions, Keras's batch "
+        "normalization is one operation. That is faster, and rounds in another way than stock "
+        "Keras.",
     ),
     category("pooling", "Pooling operations."),
     _option(

@@ -110,9 +110,6 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
             the time of what replaces those of others.
     """
 
-    # Who asks for TensorFlow's executor gets the operations that stock Keras has there.
-    fused = not for_xla and program.compiled is not False
-
     def step(*tensors):
         return program.step(program.unflatten(tensors))
 
@@ -120,7 +117,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
     with (
         replicated(program.num_replicas),
         fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as replaced,
-        batch_norms(fused=fused) as norms,
+        batch_norms(fused=program.fast_math and not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
     ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
@@ -128,7 +125,8 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         if program.update is not None:
             _, gradients = concrete.structured_outputs
             update = _traced(_update_of(program.name, program.update), gradients)
-    return TracedStep(concrete, for_xla, replaced, norms.found and for_xla, update)
+    could_fuse = norms.found and program.fast_math and not norms.fused
+    return TracedStep(concrete, for_xla, replaced, could_fuse, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:

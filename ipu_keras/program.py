@@ -207,6 +207,7 @@ class Program:
         pipeline: Its stages; `None` if it has none.
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the compiler choose.
+        fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
 
     Raises:
         ValueError: A shape is not fully known, an axis has no elements,
@@ -225,6 +226,7 @@ class Program:
     num_replicas: int = 1
     pipeline: Pipeline | None = None
     compiled: bool | None = None
+    fast_math: bool = False
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

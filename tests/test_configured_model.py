@@ -144,6 +144,20 @@ def test_code_of_outlined_functions_is_counted_for_each_call():
     assert configured_options()["outlining"] is False
 
 
+@pytest.mark.parametrize("fast_math", [False, True])
+def test_fast_math_reaches_training(fast_math):
+    configured(optimizations__enable_fast_math=fast_math)
+    with IPUStrategy().scope():
+        layers = [keras.layers.Conv2D(2, 3, use_bias=False), keras.layers.BatchNormalization()]
+        model = keras.Sequential([keras.Input((6, 6, 1)), *layers, keras.layers.Flatten()])
+    model.compile("sgd", "mse")
+    model.fit(tf.ones((4, 6, 6, 1)), tf.ones((4, 32)), batch_size=4, verbose=0)
+    graph = model.train_function.executables[0].host._step.function.graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    assert ("FusedBatchNormV3" in kinds) is fast_math
+    assert profile(model, tf.TensorSpec((4, 6, 6, 1)), tf.TensorSpec((4, 32))).fits
+
+
 def test_flags_of_poplar_without_a_model_are_named():
     flags = {"partialsType": "half", "use128BitConvUnitLoad": "true"}
     with pytest.warns(UserWarning, match="'use128BitConvUnitLoad' in matmuls.poplar_options") as w:

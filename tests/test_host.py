@@ -606,9 +606,10 @@ def test_what_was_asked_for(device, compiled):
         assert executable.host.execution.name.startswith("COMPILED") is compiled
 
 
+@pytest.mark.parametrize("fast_math", [False, True])
 @pytest.mark.parametrize("compiled", [None, False, True])
-def test_tensorflow_normalizes_batches_in_one_operation(device, compiled):
-    """Where we chose its executor; XLA and the cost model get what Keras writes."""
+def test_fast_math_normalizes_batches_in_one_operation(device, compiled, fast_math):
+    """Where TensorFlow runs the step; XLA and the cost model get what Keras writes."""
     with tf.device(device.name):
         convolution = keras.layers.Conv2D(2, 3, use_bias=False)
         layer = keras.layers.BatchNormalization(momentum=0.5)
@@ -626,14 +627,14 @@ def test_tensorflow_normalizes_batches_in_one_operation(device, compiled):
         return loss
 
     spec = TensorSpec((2, 6, 6, 1), "float32")
-    program = make_program(step, (spec,), compiled=compiled)
+    program = make_program(step, (spec,), compiled=compiled, fast_math=fast_math)
     executable = host.build(program, device)
     images = np.random.default_rng(0).normal(size=(3, *spec.shape)).astype(np.float32)
     loss = executable.host([tf.constant(images)])
     found = [weight.value.numpy() for weight in weights]
     ran = [op.kind for op in graph_of(executable.host._step.function).walk()]
-    assert ran.count("FusedBatchNormV3") == (compiled is None)
-    assert ran.count("FusedBatchNormGradV3") == (compiled is None)
+    is_fused = fast_math and not compiled
+    assert ran.count("FusedBatchNormV3") == ran.count("FusedBatchNormGradV3") == is_fused
     if compiled is not False:
         assert "FusedBatchNormV3" not in executable.graph.kinds
         written = [op.type for op in executable.as_written().graph.get_operations()]

@@ -16,8 +16,8 @@ def attach_batch_norm() -> None:
     """Extends Keras's layer, once.
 
     It combines its statistics with those of other replicas, where it should, and is one
-    operation of TensorFlow's where the host's executor runs it. In programs of others it does
-    what it did.
+    operation of TensorFlow's, where that is asked for. In programs of others it does what it
+    did.
     """
     layer = keras.layers.BatchNormalization
     if hasattr(layer._moments, "__wrapped__"):

@@ -133,6 +133,7 @@ class StepFunction:
                 num_replicas=layout.num_replicas,
                 pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
+                fast_math=SYSTEM.config.optimizations.enable_fast_math,
             )
             self._executables[key] = self._compile(program, _signature(program, element))
         return self._executables[key]
