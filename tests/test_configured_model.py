@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from ipu_keras import configured_model, last_report, profile
+from ipu_keras import configured_model, last_report, profile, suggest_pipeline
 from ipu_keras.config import DeviceConnectionType, IPUConfig
 from ipu_keras.configured_model import configured_options, configured_target
 from ipu_keras.flags import ENVIRONMENT_VARIABLE
@@ -142,6 +142,23 @@ def test_code_of_outlined_functions_is_counted_for_each_call():
     assert code(own) > code(shared)
     configured(optimizations__enable_graph_outlining=False)
     assert configured_options()["outlining"] is False
+
+
+def test_suggested_pipelines_follow_it(monkeypatch, capsys):
+    def suggested(**options):
+        configured(auto_select_ipus=2, **options)
+        with IPUStrategy().scope():
+            model = classifier()
+        stages = suggest_pipeline(model, 2, *SPECS)
+        SYSTEM.reset()
+        return stages, capsys.readouterr().out
+
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "--use_ipu_model")
+    plain, table = suggested()
+    assert plain == [0, 1]
+    _, less_memory = suggested(matmuls__poplar_options={"availableMemoryProportion": "0.005"})
+    _, fewer_tiles = suggested(ipu_model__tiles_per_ipu=64)
+    assert len({table, less_memory, fewer_tiles}) == 3
 
 
 @pytest.mark.parametrize("fast_math", [False, True])

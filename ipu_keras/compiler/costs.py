@@ -184,11 +184,8 @@ class CostTable:
         What it is given is where it was, its results where they are made.
         """
         place = {name: getattr(one, name) for name in ("stage", "backward", "weight_update")}
-        own = {
-            name: value
-            for name, value in one.ops[-1].attributes.items()
-            if name == "memory_proportion"
-        }
+        share = one.ops[-1].attributes.get("memory_proportion")
+        own = {} if share is None else {"memory_proportion": share}
         table = CostTable(
             self._target,
             body,

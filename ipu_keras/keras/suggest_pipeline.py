@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.configured_model import configured_options
 from ipu_keras.keras.extensions.call_observer import in_stages
 from ipu_keras.keras.extensions.layer_calls import sequential_calls
 from ipu_keras.keras.extensions.model_extension import ModelExtension
@@ -41,7 +42,9 @@ def suggest_pipeline(
         num_ipus: Stages, each on an IPU of its own.
         *specs: As for `profile`.
         mode: As for `profile`.
-        target: Name of the hardware, or a `Target`; defaults to `"gc200"`.
+        target: Name of the hardware, or a `Target`; defaults to `"gc200"`. Of a model that was
+            made in an `IPUStrategy`'s scope, this and `options` default to what the active
+            `IPUConfig` says.
         schedule: Of the pipeline: it says how many activations wait.
         **options: Of `ModelOptions`: `available_memory_proportion`, `dtype`,
             `gradient_accumulation_count` (2 if a model is trained), `num_replicas`.
@@ -66,15 +69,17 @@ def suggest_pipeline(
     assignments, layers = _layers_of(model)
     name, graph = traced_step(model, specs, mode, _step_by_layer)
     training = name.endswith(".train")
-    options.setdefault("gradient_accumulation_count", 2 if training else 1)
+    configured = configured_options() if isinstance(model, ModelExtension) else {}
+    configured_target = configured.pop("target", None)
+    count = 2 if training else 1
     found = balanced_pipeline(
         graph,
         len(layers),
         num_ipus,
-        target=target_of(target),
+        target=target_of(configured_target if target is None else target),
         schedule=schedule,
         training=training,
-        options=model_options(options),
+        options=model_options({"gradient_accumulation_count": count, **configured, **options}),
         together=_together(layers),
         state_share=_state_share(model) if training else 0.0,
     )
