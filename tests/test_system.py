@@ -293,12 +293,12 @@ class TestConfigure:
             System().configure(config_with(auto_select_ipus=32))
 
     def test_each_idle_flag_warns_by_name(self, monkeypatch):
-        monkeypatch.setenv("TF_POPLAR_FLAGS", "--allow_nans --use_ipu_model --ipu_model_tiles=8")
+        monkeypatch.setenv("TF_POPLAR_FLAGS", "--allow_nans --use_ipu_model --use_synthetic_data")
         with pytest.warns(UserWarning, match="has no effect today") as warned:
             System().configure(config_with(auto_select_ipus=3))
         assert [str(warning.message) for warning in warned] == [
-            "The flag --ipu_model_tiles in TF_POPLAR_FLAGS has no effect today. Received: "
-            "ipu_model_tiles=8.",
+            "The flag --use_synthetic_data in TF_POPLAR_FLAGS has no effect today. Received: "
+            "use_synthetic_data=True.",
             "The flag --allow_nans in TF_POPLAR_FLAGS has no effect today. Received: "
             "allow_nans=True.",
         ]
