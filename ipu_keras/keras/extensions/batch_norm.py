@@ -46,7 +46,8 @@ def attach_batch_norm() -> None:
 def _can_be_fused(layer: Any, inputs: tf.Tensor) -> bool:
     """Whether TensorFlow's operation does in training what the layer does."""
     return (
-        layer.trainable
+        isinstance(inputs, tf.Tensor)
+        and layer.trainable
         and not getattr(layer, "renorm", False)
         and layer.axis in (-1, inputs.shape.rank - 1)
         and inputs.dtype in (tf.float16, tf.bfloat16, tf.float32)
