@@ -5,7 +5,7 @@ from typing import Any
 from ipu_keras.config import DeviceConnectionType
 from ipu_keras.flags import current_flags
 from ipu_keras.system import SYSTEM
-from ipu_keras.target import DEFAULT_TARGET, TARGETS, Target
+from ipu_keras.target import TARGETS, Target
 
 # How configurations call the generations. A Bow is an 'ipu2' with a faster clock, which they
 # cannot tell.
@@ -49,5 +49,5 @@ def configured_target() -> Target:
         tiles = flags.ipu_model_tiles or config.ipu_model.tiles_per_ipu
     elif config.device_connection.type in _NEVER_ATTACHED:
         version = config.device_connection.version
-    target = TARGETS[_GENERATIONS.get(version, DEFAULT_TARGET)]
+    target = TARGETS[_GENERATIONS[version]]
     return target.with_numbers(num_tiles=tiles) if tiles else target

@@ -51,7 +51,8 @@ def poplar_operation(
     """
     scope = _PREFIX + kind
     if memory_proportions != (None, None):
-        shares = (_NO_SHARE if share is None else repr(share) for share in memory_proportions)
+        # Numbers of NumPy have a `repr` that is no name of a scope.
+        shares = (_NO_SHARE if one is None else repr(float(one)) for one in memory_proportions)
         scope += _SHARES + _SHARES.join(shares)
     with tf.name_scope(scope):
         yield

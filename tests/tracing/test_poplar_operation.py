@@ -72,7 +72,9 @@ def test_a_second_call_has_another_scope():
     assert {"poplar.Cube", "poplar.Cube_1"} <= scopes
 
 
-@pytest.mark.parametrize("shares", [(None, None), (0.25, None), (None, 1e-05), (1, 0.5)])
+@pytest.mark.parametrize(
+    "shares", [(None, None), (0.25, None), (None, 1e-05), (1, np.float32(0.5))]
+)
 def test_shares_of_memory_are_in_the_name_and_not_in_reports(shares):
     def function(x):
         with tf.name_scope("layer"):

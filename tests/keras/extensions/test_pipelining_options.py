@@ -192,3 +192,20 @@ def test_every_argument_that_is_set(model):
         offload_weights=False,
         name="pipeline",
     )
+
+
+def test_poplar_options_without_a_model_are_named_once(model):
+    flags = {"availableMemoryProportion": "0.1", "perConvReservedTiles": "50"}
+    stage = PipelineStageOptions(convolution_options=flags)
+    update = PipelineStageOptions(matmul_options={"partialsType": "half", "cycleBackOff": "0.1"})
+    with pytest.warns(UserWarning, match="has no effect on a stage here") as warned:
+        model.set_pipelining_options(
+            4,
+            forward_propagation_stages_poplar_options=[stage, stage],
+            weight_update_poplar_options=update,
+        )
+    assert [str(warning.message) for warning in warned] == [
+        "Poplar's 'cycleBackOff', 'perConvReservedTiles' has no effect on a stage here: of its "
+        "options, availableMemoryProportion and partialsType have a model."
+    ]
+    assert warned[0].filename == __file__
