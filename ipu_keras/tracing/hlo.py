@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -29,6 +30,7 @@ from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
 from ipu_keras.tracing.poplar_calls import with_poplar_calls
 from ipu_keras.tracing.poplar_operation import poplar_operation_of
 from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
+from ipu_keras.tracing.stand_ins import instructions_of
 from ipu_keras.tracing.trip_counts import with_trip_counts
 from ipu_keras.tracing.unsupported import cut_unsupported, put_back
 
@@ -160,10 +162,13 @@ class _ModuleReader:
                 values.fold(instruction)
                 continue
             origin, place = self._origin(instruction.metadata)
-            op = self._op(instruction, origin, place, values)
-            origins[op.name] = origin
-            ops.append(op)
-            values.add(instruction, op)
+            made = instructions_of(
+                self._op(instruction, origin, place, values),
+                partial(values.unique_name, origin.path),
+            )
+            origins.update((op.name, origin) for op in made)
+            ops += made
+            values.add(instruction, made[-1])
         results = values.tensors[computation.root_id]
         return self._finished(name, _with_leaf_counts(ops), results, origins)
 
@@ -219,7 +224,7 @@ class _ModuleReader:
             branches = instruction.operand_ids[1:]
             attributes["num_branch_inputs"] = tuple(len(values.tensors[b]) for b in branches)
         return Op(
-            name=values.unique_name(instruction, origin.path),
+            name=values.unique_name(origin.path, kind_of(instruction)),
             kind=kind_of(instruction),
             outputs=specs_of(instruction.shape),
             body=self._body(instruction) if instruction.opcode in _CALLS else (),
@@ -264,9 +269,8 @@ class _Values:
         self._starts: dict[int, list[int]] = {}
         self._counts: dict[str, int] = {}
 
-    def unique_name(self, instruction, path: str) -> str:
+    def unique_name(self, path: str, kind: str) -> str:
         """The scope of an instruction and what it is, with a number from the second on."""
-        kind = kind_of(instruction)
         base = f"{path}/{kind}" if path else kind
         count = self._counts.get(base, 0)
         self._counts[base] = count + 1

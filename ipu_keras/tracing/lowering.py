@@ -4,6 +4,7 @@ TensorFlow's entry to XLA's compiler takes the inputs of a function by position
 and trusts them; one that is missing or of another type ends the process.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import handle_data_util
 
 from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.stand_ins import defined_with_stand_ins
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 # Before XLA's own passes, which would widen float16 for a CPU.
@@ -70,6 +72,9 @@ def lower(concrete) -> Lowering:
     captures = [_on_host(capture) for capture in concrete.captured_inputs]
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
+    with contextlib.suppress(LoweringError), defined_with_stand_ins(concrete) as quick:
+        if quick != name:
+            return Lowering(name, inputs, _module(quick, specs, captures))
     try:
         module = _module(name, specs, captures)
     except LoweringError:

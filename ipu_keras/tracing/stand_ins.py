@@ -1,0 +1,265 @@
+"""Calls that stand in for operations that TensorFlow takes long to lower.
+
+For each `Sqrt`, `Relu` or `Einsum` of a function, TensorFlow builds MLIR passes to find the few
+instructions that it is: 10 ms, and Adam has a square root for every variable. A custom call takes
+0.2 ms, and whoever reads XLA's module knows what it stands for.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2, node_def_pb2
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
+
+from ipu_keras.ir import Op
+from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.concrete import called_functions
+
+_CALL = "XlaCustomCall"
+_RESULT = "output"  # of the call
+# What it calls: the operation's type and, of an einsum, the equation.
+_TARGET = re.compile(r"ipu\.stand_in\.(?P<kind>\w+) ?(?P<equation>.*)")
+
+# An equation of two operands that a product and a transposition are all of.
+_EQUATION = re.compile(r"(\w+),(\w+)->(\w+)", re.ASCII)
+
+# The last number in a definition's name counts what the process has traced.
+_COUNTER = re.compile(r"(?:_\d+(?=\D*$)|$)")
+
+
+@contextlib.contextmanager
+def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
+    """While this is open, TensorFlow knows a traced function with stand-ins for slow operations.
+
+    So do the functions that it calls. A result that has to be known when XLA lowers the
+    function, such as a shape, cannot come from a stand-in.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+
+    Yields:
+        The name of the function with stand-ins; its own if it needs none.
+    """
+    definitions: dict[str, function_pb2.FunctionDef] = {}
+    name = _define(concrete, definitions)
+    tensorflow = context.context()
+    for definition in definitions.values():
+        tensorflow.add_function_def(definition)
+    try:
+        yield name
+    finally:
+        for definition in definitions.values():
+            tensorflow.remove_function(definition.signature.name)
+
+
+def _define(function: Any, definitions: dict[str, function_pb2.FunctionDef]) -> str:
+    """The name of a function with stand-ins, whose definition is added if it needs any."""
+    name = function.name.decode()
+    if name in definitions:
+        return definitions[name].signature.name
+    slow = {op.name: op for op in function.graph.get_operations() if _is_slow(op)}
+    called = {
+        inner: other
+        for inner, other_function in called_functions(function.graph).items()
+        if (other := _define(other_function, definitions)) != inner
+    }
+    if not slow and not called:
+        return name
+    definition = context.context().get_function_def(name)
+    _take_results_of_calls(definition, slow.values())
+    for node in definition.node_def:
+        if node.name in slow:
+            _stand_in(node, slow[node.name])
+        elif called:
+            _call_others(node, called)
+    definition.signature.name = _COUNTER.sub(f"_{ops.uid()}", name, count=1)
+    definitions[name] = definition
+    return definition.signature.name
+
+
+def _is_slow(op: tf.Operation) -> bool:
+    if op.type not in _INSTRUCTIONS:
+        return False
+    (result,) = op.outputs
+    # Integers may be parts of shapes.
+    if not result.dtype.is_floating or not result.shape.is_fully_defined():
+        return False
+    return op.type != "Einsum" or _is_product(op.get_attr("equation").decode())
+
+
+def _call_others(node: node_def_pb2.NodeDef, names: Mapping[str, str]) -> None:
+    for value in node.attr.values():
+        called = [value.func] if value.HasField("func") else value.list.func
+        for function in called:
+            function.name = names.get(function.name, function.name)
+
+
+def _stand_in(node: node_def_pb2.NodeDef, op: tf.Operation) -> None:
+    equation = node.attr["equation"].s.decode()
+    dtype = op.outputs[0].dtype.as_datatype_enum
+    for attribute in list(node.attr):
+        if not attribute.startswith("_"):
+            del node.attr[attribute]
+    node.op = _CALL
+    node.attr["target_name"].s = f"ipu.stand_in.{op.type} {equation}".strip().encode()
+    node.attr["backend_config"].s = b""
+    node.attr["T"].list.type.extend([dtype] * len(op.inputs))
+    node.attr["dtype"].type = dtype
+    node.attr["shape"].shape.CopyFrom(op.outputs[0].shape.as_proto())
+
+
+def _take_results_of_calls(
+    definition: function_pb2.FunctionDef, replaced: Iterable[tf.Operation]
+) -> None:
+    """Definitions name a tensor by what its operation calls that result, `Sqrt:y:0`."""
+    others = {
+        f"{op.name}:{op.op_def.output_arg[0].name}:0": f"{op.name}:{_RESULT}:0" for op in replaced
+    }
+    for node in definition.node_def:
+        for position, name in enumerate(node.input):
+            if name in others:
+                node.input[position] = others[name]
+    for result, name in definition.ret.items():
+        definition.ret[result] = others.get(name, name)
+
+
+class _Written:
+    """The instructions of one operation, as XLA would write them.
+
+    `shape` is that of the operation's result.
+
+    Args:
+        call: What stands in for it.
+        unique_name: Gives the name of an instruction of a kind.
+    """
+
+    def __init__(self, call: Op, unique_name: Callable[[str], str]):
+        self.ops: list[Op] = []
+        self.shape = call.outputs[0].shape
+        self._call = call
+        self._unique_name = unique_name
+
+    def add(
+        self,
+        kind: str,
+        *inputs: str,
+        shape: tuple[int, ...] | None = None,
+        dtype: str | None = None,
+        **attributes: Any,
+    ) -> str:
+        """Adds an instruction, by default with the call's shape and dtype; returns its name."""
+        (spec,) = self._call.outputs
+        spec = TensorSpec(self.shape if shape is None else shape, dtype or spec.dtype)
+        name = self._unique_name(kind)
+        self.ops.append(
+            replace(
+                self._call,
+                name=name,
+                kind=kind,
+                outputs=(spec,),
+                inputs=inputs,
+                attributes=attributes,
+            )
+        )
+        return name
+
+    def full(self, value: float) -> str:
+        """Adds a value for each element; returns its name."""
+        return self.add("broadcast", self.add("constant", shape=(), value=value), dimensions=())
+
+
+def _one_instruction(kind: str) -> Callable[..., object]:
+    def write(written: _Written, x: str) -> None:
+        written.add(kind, x)
+
+    return write
+
+
+def _reciprocal(written: _Written, x: str) -> None:
+    written.add("divide", written.full(1.0), x)
+
+
+def _relu(written: _Written, x: str) -> None:
+    written.add("maximum", x, written.full(0.0))
+
+
+def _relu_gradient(written: _Written, gradients: str, features: str) -> None:
+    zero = written.full(0.0)
+    is_on = written.add("compare", features, zero, dtype="bool", direction="GT")
+    written.add("select", is_on, gradients, zero)
+
+
+def _is_product(equation: str) -> bool:
+    """Whether each label is an axis of the result, or contracted between both operands."""
+    found = _EQUATION.fullmatch(equation)
+    if found is None or any(len(set(labels)) < len(labels) for labels in found.groups()):
+        return False
+    left, right, result = map(set, found.groups())
+    return result <= left | right and left ^ right <= result
+
+
+def _einsum(written: _Written, x: str, y: str, *, equation: str) -> None:
+    operands, result = equation.split("->")
+    left, right = operands.split(",")
+    batch = [label for label in left if label in right and label in result]
+    contracted = [label for label in left if label in right and label not in result]
+    free = [label for label in left + right if label not in batch + contracted]
+    labels = batch + free
+    sizes = dict(zip(result, written.shape, strict=True))
+    product = written.add(
+        "dot",
+        x,
+        y,
+        shape=tuple(sizes[label] for label in labels),
+        lhs_contracting_dimensions=tuple(map(left.index, contracted)),
+        rhs_contracting_dimensions=tuple(map(right.index, contracted)),
+        lhs_batch_dimensions=tuple(map(left.index, batch)),
+        rhs_batch_dimensions=tuple(map(right.index, batch)),
+    )
+    written.add("transpose", product, dimensions=tuple(map(labels.index, result)))
+
+
+# What XLA makes of operations.
+_INSTRUCTIONS: Mapping[str, Callable[..., object]] = {
+    "Abs": _one_instruction("abs"),
+    "Ceil": _one_instruction("ceil"),
+    "Cos": _one_instruction("cosine"),
+    "Einsum": _einsum,
+    "Exp": _one_instruction("exponential"),
+    "Expm1": _one_instruction("exponential-minus-one"),
+    "Floor": _one_instruction("floor"),
+    "Log1p": _one_instruction("log-plus-one"),
+    "Reciprocal": _reciprocal,
+    "Relu": _relu,
+    "ReluGrad": _relu_gradient,
+    "Rsqrt": _one_instruction("rsqrt"),
+    "Sigmoid": _one_instruction("logistic"),
+    "Sign": _one_instruction("sign"),
+    "Sqrt": _one_instruction("sqrt"),
+    "Tanh": _one_instruction("tanh"),
+}
+
+
+def instructions_of(call: Op, unique_name: Callable[[str], str]) -> Sequence[Op]:
+    """What XLA would have made of the operation that a call stands for.
+
+    Args:
+        call: An operation of an HLO graph.
+        unique_name: Gives the name of an instruction of a kind that comes from the same
+            operation of TensorFlow.
+
+    Returns:
+        Its instructions, the one with the result last; the call itself if it stands for none.
+    """
+    target = _TARGET.fullmatch(call.attributes.get("custom_call_target", ""))
+    if target is None:
+        return [call]
+    written = _Written(call, unique_name)
+    options = {"equation": target["equation"]} if target["equation"] else {}
+    _INSTRUCTIONS[target["kind"]](written, *call.inputs, **options)
+    return written.ops

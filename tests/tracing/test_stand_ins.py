@@ -1,0 +1,195 @@
+"""Functions with stand-ins give the graphs that XLA gives without them."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.python.eager import context
+
+from ipu_keras.tracing import lowering, traced_for_xla
+from ipu_keras.tracing.hlo import hlo_graph
+from ipu_keras.tracing.stand_ins import defined_with_stand_ins
+
+X = tf.TensorSpec((3, 4), tf.float32)
+
+
+def trace(function, *specs):
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+@contextlib.contextmanager
+def _as_it_is(concrete):
+    yield concrete.name.decode()
+
+
+def plain_graph(concrete, monkeypatch):
+    """The graph of XLA's own instructions."""
+    with monkeypatch.context() as patched:
+        patched.setattr(lowering, "defined_with_stand_ins", _as_it_is)
+        return hlo_graph(concrete)
+
+
+def stand_ins_of(concrete):
+    """What the calls stand for in the module that the graph is read from."""
+    module = hlo_pb2.HloModuleProto.FromString(lowering.lower(concrete).module)
+    calls = [i for c in module.computations for i in c.instructions if i.opcode == "custom-call"]
+    return [call.custom_call_target.removeprefix("ipu.stand_in.") for call in calls]
+
+
+def assert_equal_graphs(one, other):
+    """Of operations and functions, also where constants are not numbers."""
+    assert repr(one.ops) == repr(other.ops)
+    assert repr(dict(one.functions)) == repr(dict(other.functions))
+    assert one == other or "nan" in repr(one)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float32])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Abs",
+        "Ceil",
+        "Cos",
+        "Exp",
+        "Expm1",
+        "Floor",
+        "Log1p",
+        "Reciprocal",
+        "Relu",
+        "ReluGrad",
+        "Rsqrt",
+        "Sigmoid",
+        "Sign",
+        "Sqrt",
+        "Tanh",
+    ],
+)
+def test_operations(kind, dtype, monkeypatch):
+    arguments = {"Relu": ("features",), "ReluGrad": ("gradients", "features")}.get(kind, ("x",))
+    operation = getattr(tf.raw_ops, kind)
+
+    def function(x):
+        values = [x * (k + 2) for k in range(len(arguments))]
+        first = operation(**dict(zip(arguments, values, strict=True)), name="layer/first")
+        # A second one, whose result the function returns and another one takes.
+        second = operation(**dict.fromkeys(arguments, first), name="layer/second")
+        return second, second + first
+
+    concrete = trace(function, tf.TensorSpec((3, 4), dtype))
+    assert stand_ins_of(concrete) == [kind, kind]
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ab,bc->ac", [(2, 3), (3, 4)]),
+        ("ab,bc->ca", [(2, 3), (3, 4)]),
+        ("ab,ab->ab", [(2, 3), (2, 3)]),
+        ("ab,b->a", [(2, 3), (3,)]),
+        ("ab,bac->c", [(2, 3), (3, 2, 4)]),
+        # The products of attention, and of its gradients.
+        ("abc,cde->abde", [(2, 3, 4), (4, 5, 6)]),
+        ("aecd,abcd->acbe", [(2, 3, 4, 5), (2, 6, 4, 5)]),
+        ("acbe,aecd->abcd", [(2, 4, 6, 3), (2, 3, 4, 5)]),
+        ("abcd,cde->abe", [(2, 3, 4, 5), (4, 5, 6)]),
+        ("abe,cde->abcd", [(2, 3, 6), (4, 5, 6)]),
+    ],
+)
+def test_products(equation, shapes, monkeypatch):
+    concrete = trace(
+        lambda x, y: tf.raw_ops.Einsum(inputs=[x, y], equation=equation),
+        *map(tf.TensorSpec, shapes),
+    )
+    assert stand_ins_of(concrete) == [f"Einsum {equation}"]
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ab->ba", [(2, 3)]),
+        ("abc,bd->ad", [(2, 3, 4), (3, 5)]),  # a sum over c comes first
+        ("...ab,bc->...ac", [(7, 2, 3), (3, 4)]),
+        ("aa,ab->ab", [(2, 2), (2, 3)]),
+    ],
+)
+def test_equations_that_are_more_than_a_product(equation, shapes):
+    concrete = trace(
+        lambda *operands: tf.raw_ops.Einsum(inputs=operands, equation=equation),
+        *map(tf.TensorSpec, shapes),
+    )
+    assert stand_ins_of(concrete) == []
+
+
+def test_integers_are_left_to_xla():
+    concrete = trace(lambda x, k: (tf.abs(k), tf.abs(x)), X, tf.TensorSpec((2,), tf.int32))
+    assert stand_ins_of(concrete) == ["Abs"]
+
+
+def test_a_value_that_has_to_be_known(monkeypatch):
+    def function(x):
+        rows = tf.cast(tf.sqrt(tf.constant(36.0)), tf.int32)
+        return tf.exp(tf.reshape(x, [rows, -1]))
+
+    concrete = trace(function, X)
+    assert stand_ins_of(concrete) == []  # XLA lowers all of it, or nothing
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete, monkeypatch))
+
+
+def test_loops_branches_and_called_functions(monkeypatch):
+    @tf.function(autograph=False)
+    def called(x):
+        return tf.tanh(x)
+
+    def step(x):
+        x = tf.while_loop(lambda k, _: k < 5, lambda k, x: (k + 1, called(tf.exp(x))), (0, x))[1]
+        return tf.cond(x[0, 0] > 0, lambda: tf.sqrt(x), lambda: called(x))
+
+    concrete = trace(step, X)
+    assert set(stand_ins_of(concrete)) == {"Exp", "Sqrt", "Tanh"}
+    graph = hlo_graph(concrete)
+    assert_equal_graphs(graph, plain_graph(concrete, monkeypatch))
+    assert {op.attributes.get("trip_count") for op in graph.walk()} == {None, 5}
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [keras.layers.Dense(5, activation="relu"), keras.layers.Dropout(0.5)],
+        [keras.layers.Reshape((6, 2)), keras.layers.LSTM(3)],
+        [keras.layers.Reshape((3, 2, 2)), keras.layers.Conv2D(4, 2, activation="gelu")],
+        [keras.layers.BatchNormalization(), keras.layers.Dense(3, activation="swish")],
+    ],
+    ids=lambda layers: layers[-1].name,
+)
+def test_training_steps(layers, monkeypatch):
+    model = keras.Sequential([keras.Input((12,)), *layers, keras.layers.Flatten()])
+    model.add(keras.layers.Dense(2, activation="softmax"))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.train_on_batch(np.zeros((4, 12)), np.zeros(4))
+
+    def step(x, y):
+        with traced_for_xla():
+            return model.train_step((x, y))
+
+    concrete = trace(step, tf.TensorSpec((4, 12)), tf.TensorSpec((4,), tf.int32))
+    assert stand_ins_of(concrete).count("Sqrt") >= 4  # of Adam
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete, monkeypatch))
+
+
+def test_definitions_are_gone_afterwards():
+    concrete = trace(lambda x: tf.sqrt(x), X)
+    own = concrete.name.decode()
+    with defined_with_stand_ins(concrete) as name:
+        assert name != own
+        assert context.context().has_function(name)
+    assert not context.context().has_function(name)
+    assert context.context().has_function(own)
+
+    nothing_slow = trace(lambda x: x + x, X)
+    with defined_with_stand_ins(nothing_slow) as name:
+        assert name == nothing_slow.name.decode()
