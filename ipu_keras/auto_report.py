@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -17,6 +18,10 @@ from ipu_keras.profiling import report_of_executable
 from ipu_keras.program import Program
 from ipu_keras.recompilation import Recompilation
 from ipu_keras.report import Report, schedule_dot, tensor_map
+from ipu_keras.tracing.lowering import LoweringError
+
+_LOGGER = logging.getLogger("ipu_keras")
+
 
 # A page is written where it can be: compiling a program must not fail for want of an extra.
 _LIBRARIES_OF_PAGES = ("jinja2", "matplotlib")
@@ -31,7 +36,8 @@ def report_compilation(
 
     Args:
         executable: The compiled program; it has not run yet.
-        outputs: What is asked for; it needs a model.
+        outputs: What is asked for. If nothing needs a model, and there is none of the
+            program, it may run.
         recompilations: Why programs of its name were compiled again, this one included.
 
     Returns:
@@ -40,14 +46,24 @@ def report_compilation(
     Raises:
         ValueError: The tile of `--log_cycle_count` does not exist.
         tf.errors.ResourceExhaustedError: It does not fit on an IPU, and
-            `debug.allowOutOfMemory` is `"false"`. Files are written before.
+            `debug.allowOutOfMemory` is not `"true"`. Files are written before.
         LoweringError: XLA cannot compile an operation of the program.
     """
-    report = replace(report_of_executable(executable), recompilations=recompilations)
+    try:
+        report = report_of_executable(executable)
+    except LoweringError as error:
+        if outputs.needs_model:
+            raise
+        reason = str(error).splitlines()[0]
+        _LOGGER.info("Whether program %r fits is not known. %s", executable.program.name, reason)
+        return None
+    report = replace(report, recompilations=recompilations)
     cycle_count = _cycle_count(report, executable.program, outputs.flags.log_cycle_count)
     _write_files(report, outputs)
-    if report.memory_error is not None and not outputs.engine.allows_out_of_memory:
-        raise tf.errors.ResourceExhaustedError(None, None, _out_of_memory(report))
+    if report.memory_error is not None:
+        if not outputs.engine.allows_out_of_memory:
+            raise tf.errors.ResourceExhaustedError(None, None, _out_of_memory(report))
+        _LOGGER.warning("%s", _out_of_memory(report))
     return cycle_count
 
 
@@ -131,6 +147,6 @@ def _out_of_memory(report: Report) -> str:
     remedies = fixes if report.fixes else "No change that was tried needs less memory."
     return (
         f"{report.memory_error}. Program {report.name!r} needs the most bytes for {parts}; on that "
-        f'tile, values of {layers}. Set `debug.allowOutOfMemory` to "true" in '
-        f"POPLAR_ENGINE_OPTIONS to run it nevertheless. {remedies}"
+        f"tile, values of {layers}. It runs nevertheless with "
+        f'POPLAR_ENGINE_OPTIONS=\'{{"debug.allowOutOfMemory": "true"}}\'. {remedies}'
     )

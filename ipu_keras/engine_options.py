@@ -25,24 +25,27 @@ class EngineOptions:
             `autoReport.outputGraphProfile` or `autoReport.outputExecutionProfile`.
         report_directory: Where to: `autoReport.directory`.
         allows_out_of_memory: Whether a program runs that would not fit on an IPU:
-            `debug.allowOutOfMemory`. To find out takes as long as a report, so it
-            is only refused when this is `"false"`.
+            `debug.allowOutOfMemory`.
+        models_all: Whether the same is `"false"` in so many words. Then every program is modelled
+            and has to have a model; otherwise only those that are not small for certain,
+            if they can be.
 
     Example:
 
     >>> EngineOptions.parse('{"autoReport.all": "true", "autoReport.directory": "reports"}')
     EngineOptions(writes_reports=True, report_directory=PosixPath('reports'), \
-allows_out_of_memory=True)
+allows_out_of_memory=False, models_all=False)
     """
 
     writes_reports: bool = False
     report_directory: Path = Path()
-    allows_out_of_memory: bool = True
+    allows_out_of_memory: bool = False
+    models_all: bool = False
 
     @property
     def needs_report(self) -> bool:
         """Whether programs have to be modelled when they are compiled."""
-        return self.writes_reports or not self.allows_out_of_memory
+        return self.writes_reports or self.models_all
 
     @classmethod
     def parse(cls, text: str) -> "EngineOptions":
@@ -66,7 +69,8 @@ allows_out_of_memory=True)
         return cls(
             writes_reports=any(_truth(options, name, default=False) for name in _REPORTS),
             report_directory=Path(str(options.get(_DIRECTORY, "."))),
-            allows_out_of_memory=_truth(options, _ALLOW, default=True),
+            allows_out_of_memory=_truth(options, _ALLOW, default=False),
+            models_all=not _truth(options, _ALLOW, default=True),
         )
 
 

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ipu_keras.compiler.small_programs import is_small
 from ipu_keras.ir import Graph
-from ipu_keras.program import HostExecution, Program
+from ipu_keras.program import HostExecution, Program, TensorSpec
+from ipu_keras.target import Target
 
 
 class HostProgram(Protocol):
@@ -45,6 +47,7 @@ class Executable:
         host: Computes an execution from the tensors of a super-batch, each
             `(repeat_count, ...)`.
         reason: Why the host runs the steps as it does.
+        variables: What the step, and a weight update that is not in it, read and write.
         as_written: Gives the step as the user wrote it, traced so that XLA can lower
             it; `None` if the host has no such trace.
         cycle_count: What the engine logs after each execution, if anything.
@@ -54,5 +57,21 @@ class Executable:
     graph: Graph
     host: HostProgram
     reason: str
+    variables: tuple[TensorSpec, ...] = ()
     as_written: Callable[[], Any] = lambda: None
     cycle_count: CycleCount | None = None
+
+    def is_small(self, target: Target) -> bool:
+        """Whether the program certainly fits on the hardware, which takes no model to say.
+
+        Args:
+            target: The hardware.
+        """
+        pipeline = self.program.pipeline
+        return is_small(
+            self.graph,
+            self.variables,
+            target,
+            accumulates=self.program.update is not None,
+            num_stages=1 if pipeline is None else pipeline.num_stages,
+        )

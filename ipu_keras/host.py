@@ -18,7 +18,7 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.host_steps import StepGraphs
-from ipu_keras.program import HostExecution, Program
+from ipu_keras.program import HostExecution, Program, TensorSpec
 from ipu_keras.tracing import (
     RANDOM_UNIFORM,
     Replaced,
@@ -63,6 +63,7 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
         graph=graph,
         host=HostCallable(compilation, step, device),
         reason=compilation.reason,
+        variables=step.variables,
         as_written=step.as_written,
     )
 
@@ -85,6 +86,13 @@ class TracedStep:
     replaced: Sequence[Replaced] = ()
     could_fuse: bool = False
     update: Any = None
+
+    @property
+    def variables(self) -> tuple[TensorSpec, ...]:
+        """Those of the step and of the weight update."""
+        functions = [self.function] if self.update is None else [self.function, self.update]
+        distinct = {id(v): v for function in functions for v in function.graph.variables}
+        return tuple(TensorSpec(tuple(v.shape), v.dtype.name) for v in distinct.values())
 
     def as_written(self) -> Any:
         """The step without what was replaced, for XLA; `None` if there is no such trace."""

@@ -14,6 +14,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.system import SYSTEM
+from ipu_keras.tracing.lowering import LoweringError
 
 # 400 MB of weights and as much of their gradients: more than an IPU has with Adam's moments.
 LARGE = 10_000
@@ -145,6 +146,63 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     report = json.loads((tmp_path / "train_1" / "report.json").read_text())
     assert not report["memory"]["fits"]
     assert {"dtype": "float16"} in [fix["changes"] for fix in report["fixes"]]
+
+
+def test_what_is_large_is_refused_unasked(strategy, monkeypatch, caplog):
+    before = DRIVER.executables.num_built
+    fit(model_of(strategy, 8), 8)
+    assert DRIVER.executables.num_built == before  # it is small: there is nothing to find out
+    model = model_of(strategy, LARGE)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match=r"Out of memory on tile \d+: "):
+        fit(model, LARGE)
+    assert int(model.optimizer.iterations) == 0
+
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}')
+    fit(model, LARGE)
+    assert int(model.optimizer.iterations) == 2
+    assert not caplog.records
+
+
+def test_what_is_allowed_and_modelled_is_told(strategy, monkeypatch, caplog, tmp_path):
+    options = {
+        "debug.allowOutOfMemory": "true",
+        "autoReport.all": "true",
+        "autoReport.directory": str(tmp_path),
+    }
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
+    model = model_of(strategy, LARGE)
+    fit(model, LARGE)
+    assert int(model.optimizer.iterations) == 2
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Memory allocation error : Out of memory on tile ")
+    assert json.loads((tmp_path / "train" / "report.json").read_text())["memory"]["fits"] is False
+
+
+class Counting(keras.losses.Loss):
+    """Python gives as many values as it likes, so no operation of the IPU can."""
+
+    def call(self, y_true, y_pred):
+        values = tf.numpy_function(lambda y: np.ones(y.size, np.float32), [y_pred], tf.float32)
+        values.set_shape([None])
+        return tf.reduce_mean(y_pred) * tf.reduce_sum(values)
+
+
+def test_what_cannot_be_modelled(strategy, monkeypatch, caplog):
+    caplog.set_level("INFO", "ipu_keras")
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)], name="model")
+    model.compile("sgd", Counting(), jit_compile=False)
+    batches = np.ones((8, 3), np.float32), np.ones((8, 1), np.float32)
+    model.fit(*batches, batch_size=4, verbose=0)
+    assert int(model.optimizer.iterations) == 2
+    (record,) = caplog.records
+    assert record.levelname == "INFO"
+    assert record.getMessage().startswith("Whether program 'train' fits is not known. XLA cannot ")
+
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "false"}')
+    model.compile("sgd", Counting(), jit_compile=False)
+    with pytest.raises(LoweringError, match="PyFunc"):
+        model.fit(*batches, batch_size=4, verbose=0)
 
 
 def test_a_smaller_batch_is_suggested(strategy, monkeypatch):

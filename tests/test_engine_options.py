@@ -29,10 +29,14 @@ def test_reports_are_asked_for(name, value):
     assert found.needs_report
 
 
-def test_what_does_not_fit_is_refused_when_asked():
-    found = EngineOptions.parse('{"debug.allowOutOfMemory": "false", "autoReport.all": "false"}')
-    assert found == EngineOptions(allows_out_of_memory=False)
-    assert found.needs_report
+def test_what_does_not_fit():
+    assert not EngineOptions().allows_out_of_memory
+    refused = EngineOptions.parse('{"debug.allowOutOfMemory": "false", "autoReport.all": "false"}')
+    assert refused == EngineOptions(models_all=True)
+    assert refused.needs_report
+    allowed = EngineOptions.parse('{"debug.allowOutOfMemory": "true"}')
+    assert allowed == EngineOptions(allows_out_of_memory=True)
+    assert not allowed.needs_report
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu_keras import host
 from ipu_keras.compilation_outputs import current_compilation_outputs
+from ipu_keras.configured_model import configured_target
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
@@ -152,7 +153,8 @@ class StepFunction:
     def _with_outputs(self, executable: Executable, again: Recompilation | None) -> Executable:
         """Writes and checks what is asked for whenever a program is compiled."""
         outputs = current_compilation_outputs()
-        if not outputs.needs_model:
+        may_run = outputs.engine.allows_out_of_memory or executable.is_small(configured_target())
+        if may_run and not outputs.needs_model:
             return executable
         from ipu_keras.auto_report import report_compilation
 
