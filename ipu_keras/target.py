@@ -140,6 +140,14 @@ class Target:
         """SRAM of one IPU, in bytes."""
         return self.num_tiles * self.tile_bytes
 
+    @property
+    def interleaved_bytes(self) -> int:
+        """Bytes of a tile's interleaved memory: what instructions cannot be read from.
+
+        All of its memory where they can be read from everywhere.
+        """
+        return self.tile_bytes - self.code_region_bytes or self.tile_bytes
+
     def with_numbers(self, **numbers: Any) -> "Target":
         """A target that differs in some numbers, whose source is the caller.
 

@@ -106,6 +106,10 @@ class _Form:
     def out_channels(self) -> int:
         return self.convolution.out_channels // self.convolution.groups
 
+    @property
+    def uses_matrix_unit(self) -> bool:
+        return self.method.startswith(("amp", "slic"))
+
     def grains(self, target: Target) -> tuple[int, int]:
         """Input and output channels that the vertex takes at once."""
         types = (self.convolution.dtype, self.convolution.partials_dtype)
@@ -422,7 +426,11 @@ def _slic_cycles(target: Target, form: _Form, share: _Share) -> Array:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What candidates cost, as `ConvolutionPlan` has it."""
+    """What candidates cost, as `ConvolutionPlan` has it.
+
+    `interleaved_bytes` are those of `temporary_bytes` that have to lie in interleaved memory: the
+    partials of the matrix unit, which loads and stores 16 bytes of them at once.
+    """
 
     compute: Array
     exchange: Array
@@ -430,10 +438,15 @@ class _Cost:
     transform: Array
     exchange_bytes: Array
     temporary_bytes: Array
+    interleaved_bytes: Array
 
     @property
     def cycles(self) -> Array:
         return self.compute + self.exchange + self.reduce + self.transform
+
+    def fits(self, most_bytes: float, most_interleaved: float) -> Array:
+        """Which candidates need no more than so much temporary and interleaved memory."""
+        return (self.temporary_bytes <= most_bytes) & (self.interleaved_bytes <= most_interleaved)
 
 
 def _phase(target: Target, num_bytes: Array) -> Array:
@@ -498,6 +511,7 @@ def _cost(target: Target, form: _Form, grid: Array, num_tiles: int) -> _Cost:
         transform=_copy_cycles(target, form, num_tiles) + np.where(steps > 1, steps * sliced, 0),
         exchange_bytes=steps * (inputs + weights + partial_bytes),
         temporary_bytes=copied + np.maximum(during, accumulated + partial_bytes),
+        interleaved_bytes=accumulated * form.uses_matrix_unit,
     )
 
 
@@ -537,12 +551,15 @@ def _plan_of(target: Target, form: _Form, parts: Array, cost: _Cost, index: int)
 
 
 def _best(
-    target: Target, costs: list[tuple[_Form, Array, _Cost]], most_bytes: float
+    target: Target,
+    costs: list[tuple[_Form, Array, _Cost]],
+    most_bytes: float,
+    most_interleaved: float,
 ) -> ConvolutionPlan | None:
-    """The fastest plan within a bound of temporary memory; the first of equals."""
+    """The fastest plan within bounds of temporary memory; the first of equals."""
     best, found = math.inf, None
     for form, grid, cost in costs:
-        cycles = np.where(cost.temporary_bytes <= most_bytes, cost.cycles, math.inf)
+        cycles = np.where(cost.fits(most_bytes, most_interleaved), cost.cycles, math.inf)
         index = int(np.argmin(cycles))
         if cycles[index] < best:
             best, found = cycles[index], _plan_of(target, form, grid[:, index], cost, index)
@@ -559,7 +576,8 @@ def plan(
     """The fastest way to compute a convolution in bounded temporary memory.
 
     If nothing fits, the bound is doubled; if that does not help, the plan with
-    the least temporary memory is taken, as in poplibs.
+    the least temporary memory is taken, as in poplibs. What has to be interleaved fits into
+    memory that is.
 
     Args:
         target: The hardware.
@@ -587,13 +605,18 @@ def plan(
     forms = list(_forms(target, convolution))
     grids = [_candidates(target, form, tiles) for form in forms]
     costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)]
-    fastest = _best(target, costs, math.inf)
+    interleaved = target.interleaved_bytes
+    fastest = _best(target, costs, math.inf, interleaved)
     # Serial steps only take time, so they matter where memory is short.
     if fastest is not None and fastest.temporary_bytes <= bound:
         return fastest
     pairs = zip(forms, grids, strict=True)
     stepped = [(f, _with_serial_steps(f, f.grains(target), grid)) for f, grid in pairs]
     costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in stepped]
-    least = min(float(cost.temporary_bytes.min()) for _, _, cost in costs)
-    found = (_best(target, costs, most) for most in (bound, 2 * bound, least))
+    # There is always a vertex that needs no interleaved memory.
+    least = min(
+        float(cost.temporary_bytes[cost.fits(math.inf, interleaved)].min(initial=math.inf))
+        for _, _, cost in costs
+    )
+    found = (_best(target, costs, most, interleaved) for most in (bound, 2 * bound, least))
     return next(planned for planned in found if planned is not None)

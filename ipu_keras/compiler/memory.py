@@ -153,8 +153,8 @@ class MemoryPlan:
 
         Instructions lie in the region that they can be read from, which is not interleaved.
         All else fills the interleaved one first, where a load can be twice as wide, and goes
-        on in what instructions leave of the other. (Which values Poplar's kernels require to be
-        interleaved is not modelled.)
+        on in what instructions leave of the other. What has to be interleaved, partials of the
+        matrix unit, has room there, as plans see to it.
         """
         interleaved = self.tile_bytes - self.code_region_bytes
         in_interleaved = min(self.max_tile_bytes - self.code_bytes, interleaved)

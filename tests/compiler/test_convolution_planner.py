@@ -120,6 +120,26 @@ def test_less_memory_takes_longer(target):
     assert plans[-1].serial_in_split * plans[-1].serial_out_split > 1
 
 
+def test_partials_lie_in_interleaved_memory():
+    product = matmul(1, 48, 16, 8, "float16")
+
+    def limited(interleaved):
+        target = GC200.with_numbers(code_region_bytes=GC200.tile_bytes - interleaved)
+        return plan(target, product, num_tiles=1)
+
+    # 48 * 8 float32, of which the matrix unit loads and stores 16 bytes at once.
+    assert limited(1536) == plan(GC200, product, num_tiles=1)
+    assert limited(1536).method == "amp 1x1"
+    # Another vertex takes them from anywhere.
+    assert limited(1535).method == "horizontal mac"
+    assert limited(1535).temporary_bytes == limited(1536).temporary_bytes
+    # So it does where nothing fits.
+    narrow = GC200.with_numbers(code_region_bytes=GC200.tile_bytes - 4)
+    assert plan(narrow, product, num_tiles=1, memory_proportion=0.0).method == "horizontal mac"
+    # The memory of a GC2 is not known to have such a region.
+    assert plan(GC2, product, num_tiles=1).method == "amp 1x1"
+
+
 def test_without_enough_memory_the_smallest_plan_is_taken():
     convolution = Convolution(16, (56, 56), (3, 3), 128, 256)
     smallest = plan(GC2, convolution, memory_proportion=1e-6)
