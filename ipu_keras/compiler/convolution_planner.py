@@ -16,15 +16,14 @@ the points with even and with odd number, of which the even ones suffice to choo
   16 points (layers of three channels): 22 % and 29 %; on one side 64 % and 67 %.
 """
 
-import dataclasses
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ipu_keras.compiler import convolution_vertices as vertices
+from ipu_keras.compiler.convolution_forms import Form, forms_of, input_bytes, weight_bytes
 from ipu_keras.compiler.convolutions import Convolution, ceil_divide, element_bytes
 from ipu_keras.compiler.vertices import rearrange
 from ipu_keras.target import Confidence, Target
@@ -85,170 +84,6 @@ class ConvolutionPlan:
         return phases + self.transform_cycles
 
 
-@dataclass(frozen=True)
-class _Form:
-    """A way to compute a convolution: a vertex, after transforms.
-
-    `copies` are the bytes that each transform writes, over all tiles, with the
-    bytes that lie together before it.
-    """
-
-    method: str
-    convolution: Convolution
-    transforms: tuple[str, ...] = ()
-    copies: tuple[tuple[float, int], ...] = ()
-
-    @property
-    def in_channels(self) -> int:
-        return self.convolution.in_channels // self.convolution.groups
-
-    @property
-    def out_channels(self) -> int:
-        return self.convolution.out_channels // self.convolution.groups
-
-    @property
-    def uses_matrix_unit(self) -> bool:
-        return self.method.startswith(("amp", "slic"))
-
-    def grains(self, target: Target) -> tuple[int, int]:
-        """Input and output channels that the vertex takes at once."""
-        types = (self.convolution.dtype, self.convolution.partials_dtype)
-        if self.method.startswith("amp"):
-            return vertices.channels_per_unit(types[0]), target.conv_units[types]
-        if self.method == "slic":
-            # A block of four channels may be of one group, two or four.
-            in_grain = 1 << (self.in_channels - 1).bit_length()
-            return in_grain, in_grain
-        return 1, 1
-
-
-def _input_bytes(convolution: Convolution) -> int:
-    positions = convolution.batch * math.prod(convolution.input_field)
-    return positions * convolution.in_channels * element_bytes(convolution.dtype)
-
-
-def _weight_bytes(convolution: Convolution) -> int:
-    channels = convolution.in_channels // convolution.groups * convolution.out_channels
-    return math.prod(convolution.kernel) * channels * element_bytes(convolution.dtype)
-
-
-def _flattened(convolution: Convolution) -> Convolution:
-    """Batch and field as one dimension: a kernel of one element has no neighbourhood."""
-    positions = convolution.batch * math.prod(convolution.field)
-    return dataclasses.replace(
-        convolution,
-        batch=1,
-        field=(ceil_divide(positions, math.prod(convolution.input_dilations)),),
-        kernel=(1,),
-        strides=(1,),
-        input_dilations=(1,),
-        kernel_dilations=(1,),
-    )
-
-
-def _expanded(form: _Form, dimensions: range) -> _Form:
-    """The kernel's elements along some dimensions as channels: its copies of the input."""
-    convolution = form.convolution
-    kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
-    strides = [1 if i in dimensions else s for i, s in enumerate(convolution.strides)]
-    dilations = [1 if i in dimensions else d for i, d in enumerate(convolution.kernel_dilations)]
-    factor = math.prod(convolution.kernel) // math.prod(kernel)
-    expanded = dataclasses.replace(
-        convolution,
-        kernel=tuple(kernel),
-        strides=tuple(strides),
-        kernel_dilations=tuple(dilations),
-        in_channels=convolution.in_channels * factor,
-    )
-    together = form.in_channels * element_bytes(convolution.dtype)
-    # Weights lose the same dimensions; those of a weight gradient are large.
-    num_bytes = _input_bytes(expanded) + _weight_bytes(expanded)
-    copies = (*form.copies, (num_bytes, together))
-    return _Form(form.method, expanded, (*form.transforms, "expand"), copies)
-
-
-def _combined(form: _Form) -> _Form:
-    """Groups joined, with zero weights between them, until they fill the matrix unit."""
-    convolution = form.convolution
-    wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
-    factor = math.gcd(convolution.groups, wanted)
-    combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
-    atom = element_bytes(convolution.dtype)
-    copies = (*form.copies, (_weight_bytes(combined), atom))
-    return _Form(form.method, combined, (*form.transforms, "combine groups"), copies)
-
-
-def _padded(form: _Form, grain: int) -> _Form:
-    """Input channels filled with zeros to whole groups, if they are not whole."""
-    if form.in_channels % grain == 0:
-        return form
-    factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels
-    together = form.in_channels * element_bytes(form.convolution.dtype)
-    copies = (*form.copies, (_input_bytes(form.convolution) * factor, together))
-    return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
-
-
-def _on_matrix_unit(form: _Form) -> _Form:
-    """Padded to the unit's channels, and flat if the kernel allows it."""
-    padded = _padded(form, vertices.channels_per_unit(form.convolution.dtype))
-    if math.prod(form.convolution.kernel) > 1:
-        return dataclasses.replace(padded, method="amp nx1")
-    flat = _flattened(form.convolution)
-    return dataclasses.replace(padded, method="amp 1x1", convolution=flat)
-
-
-def _forms(target: Target, convolution: Convolution) -> Iterator[_Form]:
-    """Every way that is worth costing."""
-    plain = _Form("horizontal mac", convolution)
-    bases = [plain]
-    if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
-        bases.append(_combined(plain))
-    for base in bases:
-        yield _on_matrix_unit(base)
-        for dimensions in _expandable(convolution):
-            yield _on_matrix_unit(_expanded(base, dimensions))
-    if math.prod(convolution.kernel) == 1:
-        flat = dataclasses.replace(plain, convolution=_flattened(convolution))
-        yield flat
-        if plain.in_channels == 1:
-            yield dataclasses.replace(flat, method="outer product")
-    else:
-        yield plain
-    if _has_slic(target, convolution):
-        slic = dataclasses.replace(plain, method="slic")
-        yield _padded(slic, slic.grains(target)[0])
-
-
-def _expandable(convolution: Convolution) -> list[range]:
-    """Dimensions of the kernel that may become channels: all of them, or the last."""
-    in_channels = convolution.in_channels // convolution.groups
-    is_ragged = in_channels % vertices.channels_per_unit(convolution.dtype) != 0
-    # A weight gradient: what its copies of the input take, it saves in weight loads.
-    is_wide = math.prod(convolution.kernel) > math.prod(convolution.field)
-    is_dense = math.prod(convolution.input_dilations) == 1
-    if math.prod(convolution.kernel) == 1 or not is_dense or not (is_ragged or is_wide):
-        return []
-    last = len(convolution.kernel) - 1
-    return [range(first, last + 1) for first in sorted({0, last})]
-
-
-def _has_slic(target: Target, convolution: Convolution) -> bool:
-    # The instruction came with the second generation's sixteen units.
-    has_instruction = target.conv_units["float16", "float16"] >= 16
-    is_dense = math.prod(convolution.input_dilations + convolution.kernel_dilations) == 1
-    # Larger groups of channels are the matrix unit's.
-    is_narrow = convolution.in_channels // convolution.groups <= vertices.SLIC_CHANNELS
-    can_stride = convolution.strides[-1] <= 2
-    return (
-        has_instruction
-        and is_dense
-        and is_narrow
-        and can_stride
-        and convolution.dtype == "float16"
-        and convolution.kernel[-1] > 1
-    )
-
-
 # Axes of a candidate, in the order of the columns of its array. Field dimensions follow.
 _GROUPS, _BATCH, _KERNEL, _IN, _OUT, _SERIAL_IN, _SERIAL_OUT, _FIELD = range(8)
 # Of the tiles that the longest field dimension could take: all, or as few as one in 16.
@@ -267,7 +102,7 @@ def _parts(size: int, most: int) -> list[int]:
     return np.unique(ceil_divide(size, ceil_divide(size, wanted))).tolist()
 
 
-def _candidates(target: Target, form: _Form, num_tiles: int) -> Array:
+def _candidates(target: Target, form: Form, num_tiles: int) -> Array:
     """One row of parts for each way to fill the tiles, without serial steps."""
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
@@ -301,7 +136,7 @@ def _fullest(grid: Array, most: int = 6000) -> Array:
     return grid[:, np.argsort(-used, kind="stable")[:most]]
 
 
-def _with_serial_steps(form: _Form, grains: tuple[int, int], grid: Array) -> Array:
+def _with_serial_steps(form: Form, grains: tuple[int, int], grid: Array) -> Array:
     """The candidates in every number of serial steps, over one kind of channels."""
     steps = []
     most = (ceil_divide(form.in_channels, grains[0]), ceil_divide(form.out_channels, grains[1]))
@@ -328,7 +163,7 @@ class _Share:
     outputs: Array
 
     @classmethod
-    def of(cls, target: Target, form: _Form, grid: Array) -> "_Share":
+    def of(cls, target: Target, form: Form, grid: Array) -> "_Share":
         convolution = form.convolution
         in_grain, out_grain = form.grains(target)
         size = element_bytes(convolution.dtype)
@@ -358,7 +193,7 @@ class _Share:
         )
 
 
-def _vertex_cycles(target: Target, form: _Form, share: _Share) -> Array:
+def _vertex_cycles(target: Target, form: Form, share: _Share) -> Array:
     """Cycles of the fullest tile's vertex."""
     convolution = form.convolution
     types: dict[str, Any] = {
@@ -407,7 +242,7 @@ def _vertex_cycles(target: Target, form: _Form, share: _Share) -> Array:
     )
 
 
-def _slic_cycles(target: Target, form: _Form, share: _Share) -> Array:
+def _slic_cycles(target: Target, form: Form, share: _Share) -> Array:
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
     together = vertices.SLIC_CHANNELS // in_grain
@@ -455,16 +290,16 @@ def _phase(target: Target, num_bytes: Array) -> Array:
     return np.where(num_bytes > 0, fixed + num_bytes / target.exchange_bytes, 0)
 
 
-def _received(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Array, Array]:
+def _received(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Array, Array]:
     """Bytes of inputs and weights that the fullest tile does not hold itself."""
     convolution = form.convolution
     tiles = np.prod(grid, axis=0) // (grid[_SERIAL_IN] * grid[_SERIAL_OUT])
-    inputs = _input_bytes(convolution) / (tiles * grid[_SERIAL_IN])
-    weights = _weight_bytes(convolution) / (tiles * grid[_SERIAL_IN] * grid[_SERIAL_OUT])
+    inputs = input_bytes(convolution) / (tiles * grid[_SERIAL_IN])
+    weights = weight_bytes(convolution) / (tiles * grid[_SERIAL_IN] * grid[_SERIAL_OUT])
     return np.maximum(share.input_bytes - inputs, 0), np.maximum(share.weight_bytes - weights, 0)
 
 
-def _reduce(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Array, Array]:
+def _reduce(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Array, Array]:
     """Cycles to sum and cast partials, and the bytes of them that a tile receives."""
     dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
     parts = grid[_IN] * grid[_KERNEL]
@@ -479,7 +314,7 @@ def _reduce(target: Target, form: _Form, grid: Array, share: _Share) -> tuple[Ar
     return np.where(parts > 1, moved + target.launch_cycles + sums, alone), num_bytes
 
 
-def _copy_cycles(target: Target, form: _Form, num_tiles: int) -> float:
+def _copy_cycles(target: Target, form: Form, num_tiles: int) -> float:
     """Cycles of the transforms, which all tiles share."""
     cycles = 0.0
     for num_bytes, together in form.copies:
@@ -493,7 +328,7 @@ def _copy_cycles(target: Target, form: _Form, num_tiles: int) -> float:
     return cycles
 
 
-def _cost(target: Target, form: _Form, grid: Array, num_tiles: int) -> _Cost:
+def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
     share = _Share.of(target, form, grid)
     steps = grid[_SERIAL_IN] * grid[_SERIAL_OUT]
     inputs, weights = _received(target, form, grid, share)
@@ -515,7 +350,7 @@ def _cost(target: Target, form: _Form, grid: Array, num_tiles: int) -> _Cost:
     )
 
 
-def _is_measured(target: Target, form: _Form) -> bool:
+def _is_measured(target: Target, form: Form) -> bool:
     """Whether hardware has run the like of it: forward, on the first generation's matrix unit."""
     convolution = form.convolution
     return (
@@ -526,7 +361,7 @@ def _is_measured(target: Target, form: _Form) -> bool:
     )
 
 
-def _plan_of(target: Target, form: _Form, parts: Array, cost: _Cost, index: int) -> ConvolutionPlan:
+def _plan_of(target: Target, form: Form, parts: Array, cost: _Cost, index: int) -> ConvolutionPlan:
     split = [int(n) for n in parts]
     return ConvolutionPlan(
         method=form.method,
@@ -552,7 +387,7 @@ def _plan_of(target: Target, form: _Form, parts: Array, cost: _Cost, index: int)
 
 def _best(
     target: Target,
-    costs: list[tuple[_Form, Array, _Cost]],
+    costs: list[tuple[Form, Array, _Cost]],
     most_bytes: float,
     most_interleaved: float,
 ) -> ConvolutionPlan | None:
@@ -602,7 +437,7 @@ def plan(
             f"Received: memory_proportion={memory_proportion}, num_tiles={tiles}"
         )
     bound = memory_proportion * target.tile_bytes
-    forms = list(_forms(target, convolution))
+    forms = list(forms_of(target, convolution))
     grids = [_candidates(target, form, tiles) for form in forms]
     costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)]
     interleaved = target.interleaved_bytes
