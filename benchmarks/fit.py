@@ -46,7 +46,7 @@ class Contender:
         steps_per_execution: Passed to `compile`.
         jit_compile: Passed to `compile`.
         on_ipu: Whether the model is created in the scope of an `IPUStrategy`.
-        environment: Variables of the process, where it has one of its own.
+        environment: Variables of the process, which has to be one of its own.
     """
 
     steps_per_execution: int = 1
@@ -56,18 +56,16 @@ class Contender:
 
 
 IPU = "ipu_keras"
+# With them, what a program costs is modelled before it runs, however small it is.
+MODELLED = {"POPLAR_ENGINE_OPTIONS": '{"debug.allowOutOfMemory": "false"}'}
+
 IPU_DEFAULT = "ipu_keras x1"
 IPU_MODELLED = "modelled x1"
 DEFAULT = "stock"
 CONTENDERS = {
     IPU: Contender(steps_per_execution=32, jit_compile="auto", on_ipu=True),
     IPU_DEFAULT: Contender(jit_compile="auto", on_ipu=True),
-    # To know whether a program fits, what it costs has to be modelled before it runs.
-    IPU_MODELLED: Contender(
-        jit_compile="auto",
-        on_ipu=True,
-        environment={"POPLAR_ENGINE_OPTIONS": '{"debug.allowOutOfMemory": "false"}'},
-    ),
+    IPU_MODELLED: Contender(jit_compile="auto", on_ipu=True, environment=MODELLED),
     # With "auto", which is the default, stock Keras does not use XLA on a machine
     # that has only CPUs. It has to be said here, because "auto" would look at the
     # devices of this process, and an emulated IPU may be one of them.
@@ -436,12 +434,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--fast-math", action="store_true", help="with optimizations.enable_fast_math"
     )
+    parser.add_argument(
+        "--modelled", action="store_true", help="with all of our programs modelled first"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
     parser.add_argument("--probe", choices=CONTENDERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     fresh = args.first_step or args.memory
-    if fresh and args.fast_math:
-        parser.error("--fast-math is for speed in this process, not for fresh ones")
+    if fresh and (args.fast_math or args.modelled):
+        parser.error("--fast-math and --modelled are for speed in this process, not fresh ones")
     if args.contenders is None:
         args.contenders = (
             list(
@@ -452,6 +453,8 @@ def parse_arguments() -> argparse.Namespace:
             if fresh
             else SPEED_CONTENDERS
         )
+    if not fresh and any(CONTENDERS[name].environment for name in args.contenders):
+        parser.error(f"{IPU_MODELLED!r} needs a process of its own; for speed, see --modelled")
     return args
 
 
@@ -478,6 +481,8 @@ def main() -> None:
     console.print(", ".join(f"{key} {value}" for key, value in about.items()), style="dim")
     if args.fast_math:
         ipu_strategy(fast_math=True)  # the first call configures
+    if args.modelled:
+        os.environ |= MODELLED
     fresh = args.first_step or args.memory
     results = (compare_fresh_processes if fresh else compare_speed)(console, args)
     if args.json:

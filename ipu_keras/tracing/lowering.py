@@ -50,7 +50,8 @@ class Lowering:
     Args:
         name: TensorFlow's name of the function.
         inputs: In the order in which the function takes them.
-        module: XLA's `HloModuleProto`, serialised.
+        module: XLA's `HloModuleProto`, serialised. Calls in it may stand in for operations, of
+            which `instructions_of` of `stand_ins` knows the instructions.
     """
 
     name: str
