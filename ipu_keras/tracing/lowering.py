@@ -73,6 +73,7 @@ def lower(concrete) -> Lowering:
     captures = [_on_host(capture) for capture in concrete.captured_inputs]
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
+    # Where it has to know what a stand-in would give, XLA gets the function as it is.
     with contextlib.suppress(LoweringError), defined_with_stand_ins(concrete) as quick:
         if quick != name:
             return Lowering(name, inputs, _module(quick, specs, captures))
