@@ -25,7 +25,12 @@ def keep_tables_on_host(program: FlatProgram) -> FlatProgram:
         return program
     updates = {new: name for new, name in program.updates.items() if name not in tables}
     stay = program.updates.keys() - updates.keys()
-    values = {name: value for name, value in program.values.items() if name not in stay}
+    values = {
+        name: value
+        for name, value in program.values.items()
+        # A variable on the host may become a constant that others read too.
+        if name not in stay or value.role == "constant"
+    }
     values.update((name, replace(values[name], role=REMOTE)) for name in tables)
     return replace(
         program,

@@ -1,6 +1,7 @@
 """Lookups in tables on the host, on graphs built by hand."""
 
 import math
+from dataclasses import replace
 
 from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, variable
 
@@ -71,3 +72,23 @@ def test_a_table_that_the_program_reads_too_is_on_the_ipu():
     assert found.memory.bytes_by_category["variables"] >= 1000 * 64 * 4
     assert found.program.updates == {"new": "table"}
     assert all(one.body is not None for one in found.program.compute_sets[:1])
+
+
+def test_a_variable_on_the_host_that_becomes_a_constant():
+    """As a count of accumulated gradients does, with a zero that other operations read too."""
+    step = training_step(1000)
+    ops = {one.name: one for one in step.ops}
+    ops["new"] = replace(ops["new"], inputs=(*ops["new"].inputs, "count", "zero"))
+    new = [variable("count", result=2), op("zero", "constant", (), value=0.0)]
+    read = op("z", "add", ROWS, "y", "zero")
+    found = model_graph(
+        "step",
+        replace(step, ops=(*new, *ops.values(), read), results=("z", "new", "zero")),
+        GC200,
+        ModelOptions(),
+    )
+    assert found.program.updates == {}
+    assert found.program.values["float32(0.0)"].role == "constant"
+    assert found.memory.bytes_by_category["variables"] == 0
+    # The constant is no part of what is copied.
+    assert found.costs[2] == modelled(1000).costs[2]

@@ -717,7 +717,7 @@ def test_the_progress_bar_is_that_of_stock(pair, data, capsys, verbose):
         model.evaluate(*data, batch_size=8, verbose=verbose)
         model.predict(data[0], batch_size=8, verbose=verbose)
         # Neither times, nor how often the bar was drawn.
-        lines = [line.rsplit("\r")[-1] for line in capsys.readouterr().out.splitlines()]
+        lines = [line.rsplit("\r")[-1] for line in capsys.readouterr().out.split("\n")]
         bars = [line.rsplit("\x08")[-1] for line in lines]
         printed.append([re.sub(r"\d+(ms|s|us)(/step|/epoch)?| +", "", bar) for bar in bars])
     assert printed[1] == printed[0]
