@@ -146,7 +146,7 @@ class Target:
 
         All of its memory where they can be read from everywhere.
         """
-        return self.tile_bytes - self.code_region_bytes or self.tile_bytes
+        return max(self.tile_bytes - self.code_region_bytes, 0) or self.tile_bytes
 
     def with_numbers(self, **numbers: Any) -> "Target":
         """A target that differs in some numbers, whose source is the caller.

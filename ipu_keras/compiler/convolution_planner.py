@@ -16,6 +16,7 @@ the points with even and with odd number, of which the even ones suffice to choo
   16 points (layers of three channels): 22 % and 29 %; on one side 64 % and 67 %.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -97,9 +98,9 @@ def _parts(size: int, most: int) -> list[int]:
     """Numbers of parts worth trying: powers of two, three times those and divisors."""
     steps = {base << k for base in (1, 3) for k in range(most.bit_length())}
     divisors = {d for d in range(1, min(size, most) + 1) if size % d == 0} if size < 4096 else set()
-    wanted = np.array(sorted(n for n in steps | divisors if n <= min(size, most)))
+    wanted = (n for n in steps | divisors if n <= min(size, most))
     # Parts beyond those that their size needs would be empty.
-    return np.unique(ceil_divide(size, ceil_divide(size, wanted))).tolist()
+    return sorted({ceil_divide(size, ceil_divide(size, n)) for n in wanted})
 
 
 def _candidates(target: Target, form: Form, num_tiles: int) -> Array:
@@ -119,10 +120,16 @@ def _candidates(target: Target, form: Form, num_tiles: int) -> Array:
         [1],
         *(list(_SPREADS) if i == longest else _parts(n, 16) for i, n in enumerate(field)),
     ]
-    grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
     size, filling = field[longest], _FIELD + longest
-    others = np.prod(grid, axis=0) // grid[filling]
-    grid, others = grid[:, others <= num_tiles], others[others <= num_tiles]
+    parts = [np.array(axis) for axis in axes]
+    # Most combinations need too many tiles; only the others are made.
+    others = functools.reduce(
+        np.multiply.outer,
+        (np.ones_like(each) if axis == filling else each for axis, each in enumerate(parts)),
+    )
+    chosen = np.nonzero(others <= num_tiles)
+    others = others[chosen]
+    grid = np.stack([each[index] for each, index in zip(parts, chosen, strict=True)])
     filled = np.clip(num_tiles // (others * grid[filling]), 1, size)
     grid[filling] = ceil_divide(size, ceil_divide(size, filled))
     return _fullest(grid)
