@@ -55,10 +55,10 @@ class Contender:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-IPU = "ipu_keras"
 # With them, what a program costs is modelled before it runs, however small it is.
 MODELLED = {"POPLAR_ENGINE_OPTIONS": '{"debug.allowOutOfMemory": "false"}'}
 
+IPU = "ipu_keras"
 IPU_DEFAULT = "ipu_keras x1"
 IPU_MODELLED = "modelled x1"
 DEFAULT = "stock"
