@@ -348,6 +348,28 @@ def test_an_executable(device):
     assert executable.host.execution in HostExecution
 
 
+def test_an_executable_knows_what_step_and_update_read(device):
+    kernel = tf.Variable(tf.ones((3, 2)))
+    bias = tf.Variable(tf.zeros((2,)))
+    momentum = tf.Variable(tf.zeros((3, 2), tf.float16))
+
+    def step(x):
+        return x @ kernel + bias, [tf.transpose(x) @ tf.ones((4, 2))]
+
+    def update(gradients):
+        momentum.assign_add(tf.cast(gradients[0], tf.float16))
+        kernel.assign_sub(tf.cast(momentum, tf.float32))
+
+    program = make_program(step, update=update)
+    of_step = [TensorSpec((3, 2), "float32"), TensorSpec((2,), "float32")]
+    of_update = TensorSpec((3, 2), "float16")
+    assert sorted(host.build(program, device).variables, key=str) == sorted(
+        [*of_step, of_update], key=str
+    )
+    alone = host.build(make_program(lambda x: step(x)[0]), device)
+    assert sorted(alone.variables, key=str) == sorted(of_step, key=str)
+
+
 def test_an_executable_has_a_trace_of_what_the_user_wrote(device):
     images = TensorSpec((1, 4, 4, 1), "float32")
 
