@@ -40,10 +40,8 @@ def stand_ins_of(concrete):
 
 
 def assert_equal_graphs(one, other):
-    """Of operations and functions, also where constants are not numbers."""
-    assert repr(one.ops) == repr(other.ops)
-    assert repr(dict(one.functions)) == repr(dict(other.functions))
-    assert one == other or "nan" in repr(one)
+    """Also where constants are not numbers."""
+    assert repr(one) == repr(other)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.float32])
