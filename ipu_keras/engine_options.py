@@ -25,27 +25,24 @@ class EngineOptions:
             `autoReport.outputGraphProfile` or `autoReport.outputExecutionProfile`.
         report_directory: Where to: `autoReport.directory`.
         allows_out_of_memory: Whether a program runs that would not fit on an IPU:
-            `debug.allowOutOfMemory`.
-        models_all: Whether the same is `"false"` in so many words. Then every program is modelled
-            and has to have a model; otherwise only those that are not small for certain,
-            if they can be.
+            `debug.allowOutOfMemory`. If it says nothing, `None`, only programs are modelled that
+            are not small for certain, and those without a model run.
 
     Example:
 
     >>> EngineOptions.parse('{"autoReport.all": "true", "autoReport.directory": "reports"}')
     EngineOptions(writes_reports=True, report_directory=PosixPath('reports'), \
-allows_out_of_memory=False, models_all=False)
+allows_out_of_memory=None)
     """
 
     writes_reports: bool = False
     report_directory: Path = Path()
-    allows_out_of_memory: bool = False
-    models_all: bool = False
+    allows_out_of_memory: bool | None = None
 
     @property
     def needs_report(self) -> bool:
         """Whether programs have to be modelled when they are compiled."""
-        return self.writes_reports or self.models_all
+        return self.writes_reports or self.allows_out_of_memory is False
 
     @classmethod
     def parse(cls, text: str) -> "EngineOptions":
@@ -67,10 +64,9 @@ allows_out_of_memory=False, models_all=False)
                 stacklevel=2,
             )
         return cls(
-            writes_reports=any(_truth(options, name, default=False) for name in _REPORTS),
+            writes_reports=any(_truth(options, name) for name in _REPORTS if name in options),
             report_directory=Path(str(options.get(_DIRECTORY, "."))),
-            allows_out_of_memory=_truth(options, _ALLOW, default=False),
-            models_all=not _truth(options, _ALLOW, default=True),
+            allows_out_of_memory=_truth(options, _ALLOW) if _ALLOW in options else None,
         )
 
 
@@ -94,8 +90,8 @@ def _object(text: str) -> Mapping[str, Any]:
     return options
 
 
-def _truth(options: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    value = options.get(name, default)
+def _truth(options: Mapping[str, Any], name: str) -> bool:
+    value = options[name]
     if not isinstance(value, str | bool) or value not in _TRUTH:
         raise ValueError(
             f'{name!r} in {ENVIRONMENT_VARIABLE} must be "true" or "false". Received: {value!r}'

@@ -24,7 +24,7 @@ def unconfigured(monkeypatch):
     "asked",
     [
         {"engine": EngineOptions(writes_reports=True)},
-        {"engine": EngineOptions(models_all=True)},
+        {"engine": EngineOptions(allows_out_of_memory=False)},
         {"flags": PoplarFlags(log_cycle_count=0)},
         {"flags": PoplarFlags(tensor_map_file_path="maps")},
         {"flags": PoplarFlags(dump_schedule_as_dot=True)},

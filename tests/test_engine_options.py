@@ -30,9 +30,9 @@ def test_reports_are_asked_for(name, value):
 
 
 def test_what_does_not_fit():
-    assert not EngineOptions().allows_out_of_memory
+    assert EngineOptions().allows_out_of_memory is None
     refused = EngineOptions.parse('{"debug.allowOutOfMemory": "false", "autoReport.all": "false"}')
-    assert refused == EngineOptions(models_all=True)
+    assert refused == EngineOptions(allows_out_of_memory=False)
     assert refused.needs_report
     allowed = EngineOptions.parse('{"debug.allowOutOfMemory": "true"}')
     assert allowed == EngineOptions(allows_out_of_memory=True)

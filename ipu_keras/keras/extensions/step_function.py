@@ -153,8 +153,9 @@ class StepFunction:
     def _with_outputs(self, executable: Executable, again: Recompilation | None) -> Executable:
         """Writes and checks what is asked for whenever a program is compiled."""
         outputs = current_compilation_outputs()
-        may_run = outputs.engine.allows_out_of_memory or executable.is_small(configured_target())
-        if may_run and not outputs.needs_model:
+        if not outputs.needs_model and (
+            outputs.engine.allows_out_of_memory or executable.is_small(configured_target())
+        ):
             return executable
         from ipu_keras.auto_report import report_compilation
 
