@@ -6,6 +6,7 @@ instructions that it is: 10 ms, and Adam has a square root for every variable. A
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -89,6 +90,8 @@ def _is_slow(op: tf.Operation) -> bool:
     # Integers may be parts of shapes.
     if not result.dtype.is_floating or not result.shape.is_fully_defined():
         return False
+    if op.type in ("LogSoftmax", "Softmax"):
+        return result.shape[-1] > 1  # of rows of one, XLA knows that they need no copies
     return op.type != "Einsum" or _is_product(op.get_attr("equation").decode())
 
 
@@ -131,7 +134,7 @@ def _take_results_of_calls(
 class _Written:
     """The instructions of one operation, as XLA would write them.
 
-    `shape` is that of the operation's result.
+    `shape` and `dtype` are those of the operation's result.
 
     Args:
         call: What stands in for it.
@@ -140,7 +143,7 @@ class _Written:
 
     def __init__(self, call: Op, unique_name: Callable[[str], str]):
         self.ops: list[Op] = []
-        self.shape = call.outputs[0].shape
+        self.shape, self.dtype = call.outputs[0].shape, call.outputs[0].dtype
         self._call = call
         self._unique_name = unique_name
 
@@ -148,13 +151,12 @@ class _Written:
         self,
         kind: str,
         *inputs: str,
-        shape: tuple[int, ...] | None = None,
+        shape: Sequence[int] | None = None,
         dtype: str | None = None,
         **attributes: Any,
     ) -> str:
         """Adds an instruction, by default with the call's shape and dtype; returns its name."""
-        (spec,) = self._call.outputs
-        spec = TensorSpec(self.shape if shape is None else shape, dtype or spec.dtype)
+        spec = TensorSpec(tuple(self.shape if shape is None else shape), dtype or self.dtype)
         name = self._unique_name(kind)
         self.ops.append(
             replace(
@@ -192,6 +194,50 @@ def _relu_gradient(written: _Written, gradients: str, features: str) -> None:
     zero = written.full(0.0)
     is_on = written.add("compare", features, zero, dtype="bool", direction="GT")
     written.add("select", is_on, gradients, zero)
+
+
+def _softmax(written: _Written, logits: str) -> None:
+    _, exponentials, sums = _parts_of_softmax(written, logits)
+    written.add("divide", exponentials, _along_last_axis(written, sums))
+
+
+def _log_softmax(written: _Written, logits: str) -> None:
+    shifted, _, sums = _parts_of_softmax(written, logits)
+    logarithms = written.add("log", sums, shape=(*written.shape[:-1], 1))
+    written.add("subtract", shifted, _along_last_axis(written, logarithms))
+
+
+def _parts_of_softmax(written: _Written, logits: str) -> tuple[str, str, str]:
+    """Logits without the largest of each row, their exponentials, and the sums of these."""
+    *rows, _ = written.shape
+    # XLA sums the short types in float32.
+    wide = "float32" if written.dtype in ("float16", "bfloat16") else written.dtype
+    zero = written.add("constant", shape=(), dtype=wide, value=-0.0)
+    lowest = written.add("constant", shape=(), value=-math.inf)
+    axis = (len(rows),)
+    largest = written.add(
+        "reduce", logits, lowest, shape=rows, dimensions=axis, operation="maximum"
+    )
+    largest = written.add("reshape", largest, shape=(*rows, 1))
+    shifted = written.add("subtract", logits, _along_last_axis(written, largest))
+    exponentials = written.add("exponential", shifted)
+    terms = exponentials
+    if wide != written.dtype:
+        terms = written.add("convert", exponentials, dtype=wide)
+    sums = written.add(
+        "reduce", terms, zero, shape=rows, dtype=wide, dimensions=axis, operation="add"
+    )
+    if wide != written.dtype:
+        sums = written.add("convert", sums, shape=rows)
+    return shifted, exponentials, written.add("reshape", sums, shape=(*rows, 1))
+
+
+def _along_last_axis(written: _Written, x: str) -> str:
+    """What has one element along the last axis, with as many as the result."""
+    *rows, _ = written.shape
+    same = written.add("broadcast", x, shape=(*rows, 1), dimensions=tuple(range(len(rows) + 1)))
+    flat = written.add("reshape", same, shape=rows)
+    return written.add("broadcast", flat, dimensions=tuple(range(len(rows))))
 
 
 def _is_product(equation: str) -> bool:
@@ -234,12 +280,14 @@ _INSTRUCTIONS: Mapping[str, Callable[..., object]] = {
     "Expm1": _one_instruction("exponential-minus-one"),
     "Floor": _one_instruction("floor"),
     "Log1p": _one_instruction("log-plus-one"),
+    "LogSoftmax": _log_softmax,
     "Reciprocal": _reciprocal,
     "Relu": _relu,
     "ReluGrad": _relu_gradient,
     "Rsqrt": _one_instruction("rsqrt"),
     "Sigmoid": _one_instruction("logistic"),
     "Sign": _one_instruction("sign"),
+    "Softmax": _softmax,
     "Sqrt": _one_instruction("sqrt"),
     "Tanh": _one_instruction("tanh"),
 }

@@ -81,6 +81,23 @@ def test_operations(kind, dtype, monkeypatch):
     assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete, monkeypatch))
 
 
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float32, tf.float64])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+def test_softmax(kind, dtype, shape, monkeypatch):
+    operation = getattr(tf.raw_ops, kind)
+    concrete = trace(
+        lambda x: 2 * operation(logits=x, name="layer/it"), tf.TensorSpec(shape, dtype)
+    )
+    assert stand_ins_of(concrete) == [kind]
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete, monkeypatch))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 0)])
+def test_rows_of_at_most_one_are_left_to_xla(shape):
+    assert stand_ins_of(trace(tf.nn.softmax, tf.TensorSpec(shape))) == []
+
+
 @pytest.mark.parametrize(
     ("equation", "shapes"),
     [
