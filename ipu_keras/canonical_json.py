@@ -70,7 +70,7 @@ def digest(text: str) -> str:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: _with_text_keys(member) for name, member in _members(value)}
+        return {name: _with_text_keys(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -85,8 +85,9 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _members(value: Any) -> list[tuple[str, Any]]:
-    return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+@functools.cache  # a graph is thousands of values of a few types
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(typing.cast(Any, kind)))
 
 
 def _with_text_keys(value: Any) -> Any:

@@ -104,17 +104,22 @@ class ExecutableCache:
 
 
 def content_key(*content: Any) -> str:
-    """The digest of what a value follows from, and of the code that makes it.
+    """The digest of what a value follows from besides the code that makes it.
 
     Args:
         *content: Values that `canonical_json` can write.
     """
-    return digest(to_json((_code_digest(), *content)))
+    return digest(to_json(content))
 
 
 def path_of(directory: Path, key: str) -> Path:
-    """The file of a key in a directory."""
-    return directory / f"{key}{SUFFIX}"
+    """The file of a key in a directory, for values that the code made as it is now.
+
+    Args:
+        directory: Of executables.
+        key: Of `content_key`.
+    """
+    return directory / f"{digest(_code_digest() + key)}{SUFFIX}"
 
 
 def export(directory: Path, key: str, value: Any) -> None:
@@ -137,7 +142,7 @@ def export(directory: Path, key: str, value: Any) -> None:
 
 @functools.cache
 def _code_digest() -> str:
-    """Of the sources that the values follow from, so that a change of any gives other keys."""
+    """Of the sources that the values follow from, so that a change of any gives other files."""
     sources = hashlib.sha256()
     package = resources.files(__package__)
     for name, text in sorted(_sources(package / entry for entry in _CODE)):

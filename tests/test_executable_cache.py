@@ -66,6 +66,27 @@ def test_a_directory_serves_later_caches(tmp_path):
     }
 
 
+def test_what_other_code_made_is_not_found(tmp_path, monkeypatch):
+    code = tmp_path / "code"
+    monkeypatch.setattr(executable_cache.resources, "files", lambda package: code)
+    monkeypatch.setattr(executable_cache, "_CODE", ("ir",))
+    (code / "ir").mkdir(parents=True)
+    (code / "ir" / "graph.py").write_text("first")
+
+    def path():
+        executable_cache._code_digest.cache_clear()
+        return path_of(tmp_path, KEY)
+
+    first = path()
+    assert path() == first
+    (code / "ir" / "notes.txt").write_text("of no consequence")
+    assert path() == first
+    (code / "ir" / "graph.py").write_text("second")
+    assert path() != first
+    monkeypatch.undo()
+    executable_cache._code_digest.cache_clear()
+
+
 def test_what_is_in_memory_is_written_to_a_directory_that_lacks_it(tmp_path):
     cache = ExecutableCache()
     find(None, lambda: SPEC, cache=cache)
@@ -140,7 +161,8 @@ def test_a_file_that_cannot_be_written(tmp_path):
         assert find(tmp_path, lambda: SPEC) == SPEC
     assert "Is a directory" in str(warned[0].message)
     assert "could not be written" in str(warned[1].message)
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {KEY}
+    path = path_of(tmp_path, KEY)
+    assert {p.name for p in tmp_path.iterdir()} == {path.name, f"{path.name}.lock"}
 
 
 def test_threads_build_once():
