@@ -137,7 +137,7 @@ FUNCTION_LEVEL_IMPORTS = {
     ("ipu_keras._requirements", "tensorflow"): "is what the function finds out",
     ("ipu_keras._requirements", "keras"): "would fail without TensorFlow, which is checked first",
     (
-        "ipu_keras.keras.extensions.step_function",
+        "ipu_keras.compilations",
         "ipu_keras.auto_report.report_compilation",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (

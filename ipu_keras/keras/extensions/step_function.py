@@ -1,6 +1,5 @@
 """What Keras calls as a model's train, test or predict function."""
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,15 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras import host
-from ipu_keras.compilation_outputs import current_compilation_outputs
-from ipu_keras.configured_model import configured_target
+from ipu_keras.compilations import compiled
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
-from ipu_keras.recompilation import CompilationHistory, Recompilation, Signature, log
+from ipu_keras.recompilation import CompilationHistory, Signature
 from ipu_keras.runtime import SuperBatch
 from ipu_keras.system import SYSTEM
 
@@ -140,29 +138,15 @@ class StepFunction:
         return self._executables[key]
 
     def _compile(self, program: Program, signature: Signature) -> Executable:
-        again = self._history.recompilation(program.name, signature)
-        if again is not None:
-            log(again)
         # Variables that the step makes while it is traced belong on the device.
         with self._strategy.scope():
-            executable = self._with_outputs(host.build(program, self._device), again)
-        self._history.add(program.name, signature)
-        self._device.engine.count_compilation(program.name, again)
-        return executable
-
-    def _with_outputs(self, executable: Executable, again: Recompilation | None) -> Executable:
-        """Writes and checks what is asked for whenever a program is compiled."""
-        outputs = current_compilation_outputs()
-        if not outputs.needs_model and (
-            outputs.engine.allows_out_of_memory or executable.is_small(configured_target())
-        ):
-            return executable
-        from ipu_keras.auto_report import report_compilation
-
-        reasons = self._device.engine.recompilations(executable.program.name)
-        reasons += () if again is None else (again,)
-        cycle_count = report_compilation(executable, outputs, reasons)
-        return dataclasses.replace(executable, cycle_count=cycle_count)
+            return compiled(
+                program.name,
+                signature,
+                self._history,
+                self._device,
+                lambda: host.build(program, self._device),
+            )
 
     def _run_step(self, data: Any) -> Any:
         norms = SYSTEM.config.norms.experimental

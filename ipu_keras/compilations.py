@@ -1,0 +1,62 @@
+"""What happens whenever a program is compiled, whoever has it compiled."""
+
+import dataclasses
+from collections.abc import Callable
+
+from ipu_keras.compilation_outputs import current_compilation_outputs
+from ipu_keras.configured_model import configured_target
+from ipu_keras.device import IpuDevice
+from ipu_keras.executable import Executable
+from ipu_keras.recompilation import CompilationHistory, Recompilation, Signature, log
+
+
+def compiled(
+    program: str,
+    signature: Signature,
+    history: CompilationHistory,
+    device: IpuDevice,
+    build: Callable[[], Executable],
+) -> Executable:
+    """Compiles a program, says why if it is not for the first time, and judges whether it fits.
+
+    Args:
+        program: Its name.
+        signature: What it is good for.
+        history: What was compiled before of the same model or function; it gets the signature.
+        device: Which will run the program, and counts its compilations.
+        build: Compiles it.
+
+    Returns:
+        The executable, which logs cycles if that was asked for.
+
+    Raises:
+        ValueError: The tile of `--log_cycle_count` does not exist.
+        tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
+            `debug.allowOutOfMemory` is not `"true"`.
+        LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
+            cannot be told.
+    """
+    again = history.recompilation(program, signature)
+    if again is not None:
+        log(again)
+    executable = _with_outputs(build(), device, again)
+    history.add(program, signature)
+    device.engine.count_compilation(program, again)
+    return executable
+
+
+def _with_outputs(
+    executable: Executable, device: IpuDevice, again: Recompilation | None
+) -> Executable:
+    """Writes and checks what is asked for whenever a program is compiled."""
+    outputs = current_compilation_outputs()
+    if not outputs.needs_model and (
+        outputs.engine.allows_out_of_memory or executable.is_small(configured_target())
+    ):
+        return executable
+    from ipu_keras.auto_report import report_compilation
+
+    reasons = device.engine.recompilations(executable.program.name)
+    reasons += () if again is None else (again,)
+    cycle_count = report_compilation(executable, outputs, reasons)
+    return dataclasses.replace(executable, cycle_count=cycle_count)

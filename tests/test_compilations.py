@@ -1,0 +1,86 @@
+"""What happens when a program is compiled: why again, the verdict, and what is counted."""
+
+import pytest
+import tensorflow as tf
+
+from ipu_keras.compilations import compiled
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import device_for
+from ipu_keras.executable import Executable
+from ipu_keras.program import OutfeedMode, Program, TensorSpec
+from ipu_keras.recompilation import CompilationHistory, Signature
+from ipu_keras.system import SYSTEM
+from ipu_keras.tracing import graph_of
+
+
+@pytest.fixture
+def device():
+    SYSTEM.reset()
+    IPUConfig().configure_ipu_system()
+    yield device_for(0)
+    SYSTEM.reset()
+
+
+def executable(size):
+    spec = TensorSpec((size,), "float32")
+    program = Program(
+        name="sum",
+        step=lambda x: x + 1.0,
+        infeed=(spec,),
+        unflatten=lambda tensors: tensors[0],
+        repeat_count=1,
+    )
+    concrete = tf.function(program.step).get_concrete_function(tf.TensorSpec((size,)))
+    return Executable(
+        program=program,
+        graph=graph_of(concrete),
+        host=None,
+        reason="",
+        as_written=lambda: concrete,
+    )
+
+
+def compile_one(size, history, device):
+    signature = Signature(
+        tensors=(("x", TensorSpec((size,), "float32")),),
+        repeat_count=1,
+        outfeed_mode=OutfeedMode.LAST,
+        compiled=None,
+    )
+    return compiled("sum", signature, history, device, lambda: executable(size))
+
+
+def counts(device):
+    engine = device.engine
+    return engine.counters().num_compilations.get("sum", 0), len(engine.recompilations("sum"))
+
+
+def test_compiled_once_and_again(device, caplog):
+    history, (compilations, again) = CompilationHistory(), counts(device)
+    found = compile_one(4, history, device)
+    assert found.graph.kinds >= {"AddV2"}
+    assert found.cycle_count is None
+    assert not caplog.records
+    assert counts(device) == (compilations + 1, again)
+    compile_one(8, history, device)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Program 'sum' is compiled again: x has the shape (8,) instead of (4,)."
+    )
+    assert counts(device) == (compilations + 2, again + 1)
+
+
+def test_cycles_are_known_if_they_are_to_be_logged(device, monkeypatch):
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=5")
+    found = compile_one(4, CompilationHistory(), device)
+    assert found.cycle_count.tile == 5
+    assert found.cycle_count.cycles > 0
+
+
+def test_what_was_refused_was_not_compiled(device):
+    # 300 million numbers and as many results are more than 897 MB.
+    history, before = CompilationHistory(), counts(device)
+    for _ in range(2):
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="Out of memory on tile"):
+            compile_one(300_000_000, history, device)
+    assert counts(device) == before
