@@ -36,8 +36,8 @@ def report_compilation(
 
     Args:
         executable: The compiled program; it has not run yet.
-        outputs: What is asked for. If nothing needs a model, and there is none of the
-            program, it may run.
+        outputs: What is asked for. A program of which there is no model may run, with a note,
+            unless `debug.allowOutOfMemory` is `"false"`.
         recompilations: Why programs of its name were compiled again, this one included.
 
     Returns:
@@ -47,15 +47,18 @@ def report_compilation(
         ValueError: The tile of `--log_cycle_count` does not exist.
         tf.errors.ResourceExhaustedError: It does not fit on an IPU, and
             `debug.allowOutOfMemory` is not `"true"`. Files are written before.
-        LoweringError: XLA cannot compile an operation of the program.
+        LoweringError: XLA cannot compile an operation of the program, which may therefore not run.
     """
     try:
         report = report_of_executable(executable)
     except LoweringError as error:
-        if outputs.needs_model:
+        if outputs.engine.allows_out_of_memory is False:
             raise
-        reason = str(error).splitlines()[0]
-        _LOGGER.info("Whether program %r fits is not known. %s", executable.program.name, reason)
+        name, reason = executable.program.name, str(error).splitlines()[0]
+        if outputs.needs_model:
+            _LOGGER.warning("There is no model of program %r, nor its files. %s", name, reason)
+        else:
+            _LOGGER.info("Whether program %r fits is not known. %s", name, reason)
         return None
     report = replace(report, recompilations=recompilations)
     cycle_count = _cycle_count(report, executable.program, outputs.flags.log_cycle_count)

@@ -45,7 +45,7 @@ class Executable:
         program: What it was made from.
         graph: One step of the program, traced.
         host: Computes an execution from the tensors of a super-batch, each
-            `(repeat_count, ...)`.
+            `(repeat_count, ...)`; `None` for a function that TensorFlow dispatches.
         reason: Why the host runs the steps as it does.
         variables: What the step, and a weight update that is not in it, read and write.
         as_written: Gives the step as the user wrote it, traced so that XLA can lower
@@ -55,7 +55,7 @@ class Executable:
 
     program: Program
     graph: Graph
-    host: HostProgram
+    host: HostProgram | None
     reason: str
     variables: tuple[TensorSpec, ...] = ()
     as_written: Callable[[], Any] = lambda: None

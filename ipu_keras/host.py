@@ -4,7 +4,7 @@ Which of the constructs is used is the compiler's choice
 (`ipu_keras.compiler.host_execution`); this module only knows how to build each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
 from ipu_keras.compiler import Compilation, compile_graph
+from ipu_keras.compiler.host_execution import CONTROL_FLOW
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.host_replicas import ReplicaVariables
@@ -33,9 +34,7 @@ from ipu_keras.tracing import (
 
 # What a trace for XLA writes in another way than TensorFlow's executor likes it:
 # random numbers as many small operations, loops and branches as one kernel each.
-_ONLY_FOR_XLA = frozenset(
-    {RANDOM_UNIFORM, "Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"}
-)
+_ONLY_FOR_XLA = CONTROL_FLOW | {RANDOM_UNIFORM}
 
 
 @no_garbage_collection()
@@ -68,6 +67,16 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
     )
 
 
+def variables_of(functions: Iterable[Any]) -> tuple[TensorSpec, ...]:
+    """The variables that traced functions read or write, each once.
+
+    Args:
+        functions: Each a `tf.ConcreteFunction`.
+    """
+    distinct = {id(v): v for function in functions for v in function.graph.variables}
+    return tuple(TensorSpec(tuple(v.shape), v.dtype.name) for v in distinct.values())
+
+
 @dataclass(frozen=True)
 class TracedStep:
     """A step as the host runs it.
@@ -90,9 +99,9 @@ class TracedStep:
     @property
     def variables(self) -> tuple[TensorSpec, ...]:
         """Those of the step and of the weight update."""
-        functions = [self.function] if self.update is None else [self.function, self.update]
-        distinct = {id(v): v for function in functions for v in function.graph.variables}
-        return tuple(TensorSpec(tuple(v.shape), v.dtype.name) for v in distinct.values())
+        return variables_of(
+            [self.function] if self.update is None else [self.function, self.update]
+        )
 
     def as_written(self) -> Any:
         """The step without what was replaced, for XLA; `None` if there is no such trace."""

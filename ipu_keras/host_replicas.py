@@ -104,12 +104,10 @@ class ReplicatedFunction:
     Args:
         function: A `tf.function`.
         device: It has an IPU for each replica.
-        check: Called with the structure of the results when the function is traced.
     """
 
-    def __init__(self, function: Any, device: IpuDevice, check: Callable[[Any], None]):
+    def __init__(self, function: Any, device: IpuDevice):
         self._device = device
-        self._check = check
         self._function = tf.function(function.python_function, autograph=function._autograph)
         self._jit_compile = function._jit_compile
         # By the name of the trace of one replica.
@@ -125,17 +123,25 @@ class ReplicatedFunction:
         Returns:
             What replica 0 returns.
         """
-        given, named = tf.nest.map_structure(_spec, (args, kwargs))
-        with replicated(len(self._device.ipus)):
-            concrete = self._function.get_concrete_function(*given, **named)
+        concrete = self.traced(args, kwargs)
         if concrete.name not in self._programs:
-            self._check(concrete.structured_outputs)
             self._programs[concrete.name] = self._program(concrete)
         variables, run = self._programs[concrete.name]
         variables.synchronize()
         results = run(*(x for x in tf.nest.flatten((args, kwargs)) if tf.is_tensor(x)))
         variables.note_execution()
         return results
+
+    def traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The trace of one replica that a call runs, a `tf.ConcreteFunction`.
+
+        Args:
+            args: Positional arguments of the function.
+            kwargs: Its keyword arguments.
+        """
+        given, named = tf.nest.map_structure(_spec, (args, kwargs))
+        with replicated(len(self._device.ipus)):
+            return self._function.get_concrete_function(*given, **named)
 
     def _program(self, concrete: Any) -> tuple["ReplicaVariables", Callable]:
         kinds = graph_of(concrete).kinds

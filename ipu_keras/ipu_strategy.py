@@ -16,6 +16,7 @@ from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from ipu_keras.compiler.host_execution import HOST_OPERATIONS
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
+from ipu_keras.function_programs import FunctionPrograms
 from ipu_keras.host_replicas import ReplicatedFunction
 from ipu_keras.system import SYSTEM
 from ipu_keras.tracing import graph_of
@@ -71,8 +72,9 @@ class IPUStrategy(distribute_lib.Strategy):
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
         self._guards_iterators = enable_dataset_iterators
         self.enable_keras_extensions = enable_keras_extensions
-        # Signatures by function whose outputs were checked.
-        self._checked: weakref.WeakKeyDictionary[Any, set] = weakref.WeakKeyDictionary()
+        # By function what it was compiled to.
+        self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
+        self._programs = weakref.WeakKeyDictionary()
         # Functions for all replicas by the function of one.
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
@@ -139,21 +141,42 @@ class IPUStrategy(distribute_lib.Strategy):
         return super().reduce(reduce_op, value, axis)
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:
-        """Calls `fn` after checking the outputs of the trace that the call will use."""
+        """Calls `fn` after checking the trace that the call will use, and what it would cost."""
         replicated = self._replicated_function(fn)
-        if replicated is not None:
-            return replicated(*args, **kwargs)
-        checked = self._checked.setdefault(fn, set())
-        signature = _signature((args, kwargs))
-        if signature is None or signature not in checked:
-            concrete = _traced(fn, args, kwargs)
+        programs = self._programs_of(fn)
+        key = _signature((args, kwargs))
+        if key is None or key not in programs:
+            concrete = (
+                _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
+            )
             _refuse_dtypes("output", concrete.structured_outputs)
-            is_new = getattr(fn, "_jit_compile", False) and fn not in self._without_xla
-            if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
-                self._without_xla[fn] = tf.function(fn.python_function, autograph=fn._autograph)
-            if signature is not None:
-                checked.add(signature)
-        return self._without_xla.get(fn, fn)(*args, **kwargs)
+            if key is None:
+                key = concrete.name
+            if key not in programs:
+                programs.compile(key, concrete, args, kwargs)
+                self._leave_xla(fn, concrete)
+        call = replicated or self._without_xla.get(fn, fn)
+        results = call(*args, **kwargs)
+        programs.note_execution(key)
+        return results
+
+    def _programs_of(self, fn: Any) -> FunctionPrograms:
+        if fn not in self._programs:
+            self._programs[fn] = FunctionPrograms(fn, self._call_in_replica, self._ipu_device)
+        return self._programs[fn]
+
+    def _call_in_replica(self, fn: Any, args, kwargs) -> Any:
+        """Calls `fn` in the context of a replica, which it may be in already."""
+        inside = tf.distribute.get_strategy() is self
+        if inside and not tf.distribute.in_cross_replica_context():
+            return fn(*args, **kwargs)
+        return self.extended.call_for_each_replica(fn, args, kwargs)
+
+    def _leave_xla(self, fn: Any, concrete: Any) -> None:
+        """Has a function for XLA run without it if XLA lacks one of its operations."""
+        is_new = getattr(fn, "_jit_compile", False) and fn not in self._without_xla
+        if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
+            self._without_xla[fn] = tf.function(fn.python_function, autograph=fn._autograph)
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
         """What all replicas of the device run; `None` if there is one."""
@@ -163,8 +186,7 @@ class IPUStrategy(distribute_lib.Strategy):
         if device is None or len(device.ipus) == 1 or traced:
             return None
         if fn not in self._replicated:
-            check = functools.partial(_refuse_dtypes, "output")
-            self._replicated[fn] = ReplicatedFunction(fn, device, check)
+            self._replicated[fn] = ReplicatedFunction(fn, device)
         return self._replicated[fn]
 
 

@@ -152,11 +152,11 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 
     Returns:
         The report, named as the program: `"train"`, `"test"` or `"predict"` for
-        Keras models. It says how often programs of that name were compiled again on
-        the device, and why.
+        Keras models, as the function itself for `strategy.run`. It says how often programs of
+        that name were compiled again on the device, and why.
 
     Raises:
-        ValueError: No such device, or it has not run a program of a Keras model.
+        ValueError: No such device, or it has not run a program.
         LoweringError: XLA cannot compile an operation of the program.
     """
     ipu_device = device_for(device)
@@ -165,7 +165,7 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     if executable is None:
         raise ValueError(
             "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
-            "that was made in an IPUStrategy's scope first. "
+            "that was made in an IPUStrategy's scope, or the strategy's `run`, first. "
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
     report = report_of_executable(executable, **options)

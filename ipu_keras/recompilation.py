@@ -21,12 +21,14 @@ class Signature:
         repeat_count: Steps per execution.
         outfeed_mode: Which results of the steps reach the host.
         compiled: Whether the user asked for XLA or ruled it out.
+        values: Names and texts of what else a function is given, such as `"args[1]"` and `"3"`.
     """
 
     tensors: tuple[tuple[str, TensorSpec], ...]
     repeat_count: int
     outfeed_mode: OutfeedMode
     compiled: bool | None
+    values: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,10 @@ def log(recompilation: Recompilation) -> None:
 
 def _differences(new: Signature, old: Signature) -> Iterator[str]:
     yield from _changed_tensors(dict(new.tensors), dict(old.tensors))
+    values = dict(old.values)
+    for name, value in new.values:
+        if name in values and value != values[name]:
+            yield f"{name} is {value} instead of {values[name]}"
     if new.repeat_count != old.repeat_count:
         yield f"`steps_per_execution` is {new.repeat_count} instead of {old.repeat_count}"
     if new.outfeed_mode is not old.outfeed_mode:

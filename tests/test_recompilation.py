@@ -68,6 +68,14 @@ def test_differences(new, expected):
     assert differences(new, FIRST) == expected
 
 
+def test_values_that_are_no_tensors():
+    two, three = (
+        dataclasses.replace(FIRST, values=(("args[1]", value), ("args[2]", "None")))
+        for value in ("2", "3")
+    )
+    assert differences(three, two) == ("args[1] is 3 instead of 2",)
+
+
 def test_the_first_compilation_is_none_again():
     history = CompilationHistory()
     assert history.recompilation("train", FIRST) is None

@@ -35,6 +35,9 @@ CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in
 
 _LOOPS = frozenset({"StatelessWhile", "While"})
 
+# What TensorFlow traces for XLA in another way than for its own executor.
+CONTROL_FLOW = _LOOPS | {"Case", "If", "StatelessCase", "StatelessIf"}
+
 # What makes it worth to compute a step in two parts. Without them, what crosses
 # from one part to the other costs more than the order of steps.
 _HEAVY = CONVOLUTIONS | {

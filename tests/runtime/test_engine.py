@@ -55,6 +55,19 @@ def test_counters():
     assert counters.num_steps == {"train": 21, "test": 2}
 
 
+def test_a_function_that_ran_elsewhere(caplog):
+    engine = Engine()
+    cycles = CycleCount(tile=3, cycles=700)
+    function = dataclasses.replace(executable("step"), host=None, cycle_count=cycles)
+    for _ in range(2):
+        engine.note_execution(function)
+    assert engine.loaded is function
+    assert engine.counters().num_executions == engine.counters().num_steps == {"step": 2}
+    assert [record.getMessage() for record in caplog.records] == [
+        "Cycle count: 700 (modelled, program 'step' of 1 steps, tile 3)"
+    ] * 2
+
+
 def test_compilations_are_counted():
     engine = Engine()
     first = Recompilation("train", ("data has the shape (4,) instead of (8,)",))

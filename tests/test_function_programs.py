@@ -1,0 +1,308 @@
+"""Functions for `strategy.run` as programs: reports, verdicts, recompilations, and what runs."""
+
+import gc
+import json
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras import last_report
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import device_for
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.system import SYSTEM
+from ipu_keras.tracing.lowering import LoweringError
+
+ALWAYS = {"debug.allowOutOfMemory": "false"}
+
+
+@pytest.fixture
+def strategy():
+    SYSTEM.reset()
+    IPUConfig().configure_ipu_system()
+    yield IPUStrategy()
+    SYSTEM.reset()
+
+
+@pytest.fixture
+def options(monkeypatch, tmp_path):
+    """Sets engine options; reports go to a folder that it returns."""
+
+    def set_options(**values):
+        values = {"autoReport.directory": str(tmp_path), **values}
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(values))
+        return tmp_path
+
+    return set_options
+
+
+def train_step_of(strategy, units):
+    """A custom train step, its variables, and its optimizer."""
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((units,)), keras.layers.Dense(units, name="wide")])
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+        optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    return train_step, model, optimizer
+
+
+# -- reports -------------------------------------------------------------------
+
+
+def test_the_report_of_a_custom_train_step(strategy):
+    train_step, _, _ = train_step_of(strategy, 32)
+    executions = device_for(0).engine.counters().num_executions.get("train_step", 0)
+    batch = tf.ones((8, 32)), tf.ones((8, 32))
+    for _ in range(3):
+        strategy.run(train_step, batch)
+    report = last_report()
+    assert (report.name, report.batch_size) == ("train_step", 8)
+    # Forward and the gradient of the kernel; nobody needs that of the input.
+    rows = [row for row in report.rows if row.family == "dot"]
+    assert sum(row.flops for row in rows) == 2 * (2 * 8 * 32 * 32)
+    assert [row.backward for row in rows] == [False, True]
+    assert all("/wide" in row.layer for row in rows)
+    assert device_for(0).engine.counters().num_executions["train_step"] == executions + 3
+    # The weights, their momentum, and the counter and the learning rate of the optimizer.
+    assert report.model.memory.bytes_by_category["variables"] == 2 * 4 * (32 * 32 + 32) + 8 + 4
+
+
+def test_the_report_is_of_what_ran_last(strategy):
+    @tf.function
+    def first(x):
+        return x + 1.0
+
+    @tf.function
+    def second(x):
+        return x * 2.0
+
+    for function in (first, second, first):
+        strategy.run(function, [tf.ones(4)])
+        assert last_report().name == function.__name__
+
+
+def test_a_trace_of_the_users(strategy):
+    function = tf.function(lambda x: tf.matmul(x, x)).get_concrete_function(tf.TensorSpec((4, 4)))
+    strategy.run(function, [tf.ones((4, 4))])
+    assert last_report().flops_per_step == 2 * 4 * 4 * 4
+
+
+def test_variables_as_arguments(strategy):
+    with strategy.scope():
+        weight = tf.Variable(tf.eye(4))
+
+    @tf.function
+    def product(x, weight):
+        return x @ weight
+
+    assert strategy.run(product, [tf.ones((2, 4)), weight]).numpy().tolist() == [[1.0] * 4] * 2
+    report = last_report()
+    assert report.flops_per_step == 2 * 2 * 4 * 4
+    assert report.model.memory.bytes_by_category["variables"] == 4 * 4 * 4
+
+
+def test_gradients_of_loops_and_shapes_that_the_trace_leaves_open(strategy):
+    """XLA takes neither, so the function is traced again for the model."""
+    with strategy.scope():
+        weight = tf.Variable(tf.eye(4))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4))])
+    def step(x):
+        with tf.GradientTape() as tape:
+            for _ in range(tf.constant(3)):
+                x = x @ weight
+            loss = tf.reduce_sum(x)
+        weight.assign_sub(0.01 * tape.gradient(loss, weight))
+        return loss
+
+    assert float(strategy.run(step, [tf.ones((2, 4))])) == 8.0
+    report = last_report()
+    assert report.batch_size == 2
+    # Forward, and both gradients, in each of three turns.
+    assert sum(r.flops for r in report.rows if r.family == "dot") == 3 * 3 * (2 * 2 * 4 * 4)
+
+
+def test_replicas():
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    strategy = IPUStrategy()
+
+    @tf.function
+    def total(x):
+        return cross_replica_sum(x)
+
+    assert strategy.run(total, [tf.ones(4)]).numpy().tolist() == [2.0] * 4
+    report = last_report()
+    assert report.model.options.num_replicas == 2
+    assert "collective" in {row.family for row in report.rows}
+    SYSTEM.reset()
+
+
+# -- what is asked for when a program is compiled ------------------------------
+
+
+def test_files_and_cycles(strategy, options, monkeypatch, caplog):
+    folder = options(**{"autoReport.all": "true"})
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=0")
+    train_step, _, _ = train_step_of(strategy, 8)
+    batch = tf.ones((4, 8)), tf.ones((4, 8))
+    for _ in range(2):
+        strategy.run(train_step, batch)
+    assert [path.name for path in folder.iterdir()] == ["train_step"]
+    report = json.loads((folder / "train_step" / "report.json").read_text())
+    (logged,) = {record.getMessage() for record in caplog.records}
+    assert len(caplog.records) == 2
+    cycles = report["cycles"]["per_step"]
+    assert logged == (f"Cycle count: {cycles} (modelled, program 'train_step' of 1 steps, tile 0)")
+
+
+def test_what_does_not_fit_is_refused(strategy, monkeypatch):
+    # 400 MB of weights, with as much of momentum and of gradients.
+    train_step, model, optimizer = train_step_of(strategy, 10_000)
+    before = float(tf.reduce_sum(model.weights[0].value))
+    batch = tf.ones((4, 10_000)), tf.ones((4, 10_000))
+    for _ in range(2):
+        with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+            strategy.run(train_step, batch)
+        assert caught.value.message.startswith("Memory allocation error : Out of memory on tile ")
+        assert "Program 'train_step' needs the most bytes for" in caught.value.message
+        assert "\n- float16: " in caught.value.message
+    assert float(tf.reduce_sum(model.weights[0].value)) == before
+    assert int(optimizer.iterations) == 0
+
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}')
+    strategy.run(train_step, batch)
+    assert int(optimizer.iterations) == 1
+
+
+def test_what_has_no_model_runs_unless_that_is_ruled_out(strategy, options, caplog):
+    caplog.set_level("INFO", "ipu_keras")
+
+    @tf.function
+    def total(iterator):
+        return tf.reduce_sum(next(iterator))
+
+    iterator = iter(tf.data.Dataset.from_tensors(tf.ones(4)).repeat())
+    assert strategy.run(total, [iterator]).numpy() == 4.0
+    assert not caplog.records  # it is small
+
+    folder = options(**{"autoReport.all": "true"})
+    assert strategy.run(tf.function(total.python_function), [iterator]).numpy() == 4.0
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(
+        "There is no model of program 'total', nor its files. A captured resource must be a "
+    )
+    assert list(folder.iterdir()) == []
+
+    options(**ALWAYS)
+    with pytest.raises(LoweringError, match="A captured resource must be a variable"):
+        strategy.run(tf.function(total.python_function), [iterator])
+
+
+def test_compiled_again(strategy, caplog):
+    @tf.function
+    def scaled(x, factor, *, bias=None):
+        return x * factor if bias is None else x * factor + bias["value"]
+
+    told = len(device_for(0).engine.recompilations("scaled"))
+    strategy.run(scaled, [tf.ones((2, 3)), 2])
+    strategy.run(scaled, [tf.ones((2, 3)), 2])
+    strategy.run(scaled, [tf.ones((4, 3)), 2])
+    strategy.run(scaled, [tf.ones((4, 3), tf.float16), 3])
+    strategy.run(scaled, [tf.ones((4, 3)), 2], {"bias": {"value": np.ones(3, np.float32)}})
+    strategy.run(scaled, [tf.ones((2, 3)), 2])
+    reasons = [
+        ["args[0] has the shape (4, 3) instead of (2, 3)"],
+        ["args[0] has the dtype float16 instead of float32", "args[1] is 3 instead of 2"],
+        ["kwargs['bias']['value'] is given, which was not before"],
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Program 'scaled' is compiled again: {'; '.join(each)}." for each in reasons
+    ]
+    found = last_report().recompilations[told:]
+    assert [list(one.reasons) for one in found] == reasons
+
+    # Another function of that name is another program.
+    @tf.function(autograph=False)
+    def scaled(x):
+        return x
+
+    strategy.run(scaled, [tf.ones(7)])
+    assert len(caplog.records) == 3
+
+
+# -- what runs, and what is kept -----------------------------------------------
+
+
+def test_empty_tensors(strategy, options):
+    options(**ALWAYS)
+
+    @tf.function
+    def rows(x):
+        return tf.shape(x)[0]
+
+    before = device_for(0).engine.loaded
+    assert strategy.run(rows, [tf.ones((0, 3))]).numpy() == 0
+    assert device_for(0).engine.loaded is before  # no program
+
+
+def test_a_function_within_a_function_that_calls_python(strategy):
+    @tf.function
+    def double(x):
+        return x + x
+
+    @tf.function
+    def outer(x):
+        def call(value):
+            return strategy.run(double, [value]).numpy()
+
+        return tf.py_function(call, [x], tf.float32)
+
+    assert strategy.run(outer, [tf.constant(3.0)]).numpy() == 6.0
+    assert device_for(0).engine.loaded.program.name == "outer"
+
+
+def test_an_error_of_the_function_is_no_execution(strategy):
+    @tf.function
+    def failing(x):
+        tf.debugging.assert_positive(x)
+        return x
+
+    counters = device_for(0).engine.counters
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        strategy.run(failing, [tf.constant(-1.0)])
+    assert "failing" not in counters().num_executions
+    strategy.run(failing, [tf.constant(1.0)])
+    assert counters().num_executions["failing"] == 1
+
+
+def test_functions_can_be_forgotten(strategy):
+    @tf.function
+    def once(x):
+        return x + 1.0
+
+    @tf.function
+    def other(x):
+        return x + 2.0
+
+    strategy.run(once, [tf.ones(2)])
+    strategy.run(other, [tf.ones(2)])
+    reference = weakref.ref(once)
+    del once
+    gc.collect()
+    assert reference() is None
