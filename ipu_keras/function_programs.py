@@ -17,6 +17,8 @@ from ipu_keras.ir import Graph
 from ipu_keras.program import OutfeedMode, Program, TensorSpec
 from ipu_keras.recompilation import CompilationHistory, Signature
 from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.infeeds import InfeedIterator
+from ipu_keras.tracing.lowering import LoweringError
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ class _Arguments:
         return all(0 not in spec.shape for spec in self.infeed)
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
-        """The arguments with these tensors."""
+        """The arguments with these tensors, and infeeds for the iterators of datasets."""
         rest = iter(tensors)
         leaves = [next(rest) if isinstance(leaf, TensorSpec) else leaf for leaf in self.leaves]
-        return nest.pack_sequence_as(self.structure, leaves)
+        return nest.pack_sequence_as(self.structure, [_read_by_model(leaf) for leaf in leaves])
 
     def signature(self, jit_compile: bool | None) -> Signature:
         """What the function is compiled for."""
@@ -70,7 +72,7 @@ class _Arguments:
             outfeed_mode=OutfeedMode.LAST,
             compiled=jit_compile,
             values=tuple(
-                (name, repr(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)
+                (name, _text(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)
             ),
         )
 
@@ -144,7 +146,7 @@ class FunctionPrograms:
         graph = graph_of(concrete)
         program = Program(
             name=self._name,
-            step=lambda given: self._call(self._again, given["args"], given["kwargs"]),
+            step=self._trace_again,
             infeed=arguments.infeed,
             unflatten=arguments.unflatten,
             repeat_count=1,
@@ -160,6 +162,18 @@ class FunctionPrograms:
             as_written=lambda: concrete if _is_for_xla(concrete, graph) else None,
         )
 
+    def _trace_again(self, given: Any) -> Any:
+        try:
+            return self._call(self._again, given["args"], given["kwargs"])
+        except Exception as error:
+            # Not a mistake of the user's, which an earlier trace has raised. AutoGraph's message
+            # has all lines of code that led to it; what happened comes last.
+            *_, reason = str(error).splitlines() or [type(error).__name__]
+            raise LoweringError(
+                f"The function {self._name!r} cannot be traced as an IPU takes it, with known "
+                f"shapes and with infeeds for iterators. Received: {reason.strip()}"
+            ) from error
+
 
 def _traceable(function: Any) -> Any:
     """What can be traced as the function is; of a trace, the trace."""
@@ -168,8 +182,21 @@ def _traceable(function: Any) -> Any:
     return tf.function(function.python_function, autograph=function._autograph)
 
 
+def _read_by_model(leaf: Any) -> Any:
+    """What a function is given if it is traced for the model, which can read no iterator."""
+    if not isinstance(leaf, tf.data.Iterator):
+        return leaf
+    return InfeedIterator(leaf.element_spec)
+
+
 def _is_tensor(leaf: Any) -> bool:
     return isinstance(leaf, tf.Tensor | np.ndarray | np.generic)
+
+
+def _text(leaf: Any) -> str:
+    if isinstance(leaf, tf.data.Iterator):
+        return f"an iterator of {leaf.element_spec}"
+    return repr(leaf)
 
 
 def _spec_of(tensor: Any) -> TensorSpec:

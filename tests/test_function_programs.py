@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import weakref
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras import last_report
+from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import device_for
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -134,6 +136,33 @@ def test_gradients_of_loops_and_shapes_that_the_trace_leaves_open(strategy):
     assert sum(r.flops for r in report.rows if r.family == "dot") == 3 * 3 * (2 * 2 * 4 * 4)
 
 
+def test_a_loop_over_an_iterator(strategy):
+    """The documented style of custom training: its batches come from an infeed."""
+    with strategy.scope():
+        weight = tf.Variable(tf.eye(4))
+
+    @tf.function
+    def loop(iterator):
+        for _ in tf.range(8):
+            x, scale = next(iterator)
+            weight.assign_add(tf.cast(scale, tf.float32) * (x @ weight))
+        return tf.reduce_sum(weight)
+
+    dataset = tf.data.Dataset.from_tensors((tf.zeros((4, 4)), 2)).repeat()
+    assert strategy.run(loop, [iter(dataset)]).numpy() == 4.0
+    report = last_report()
+    assert report.name == "loop"
+    (product,) = [row for row in report.rows if row.family == "dot"]
+    assert (product.repeat, product.flops) == (8, 8 * 2 * 4 * 4 * 4)
+    infeeds = [row for row in report.rows if row.family == "stream copy"]
+    assert [row.repeat for row in infeeds] == [8, 8]
+    # Of 8 batches of 4 * 4 numbers and one integer, and the one number that is returned.
+    target, steps = report.model.target, 8
+    sizes = steps * (4 * 4 * 4 + 4), 4
+    seconds = sum(host_seconds(target, size, num_ipus=1) for size in sizes)
+    assert report.model.host_cycles == math.ceil(seconds * target.clock_hz)
+
+
 def test_replicas():
     SYSTEM.reset()
     config = IPUConfig()
@@ -192,26 +221,47 @@ def test_what_does_not_fit_is_refused(strategy, monkeypatch):
 def test_what_has_no_model_runs_unless_that_is_ruled_out(strategy, options, caplog):
     caplog.set_level("INFO", "ipu_keras")
 
-    @tf.function
     def total(iterator):
-        return tf.reduce_sum(next(iterator))
+        result = 0.0
+        for x in iterator:
+            result += tf.reduce_sum(x)
+        return result
 
-    iterator = iter(tf.data.Dataset.from_tensors(tf.ones(4)).repeat())
-    assert strategy.run(total, [iterator]).numpy() == 4.0
+    def run():
+        iterator = iter(tf.data.Dataset.from_tensors(tf.ones(4)).repeat(3))
+        return strategy.run(tf.function(total), [iterator]).numpy()
+
+    assert run() == 12.0
     assert not caplog.records  # it is small
 
     folder = options(**{"autoReport.all": "true"})
-    assert strategy.run(tf.function(total.python_function), [iterator]).numpy() == 4.0
+    assert run() == 12.0
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage().startswith(
-        "There is no model of program 'total', nor its files. A captured resource must be a "
+        "There is no model of program 'total', nor its files. The function 'total' cannot be "
     )
+    assert "ValueError: A loop over all of a dataset has an unknown number" in record.getMessage()
     assert list(folder.iterdir()) == []
 
     options(**ALWAYS)
-    with pytest.raises(LoweringError, match="A captured resource must be a variable"):
-        strategy.run(tf.function(total.python_function), [iterator])
+    with pytest.raises(
+        LoweringError, match="A loop over all of a dataset has an unknown number of"
+    ):
+        run()
+
+
+def test_what_cannot_be_traced_again_has_no_model(strategy, options):
+    options(**ALWAYS)
+
+    @tf.function
+    def element(iterator):
+        return iterator.get_next_as_optional().get_value()
+
+    iterator = iter(tf.data.Dataset.from_tensors(tf.ones(4)))
+    message = "'element' cannot be traced as an IPU takes it.*get_next_as_optional"
+    with pytest.raises(LoweringError, match=message):
+        strategy.run(element, [iterator])
 
 
 def test_compiled_again(strategy, caplog):

@@ -333,9 +333,15 @@ def run_pipeline(model: Model) -> Model:
 
 
 def estimate_host_copies(model: Model) -> Model:
-    """Costs the infeed and the outfeed; a copy begins and ends once per execution."""
+    """Costs the infeed and the outfeed; a copy begins and ends once per execution.
+
+    The host prepares what a loop takes from an infeed while the loop runs.
+    """
     program, target, steps = model.program, model.target, model.options.steps_per_execution
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
+    fed += sum(
+        s.repeat * s.bytes_written for s in program.compute_sets if s.ops[-1].kind == "infeed"
+    )
     fetched = sum(
         program.values[name].spec.nbytes
         for name in set(program.results) - set(program.updates)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.infeeds import is_infeed
 from ipu_keras.tracing.replication import collective_of_instruction
 
 # XLA's PrimitiveType, as NumPy (with TensorFlow's extensions of it) calls it.
@@ -283,6 +284,8 @@ def _custom_call(instruction, _) -> dict[str, Any]:
 
 def kind_of(instruction) -> str:
     """XLA's name of what an instruction does, also where a marker stands for it."""
+    if is_infeed(instruction):
+        return "infeed"
     collective = collective_of_instruction(instruction)
     return instruction.opcode if collective is None else collective.kind
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hlo_graphs import argument, graph, op, product, variable
+from hlo_graphs import argument, graph, inner_parameter, op, product, variable
 
 from ipu_keras.compiler.modelling import MODEL_PASSES, Model, ModelOptions, model_graph
 from ipu_keras.target import TARGETS
@@ -154,3 +154,24 @@ def test_twice_the_layers_are_twice_the_cost():
     np.testing.assert_array_equal(
         long.memory.live_by_position[1:9], short.memory.live_by_position[1:9]
     )
+
+
+def test_what_a_loop_takes_from_an_infeed_comes_from_the_host():
+    body = graph(
+        inner_parameter("total", 64, 128),
+        op("batch", "infeed", (64, 128)),
+        op("next", "add", (64, 128), "total", "batch"),
+        results=("next",),
+    )
+    condition = graph(inner_parameter("total", 64, 128), op("more", "compare", (), "total"))
+    loop = op("loop", "while", (64, 128), "x", body=("condition", "body"), trip_count=5)
+    whole = graph(
+        argument("x", 64, 128),
+        loop,
+        op("zero", "constant", (), value=0.0),
+        op("sum", "reduce", (), "loop", "zero", dimensions=(0, 1), operation="add"),
+        functions={"condition": condition, "body": body},
+    )
+    payload = ((1 + 5) * 4 * 64 * 128 + 4) / 7e9 * 1.33e9
+    model = model_graph("step", whole, GC200)
+    assert model.host_cycles == pytest.approx(320_000 + payload, abs=1)

@@ -1,0 +1,68 @@
+"""Reading a dataset's iterator in a function, as the cost model sees it: an infeed."""
+
+import itertools
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+# XLA cannot compile what reads an iterator, but a custom call of any name.
+_TARGET = "ipu.infeed"
+
+
+class InfeedIterator:
+    """Takes the place of a dataset's iterator in a function that is traced for the cost model.
+
+    Args:
+        element_spec: Of the dataset, a structure of `tf.TensorSpec`.
+
+    Raises:
+        ValueError: When it is read, if a tensor of the dataset is not of a fully defined shape.
+            When a loop goes over all of it, as nobody knows how long.
+    """
+
+    def __init__(self, element_spec: Any):
+        self._element_spec = element_spec
+        # Else XLA would take two elements for one, as nothing tells them apart.
+        self._numbers = itertools.count()
+
+    @property
+    def element_spec(self) -> Any:
+        """Of the dataset."""
+        return self._element_spec
+
+    def __iter__(self) -> "InfeedIterator":
+        # No exception of ours: AutoGraph raises only Python's again as they are.
+        raise ValueError(
+            "A loop over all of a dataset has an unknown number of steps: call `next` in a loop "
+            "over `tf.range` instead"
+        )
+
+    def __next__(self) -> Any:
+        return tf.nest.map_structure(self._tensor, self._element_spec)
+
+    get_next = __next__
+
+    def _tensor(self, spec: Any) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+            raise ValueError(
+                "What an IPU is fed must be dense tensors of fully defined shapes, for instance by "
+                f"batching with `drop_remainder=True`. Received: {spec}"
+            )
+        return gen_xla_ops.xla_custom_call(
+            [],
+            target_name=_TARGET,
+            backend_config=str(next(self._numbers)),
+            dtype=spec.dtype,
+            shape=spec.shape,
+            name="infeed",
+        )
+
+
+def is_infeed(instruction: Any) -> bool:
+    """Whether an instruction of XLA is an element of an infeed.
+
+    Args:
+        instruction: XLA's `HloInstructionProto`.
+    """
+    return instruction.opcode == "custom-call" and instruction.custom_call_target == _TARGET
