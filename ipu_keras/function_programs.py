@@ -28,7 +28,8 @@ class _Arguments:
     Args:
         structure: Of positional and keyword arguments, with a number for each leaf.
         names: Of the leaves, such as `"args[0]"`.
-        leaves: A `TensorSpec` for each tensor; of the others, the values.
+        leaves: A `TensorSpec` for each tensor, an `InfeedIterator` for each iterator of a
+            dataset; of the others, the values.
     """
 
     structure: Any
@@ -44,7 +45,7 @@ class _Arguments:
             names=tuple(
                 first + "".join(f"[{part!r}]" for part in rest) for (first, *rest), _ in paths
             ),
-            leaves=tuple(_spec_of(leaf) if _is_tensor(leaf) else leaf for _, leaf in paths),
+            leaves=tuple(_leaf_of(value) for _, value in paths),
         )
 
     @property
@@ -58,10 +59,12 @@ class _Arguments:
         return all(0 not in spec.shape for spec in self.infeed)
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
-        """The arguments with these tensors, and infeeds for the iterators of datasets."""
+        """The arguments with these tensors."""
         rest = iter(tensors)
-        leaves = [next(rest) if isinstance(leaf, TensorSpec) else leaf for leaf in self.leaves]
-        return nest.pack_sequence_as(self.structure, [_read_by_model(leaf) for leaf in leaves])
+        leaves = [
+            next(rest) if isinstance(leaf, TensorSpec) else _anew(leaf) for leaf in self.leaves
+        ]
+        return nest.pack_sequence_as(self.structure, leaves)
 
     def signature(self, jit_compile: bool | None) -> Signature:
         """What the function is compiled for."""
@@ -72,7 +75,7 @@ class _Arguments:
             outfeed_mode=OutfeedMode.LAST,
             compiled=jit_compile,
             values=tuple(
-                (name, _text(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)
+                (name, repr(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)
             ),
         )
 
@@ -182,25 +185,16 @@ def _traceable(function: Any) -> Any:
     return tf.function(function.python_function, autograph=function._autograph)
 
 
-def _read_by_model(leaf: Any) -> Any:
-    """What a function is given if it is traced for the model, which can read no iterator."""
-    if not isinstance(leaf, tf.data.Iterator):
-        return leaf
-    return InfeedIterator(leaf.element_spec)
+def _leaf_of(value: Any) -> Any:
+    """What a program has of an argument: of tensors and iterators no more than their types."""
+    if isinstance(value, tf.Tensor | np.ndarray | np.generic):
+        return TensorSpec(tuple(value.shape), tf.as_dtype(value.dtype).name)
+    return InfeedIterator(value.element_spec) if isinstance(value, tf.data.Iterator) else value
 
 
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, tf.Tensor | np.ndarray | np.generic)
-
-
-def _text(leaf: Any) -> str:
-    if isinstance(leaf, tf.data.Iterator):
-        return f"an iterator of {leaf.element_spec}"
-    return repr(leaf)
-
-
-def _spec_of(tensor: Any) -> TensorSpec:
-    return TensorSpec(tuple(tensor.shape), tf.as_dtype(tensor.dtype).name)
+def _anew(leaf: Any) -> Any:
+    """An iterator that counts from the beginning, for equal traces to be equal."""
+    return InfeedIterator(leaf.element_spec) if isinstance(leaf, InfeedIterator) else leaf
 
 
 def _is_for_xla(concrete: Any, graph: Graph) -> bool:

@@ -341,6 +341,20 @@ def test_an_error_of_the_function_is_no_execution(strategy):
     assert counters().num_executions["failing"] == 1
 
 
+def test_iterators_can_be_forgotten(strategy):
+    @tf.function
+    def element(iterator):
+        return next(iterator)
+
+    iterator = iter(tf.data.Dataset.from_tensors(tf.ones(4)))
+    strategy.run(element, [iterator])
+    reference = weakref.ref(iterator)
+    del iterator
+    gc.collect()
+    assert reference() is None
+    assert last_report().model.host_cycles > 0
+
+
 def test_functions_can_be_forgotten(strategy):
     @tf.function
     def once(x):

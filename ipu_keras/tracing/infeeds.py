@@ -26,6 +26,9 @@ class InfeedIterator:
         # Else XLA would take two elements for one, as nothing tells them apart.
         self._numbers = itertools.count()
 
+    def __repr__(self) -> str:
+        return f"<infeed of {self._element_spec}>"
+
     @property
     def element_spec(self) -> Any:
         """Of the dataset."""

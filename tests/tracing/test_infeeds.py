@@ -43,6 +43,7 @@ def test_in_a_loop():
 
 def test_what_it_says_of_the_dataset():
     assert InfeedIterator(SPEC).element_spec is SPEC
+    assert repr(InfeedIterator(3)) == "<infeed of 3>"
 
 
 @pytest.mark.parametrize(
