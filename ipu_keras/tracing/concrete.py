@@ -77,7 +77,8 @@ def _reference(tensor) -> str:
 
 def _spec(tensor) -> TensorSpec:
     shape = tensor.shape
-    dimensions = () if shape.rank is None else tuple(-1 if d is None else d for d in shape)
+    # Of unknown rank: what matters is that the size is not known.
+    dimensions = (-1,) if shape.rank is None else tuple(-1 if d is None else d for d in shape)
     return TensorSpec(dimensions, tensor.dtype.name)
 
 
