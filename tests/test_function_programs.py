@@ -163,6 +163,54 @@ def test_a_loop_over_an_iterator(strategy):
     assert report.model.host_cycles == math.ceil(seconds * target.clock_hz)
 
 
+def test_a_custom_loop_costs_what_fit_costs(strategy):
+    """With random numbers, recurrence and moving averages, one step in a call or four."""
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential(
+            [
+                keras.Input((6, 8)),
+                keras.layers.LSTM(16),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dropout(0.5),
+                keras.layers.Dense(4),
+            ]
+        )
+        model.compile(keras.optimizers.Adam(), keras.losses.MeanSquaredError())
+        model.optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = keras.losses.MeanSquaredError()(y, model(x, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    @tf.function
+    def four_steps(iterator):
+        for _ in tf.range(4):
+            loss = step(*next(iterator))
+        return loss
+
+    data = np.ones((16, 6, 8), np.float32), np.ones((16, 4), np.float32)
+    strategy.run(step, data)
+    alone = last_report()
+    dataset = tf.data.Dataset.from_tensors(data).repeat()
+    strategy.run(four_steps, [iter(dataset)])
+    in_loop = last_report()
+    model.train_on_batch(*data)
+    fitted = last_report()
+    assert (alone.name, in_loop.name, fitted.name) == ("step", "four_steps", "train")
+    # `fit` has the mean of losses besides, the loop its counter.
+    assert alone.flops_per_step == pytest.approx(fitted.flops_per_step, rel=1e-3)
+    assert in_loop.flops_per_step == pytest.approx(4 * alone.flops_per_step, rel=1e-3)
+    assert alone.cycles_per_step == pytest.approx(fitted.cycles_per_step, rel=0.02)
+    ipu = [report.cycles_per_step - report.model.host_cycles for report in (alone, in_loop)]
+    assert ipu[1] == pytest.approx(4 * ipu[0], rel=0.03)
+    assert in_loop.model.program.num_unknown_loops == 0
+
+
 def test_replicas():
     SYSTEM.reset()
     config = IPUConfig()
