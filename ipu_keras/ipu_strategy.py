@@ -99,6 +99,10 @@ class IPUStrategy(distribute_lib.Strategy):
         A device of several IPUs runs it as so many replicas, with the same arguments; the
         operations of `ipu.cross_replica_ops` and its like exchange values among them.
 
+        For each shape of its arguments, the function is a program: it is refused if it would not
+        fit on an IPU, reported if `POPLAR_ENGINE_OPTIONS` asks for it, and what it would cost is
+        what `ipu_keras.last_report` says after the call. Iterators of datasets count as infeeds.
+
         Args:
             fn: A `tf.function`. Inside another one, any callable.
             args: Positional arguments of `fn`.
@@ -111,6 +115,7 @@ class IPUStrategy(distribute_lib.Strategy):
         Raises:
             ValueError: `fn` is a plain function, called eagerly.
             TypeError: An input or an output is float64.
+            tf.errors.ResourceExhaustedError: The program would not fit on an IPU. It has not run.
         """
         if not tf.executing_eagerly():
             return super().run(fn, args, kwargs, options)
