@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.ops import handle_data_util
+from tensorflow.python.ops import gen_resource_variable_ops, handle_data_util
 
 from ipu_keras.program import TensorSpec
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
@@ -66,11 +66,13 @@ def lower(concrete) -> Lowering:
         concrete: A `tf.ConcreteFunction`.
 
     Raises:
-        LoweringError: An input is none for XLA, or XLA refused the function.
+        LoweringError: An input is none for XLA, a variable has no value, or XLA refused the
+            function.
     """
     name = concrete.function_def.signature.name
     inputs = inputs_of(concrete)
     captures = [_on_host(capture) for capture in concrete.captured_inputs]
+    _check_values(captures, inputs)
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
     # Where it has to know what a stand-in would give, XLA gets the function as it is.
@@ -106,6 +108,18 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
             f"XLA cannot lower the function {name!r}. Replace the operation that it names, or run "
             f"without XLA. Received: {error}"
         ) from error
+
+
+def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> None:
+    """Refuses variables without a value: XLA would make one of no type where there is none."""
+    for given, capture in zip(inputs[len(inputs) - len(captures) :], captures, strict=True):
+        if given.role == "variable" and not gen_resource_variable_ops.var_is_initialized_op(
+            capture
+        ):
+            raise LoweringError(
+                "A captured variable must have a value when its function is lowered; initialize "
+                f"it before. Received: {given.name!r}, which has none"
+            )
 
 
 def _on_host(capture):

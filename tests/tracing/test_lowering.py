@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
 from ipu_keras.program import TensorSpec
 from ipu_keras.tracing.hlo import hlo_graph
@@ -83,6 +84,17 @@ def test_arguments_that_would_crash_xla(given, text):
     concrete = trace(lambda x: tf.identity(x), given)
     with pytest.raises(LoweringError, match=text):
         lower(concrete)
+
+
+def test_a_variable_without_a_value():
+    """XLA would make one of no type, and whoever reads it would be told that instead."""
+    variable = UninitializedVariable(shape=(3,), dtype=tf.float32, name="weight")
+    concrete = trace(lambda: variable + 1.0)
+    with pytest.raises(LoweringError, match="A captured variable must have a value"):
+        lower(concrete)
+    assert not variable.is_initialized()
+    variable.assign(tf.zeros(3))
+    assert lower(concrete).inputs[0].name == "weight"
 
 
 def test_captures_that_would_crash_xla():
