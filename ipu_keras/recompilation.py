@@ -103,10 +103,7 @@ def log(recompilation: Recompilation) -> None:
 
 def _differences(new: Signature, old: Signature) -> Iterator[str]:
     yield from _changed_tensors(dict(new.tensors), dict(old.tensors))
-    values = dict(old.values)
-    for name, value in new.values:
-        if name in values and value != values[name]:
-            yield f"{name} is {value} instead of {values[name]}"
+    yield from _changed_arguments(new, old)
     if new.repeat_count != old.repeat_count:
         yield f"`steps_per_execution` is {new.repeat_count} instead of {old.repeat_count}"
     if new.outfeed_mode is not old.outfeed_mode:
@@ -121,15 +118,25 @@ def _differences(new: Signature, old: Signature) -> Iterator[str]:
 
 def _changed_tensors(new: dict[str, TensorSpec], old: dict[str, TensorSpec]) -> Iterator[str]:
     for name, spec in new.items():
-        before = old.get(name)
-        if before is None:
-            yield f"{name} is given, which was not before"
-            continue
+        before = old.get(name, spec)
         if spec.shape != before.shape:
             yield f"{name} has the shape {spec.shape} instead of {before.shape}"
         if spec.dtype != before.dtype:
             yield f"{name} has the dtype {spec.dtype} instead of {before.dtype}"
-    yield from (f"{name} is not given, which was before" for name in old if name not in new)
+
+
+def _changed_arguments(new: Signature, old: Signature) -> Iterator[str]:
+    """What is given or not, or is another value, or is a tensor in place of one."""
+    now, before = map(_texts, (new, old))
+    yield from (f"{name} is given, which was not before" for name in now if name not in before)
+    yield from (f"{name} is not given, which was before" for name in before if name not in now)
+    for name, text in now.items():
+        if text != before.get(name, text):
+            yield f"{name} is {text} instead of {before[name]}"
+
+
+def _texts(signature: Signature) -> dict[str, str]:
+    return {name: "a tensor" for name, _ in signature.tensors} | dict(signature.values)
 
 
 def _asked(compiled: bool | None) -> str:

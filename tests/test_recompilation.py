@@ -74,6 +74,16 @@ def test_values_that_are_no_tensors():
         for value in ("2", "3")
     )
     assert differences(three, two) == ("args[1] is 3 instead of 2",)
+    assert differences(three, FIRST) == tuple(
+        f"{name} is given, which was not before" for name in ("args[1]", "args[2]")
+    )
+    name, _ = FIRST.tensors[0]
+    without = dataclasses.replace(FIRST, tensors=FIRST.tensors[1:], values=((name, "3"),))
+    assert differences(without, FIRST) == (f"{name} is 3 instead of a tensor",)
+    assert differences(FIRST, without) == (f"{name} is a tensor instead of 3",)
+    assert differences(FIRST, three) == tuple(
+        f"{name} is not given, which was before" for name in ("args[1]", "args[2]")
+    )
 
 
 def test_the_first_compilation_is_none_again():
