@@ -339,9 +339,8 @@ def estimate_host_copies(model: Model) -> Model:
     """
     program, target, steps = model.program, model.target, model.options.steps_per_execution
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
-    fed += sum(
-        s.repeat * s.bytes_written for s in program.compute_sets if s.ops[-1].kind == "infeed"
-    )
+    infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
+    fed += sum(one.repeat * one.bytes_written for one in infeeds)
     fetched = sum(
         program.values[name].spec.nbytes
         for name in set(program.results) - set(program.updates)

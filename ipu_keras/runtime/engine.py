@@ -75,28 +75,24 @@ class Engine:
         with self._lock:
             self._loaded = executable
             outfeed = executable.host(tensors)
-            self._count(executable.program)
-        if executable.cycle_count is not None:
-            _log_cycles(executable.program, executable.cycle_count)
+        self.note_execution(executable)
         return outfeed
 
     def note_execution(self, executable: Executable) -> None:
-        """Counts an execution of a function that TensorFlow dispatched to the device.
+        """Counts an execution.
 
-        The engine does not run it: a function may call Python, and that another function.
+        Functions that TensorFlow dispatches are not run by the engine: they may call Python, and
+        that another function.
 
         Args:
             executable: What ran.
         """
         with self._lock:
             self._loaded = executable
-            self._count(executable.program)
+            self._num_executions[executable.program.name] += 1
+            self._num_steps[executable.program.name] += executable.program.repeat_count
         if executable.cycle_count is not None:
             _log_cycles(executable.program, executable.cycle_count)
-
-    def _count(self, program: Program) -> None:
-        self._num_executions[program.name] += 1
-        self._num_steps[program.name] += program.repeat_count
 
     def count_compilation(self, program: str, again: Recompilation | None = None) -> None:
         """Counts a program that was compiled for this device.
