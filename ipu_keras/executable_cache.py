@@ -143,9 +143,18 @@ def export(directory: Path, key: str, value: Any) -> None:
 @functools.cache
 def _code_digest() -> str:
     """Of the sources that the values follow from, so that a change of any gives other files."""
-    sources = hashlib.sha256()
     package = resources.files(__package__)
-    for name, text in sorted(_sources(package / entry for entry in _CODE)):
+    return digest_of_sources(package / entry for entry in _CODE)
+
+
+def digest_of_sources(entries: Iterable[Traversable]) -> str:
+    """The digest of modules, by their names and texts.
+
+    Args:
+        entries: Files and folders; of these, the Python modules count.
+    """
+    sources = hashlib.sha256()
+    for name, text in sorted(_sources(entries)):
         sources.update(f"{name}\0{len(text)}\0".encode() + text)
     return sources.hexdigest()
 

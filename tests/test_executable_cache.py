@@ -10,7 +10,13 @@ import time
 import pytest
 
 from ipu_keras import executable_cache
-from ipu_keras.executable_cache import ExecutableCache, content_key, export, path_of
+from ipu_keras.executable_cache import (
+    ExecutableCache,
+    content_key,
+    digest_of_sources,
+    export,
+    path_of,
+)
 from ipu_keras.program import TensorSpec
 
 KEY = content_key("a key of these tests")
@@ -66,25 +72,18 @@ def test_a_directory_serves_later_caches(tmp_path):
     }
 
 
-def test_what_other_code_made_is_not_found(tmp_path, monkeypatch):
-    code = tmp_path / "code"
-    monkeypatch.setattr(executable_cache.resources, "files", lambda package: code)
-    monkeypatch.setattr(executable_cache, "_CODE", ("ir",))
-    (code / "ir").mkdir(parents=True)
-    (code / "ir" / "graph.py").write_text("first")
-
-    def path():
-        executable_cache._code_digest.cache_clear()
-        return path_of(tmp_path, KEY)
-
-    first = path()
-    assert path() == first
-    (code / "ir" / "notes.txt").write_text("of no consequence")
-    assert path() == first
-    (code / "ir" / "graph.py").write_text("second")
-    assert path() != first
-    monkeypatch.undo()
-    executable_cache._code_digest.cache_clear()
+def test_what_other_code_made_has_another_digest(tmp_path):
+    folder = tmp_path / "ir"
+    folder.mkdir()
+    (folder / "graph.py").write_text("first")
+    first = digest_of_sources([folder])
+    assert digest_of_sources([folder]) == first
+    (folder / "notes.txt").write_text("of no consequence")
+    assert digest_of_sources([folder]) == first
+    (folder / "graph.py").write_text("second")
+    second = digest_of_sources([folder])
+    (folder / "graph.py").rename(folder / "op.py")
+    assert len({first, second, digest_of_sources([folder])}) == 3
 
 
 def test_what_is_in_memory_is_written_to_a_directory_that_lacks_it(tmp_path):
