@@ -38,7 +38,7 @@ class InfeedIterator:
         # No exception of ours: AutoGraph raises only Python's again as they are.
         raise ValueError(
             "A loop over all of a dataset has an unknown number of steps: call `next` in a loop "
-            "over `tf.range` instead"
+            f"over `tf.range` instead. Received: {self!r}"
         )
 
     def __next__(self) -> Any:
