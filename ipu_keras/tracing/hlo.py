@@ -51,7 +51,7 @@ _DECORATION = re.compile(
 _COUNTER = re.compile(r"_\d+$")
 
 
-def hlo_graph(concrete) -> Graph:
+def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
     """The operations that XLA makes of a traced function, before it optimises them.
 
     Nothing is executed and no variable is changed.
@@ -59,6 +59,7 @@ def hlo_graph(concrete) -> Graph:
     Args:
         concrete: A `tf.ConcreteFunction` whose arguments have fully defined
             shapes. Its variables may be on any device.
+        stand_ins: As for `lower`. It changes how long that takes, not the graph.
 
     Returns:
         A graph of form `"hlo"`. Kinds of operations and names of attributes are
@@ -98,17 +99,17 @@ def hlo_graph(concrete) -> Graph:
     layers = LayerNames(frozenset(_operation_names(concrete.graph)))
     name = plain_name(concrete.function_def.signature.name)
     try:
-        graph = _read(concrete, name, layers)
+        graph = _read(concrete, name, layers, stand_ins)
     except LoweringError:
         cut = cut_unsupported(concrete)
         if cut is None:
             raise
-        graph = put_back(_read(cut.function, name, layers), cut, layers)
+        graph = put_back(_read(cut.function, name, layers, stand_ins), cut, layers)
     return with_poplar_calls(graph)
 
 
-def _read(concrete, name: str, layers: LayerNames) -> Graph:
-    lowering = lower(concrete)
+def _read(concrete, name: str, layers: LayerNames, stand_ins: bool) -> Graph:
+    lowering = lower(concrete, stand_ins=stand_ins)
     module = hlo_pb2.HloModuleProto.FromString(lowering.module)
     return _ModuleReader(module, layers).read(name, lowering.inputs)
 

@@ -59,11 +59,12 @@ class Lowering:
     module: bytes
 
 
-def lower(concrete) -> Lowering:
+def lower(concrete, *, stand_ins: bool = True) -> Lowering:
     """Lowers a function to XLA's operations without executing it.
 
     Args:
         concrete: A `tf.ConcreteFunction`.
+        stand_ins: Whether calls may stand in for operations that take long to lower.
 
     Raises:
         LoweringError: An input is none for XLA, a variable has no value, or XLA refused the
@@ -76,9 +77,10 @@ def lower(concrete) -> Lowering:
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
     # Where it has to know what a stand-in would give, XLA gets the function as it is.
-    with contextlib.suppress(LoweringError), defined_with_stand_ins(concrete) as quick:
-        if quick != name:
-            return Lowering(name, inputs, _module(quick, specs, captures))
+    if stand_ins:
+        with contextlib.suppress(LoweringError), defined_with_stand_ins(concrete) as quick:
+            if quick != name:
+                return Lowering(name, inputs, _module(quick, specs, captures))
     try:
         module = _module(name, specs, captures)
     except LoweringError:
