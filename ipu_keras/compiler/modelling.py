@@ -38,6 +38,7 @@ from ipu_keras.compiler.pipeline_placement import place_stages
 from ipu_keras.compiler.pipeline_recomputation import recompute_stages
 from ipu_keras.compiler.planning import Options, Planning, planning_of
 from ipu_keras.compiler.poplar_bodies import with_bodies_in_order
+from ipu_keras.compiler.powers import with_products_for_powers
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
@@ -249,7 +250,8 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    program, options = keep_tables_on_host(flatten(model.graph)), model.options
+    graph, options = with_products_for_powers(model.graph), model.options
+    program = keep_tables_on_host(flatten(graph))
     if options.has_parts:
         program = attribute_parts(program, options.num_stages)
     else:

@@ -1,0 +1,123 @@
+"""Powers with small constant exponents as the products that they are.
+
+XLA's algebraic simplifier, which the compiler for IPUs runs too, writes `x ** 2` as a product; the
+gradient of that has `x ** 1`. A power takes hundreds of times as long.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ipu_keras.ir import Graph, Op
+from ipu_keras.program import TensorSpec
+
+# What the simplifier (`HandlePower`) has another form for, besides the exponent of 0.
+_EXPONENTS = (-1, 1, 2, 3)
+# What an exponent may go through between its constant and the power.
+_SAME_NUMBER = frozenset({"broadcast", "convert", "reshape"})
+
+
+def with_products_for_powers(graph: Graph) -> Graph:
+    """A graph without powers whose exponent is a constant -1, 1, 2 or 3.
+
+    Args:
+        graph: One step, as HLO.
+
+    Returns:
+        A graph with the same results, in which the last operation of what a power becomes has
+        its name.
+
+    Example:
+
+    >>> spec = (TensorSpec((), "float32"),)
+    >>> x, two = Op("x", "parameter", spec), Op("two", "constant", spec, attributes={"value": 2.0})
+    >>> square = Op("square", "power", spec, inputs=("x", "two"))
+    >>> graph = with_products_for_powers(Graph("step", (x, two, square), results=("square",)))
+    >>> [(op.name, op.kind, op.inputs) for op in graph.ops]
+    [('x', 'parameter', ()), ('square', 'multiply', ('x', 'x'))]
+    """
+    functions = {name: with_products_for_powers(body) for name, body in graph.functions.items()}
+    made_by = {op.name: op for op in graph.ops}
+    exponents = {op.name: _number(op.inputs[1], made_by) for op in graph.ops if op.kind == "power"}
+    exponents = {name: value for name, value in exponents.items() if value in _EXPONENTS}
+    if not exponents:
+        return replace(graph, functions=functions)
+    ops: list[Op] = []
+    renamed: dict[str, str] = {}
+    for op in graph.ops:
+        now = replace(op, inputs=tuple(renamed.get(value, value) for value in op.inputs))
+        exponent = exponents.get(op.name)
+        if exponent is None:
+            ops.append(now)
+        elif exponent == 1 and not op.stateful and op.name not in graph.results:
+            renamed[op.name] = now.inputs[0]
+        else:
+            ops += _written_out(now, int(exponent))
+    unused = _constants_behind((made_by[name].inputs[1] for name in exponents), made_by)
+    return replace(graph, ops=_without(ops, unused, graph.results), functions=functions)
+
+
+def _number(name: str, made_by: Mapping[str, Op]) -> float | None:
+    """The one number that all elements of a value are, if it is such a constant."""
+    op = made_by.get(name)
+    while op is not None and op.kind in _SAME_NUMBER:
+        op = made_by.get(op.inputs[0])
+    if op is None or op.kind != "constant" or op.outputs[0].shape:
+        return None
+    value = op.attributes.get("value")
+    return value if isinstance(value, int | float) else None
+
+
+def _written_out(power: Op, exponent: int) -> Iterator[Op]:
+    x = power.inputs[0]
+    if exponent == 1:
+        yield replace(power, kind="copy", inputs=(x,))
+    elif exponent == 2:
+        yield replace(power, kind="multiply", inputs=(x, x))
+    elif exponent == 3:
+        square = replace(
+            power, name=f"{power.name}/square", kind="multiply", inputs=(x, x), stateful=False
+        )
+        yield square
+        yield replace(power, kind="multiply", inputs=(square.name, x))
+    else:
+        (spec,) = power.outputs
+        one = replace(
+            power,
+            name=f"{power.name}/one",
+            kind="constant",
+            outputs=(TensorSpec((), spec.dtype),),
+            inputs=(),
+            attributes={"value": 1.0},
+            stateful=False,
+        )
+        ones = replace(
+            one,
+            name=f"{power.name}/ones",
+            kind="broadcast",
+            outputs=power.outputs,
+            inputs=(one.name,),
+            attributes={"dimensions": ()},
+        )
+        yield from (one, ones)
+        yield replace(power, kind="divide", inputs=(ones.name, x))
+
+
+def _constants_behind(names: Iterable[str], made_by: Mapping[str, Op]) -> set[str]:
+    """What exponents were made by."""
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        found.add(name)
+        pending.extend(made_by[name].inputs)
+    return found
+
+
+def _without(ops: Iterable[Op], names: set[str], results: Iterable[str]) -> tuple[Op, ...]:
+    """Leaves out which of these operations nothing uses."""
+    used, kept = set(results), []
+    for op in reversed(list(ops)):
+        if op.name in used or op.name not in names:
+            used.update(op.inputs)
+            kept.append(op)
+    return tuple(reversed(kept))
