@@ -30,7 +30,7 @@ from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
 from ipu_keras.tracing.poplar_calls import with_poplar_calls
 from ipu_keras.tracing.poplar_operation import poplar_operation_of
 from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
-from ipu_keras.tracing.stand_ins import instructions_of
+from ipu_keras.tracing.stand_ins import instructions_of, operation_of_call
 from ipu_keras.tracing.trip_counts import with_trip_counts
 from ipu_keras.tracing.unsupported import cut_unsupported, put_back
 
@@ -162,7 +162,7 @@ class _ModuleReader:
             if instruction.opcode in ("tuple", "get-tuple-element"):
                 values.fold(instruction)
                 continue
-            origin, place = self._origin(instruction.metadata)
+            origin, place = self._origin(instruction)
             made = instructions_of(
                 self._op(instruction, origin, place, values),
                 partial(values.unique_name, origin.path),
@@ -196,9 +196,11 @@ class _ModuleReader:
             for op in ops:
                 self._hand_down_place(op)
 
-    def _origin(self, metadata) -> tuple[Origin, Place]:
+    def _origin(self, instruction) -> tuple[Origin, Place]:
         """Where an instruction comes from; most share that with others."""
-        key = metadata.op_name, metadata.op_type
+        metadata = instruction.metadata
+        operation = operation_of_call(instruction.custom_call_target)
+        key = metadata.op_name, operation or metadata.op_type
         if key not in self._origins:
             origin = Origin(operation_path(key[0]), key[1])
             path = draw_of(origin) or origin.path

@@ -1,8 +1,9 @@
 """Calls that stand in for operations that TensorFlow takes long to lower.
 
 For each `Sqrt`, `Relu` or `Einsum` of a function, TensorFlow builds MLIR passes to find the few
-instructions that it is: 10 ms, and Adam has a square root for every variable. A custom call takes
-0.2 ms, and whoever reads XLA's module knows what it stands for.
+instructions that it is: 10 ms, and Adam has a square root for every variable. Random numbers it
+spells out in a hundred instructions. A custom call takes 0.2 ms, and whoever reads XLA's module
+knows what it stands for.
 """
 
 import contextlib
@@ -23,11 +24,19 @@ from ipu_keras.tracing.concrete import called_functions
 
 _CALL = "XlaCustomCall"
 _RESULT = "output"  # of the call
-# What it calls: the operation's type and, of an einsum, the equation.
-_TARGET = re.compile(r"ipu\.stand_in\.(?P<kind>\w+) ?(?P<equation>.*)")
+# What it calls: the operation's type and, of some, a detail.
+_TARGET = re.compile(r"ipu\.stand_in\.(?P<kind>\w+) ?(?P<detail>.*)")
 
 # An equation of two operands that a product and a transposition are all of.
 _EQUATION = re.compile(r"(\w+),(\w+)->(\w+)", re.ASCII)
+
+# They take a shape, which is the call's, a key, a counter and the number of an algorithm, of which
+# IPUs have one.
+_DRAWS = frozenset(
+    {"StatelessRandomNormalV2", "StatelessRandomUniformV2", "StatelessTruncatedNormalV2"}
+)
+# Makes key and counter of a seed, in as many instructions as the draw itself.
+_SEEDING = "StatelessRandomGetKeyCounter"
 
 # The last number in a definition's name counts what the process has traced.
 _COUNTER = re.compile(r"(?:_\d+(?=\D*$)|$)")
@@ -73,11 +82,13 @@ def _define(function: Any, definitions: dict[str, function_pb2.FunctionDef]) -> 
         return name
     definition = context.context().get_function_def(name)
     _take_results_of_calls(definition, slow.values())
+    inputs = {node.name: node.input[:] for node in definition.node_def}
     for node in definition.node_def:
         if node.name in slow:
-            _stand_in(node, slow[node.name])
+            _stand_in(node, slow[node.name], inputs)
         elif called:
             _call_others(node, called)
+    _drop_seedings(definition)
     definition.signature.name = _COUNTER.sub(f"_{ops.uid()}", name, count=1)
     definitions[name] = definition
     return definition.signature.name
@@ -88,8 +99,12 @@ def _is_slow(op: tf.Operation) -> bool:
         return False
     (result,) = op.outputs
     # Integers may be parts of shapes.
-    if not result.dtype.is_floating or not result.shape.is_fully_defined():
+    is_number = result.dtype.is_floating or op.type == "IsFinite"
+    if not is_number or not result.shape.is_fully_defined():
         return False
+    if op.type == "BiasAddGrad":
+        last_axis = op.get_attr("data_format") == b"NHWC"
+        return last_axis and op.inputs[0].shape.is_fully_defined()
     if op.type in ("LogSoftmax", "Softmax"):
         return result.shape[-1] > 1  # of rows of one, XLA knows that they need no copies
     return op.type != "Einsum" or _is_product(op.get_attr("equation").decode())
@@ -102,18 +117,66 @@ def _call_others(node: node_def_pb2.NodeDef, names: Mapping[str, str]) -> None:
             function.name = names.get(function.name, function.name)
 
 
-def _stand_in(node: node_def_pb2.NodeDef, op: tf.Operation) -> None:
-    equation = node.attr["equation"].s.decode()
+def _stand_in(
+    node: node_def_pb2.NodeDef, op: tf.Operation, inputs: Mapping[str, Sequence[str]]
+) -> None:
+    """Makes a call of an operation's node.
+
+    Args:
+        node: It gets the inputs of the call.
+        op: The operation.
+        inputs: What all nodes take, by their names.
+    """
+    taken = _taken(op)
+    data = [inputs[user.name][position] for user, position in taken]
+    controls = node.input[len(op.inputs) :]
+    del node.input[:]
+    node.input.extend([*data, *controls])
     dtype = op.outputs[0].dtype.as_datatype_enum
     for attribute in list(node.attr):
         if not attribute.startswith("_"):
             del node.attr[attribute]
     node.op = _CALL
-    node.attr["target_name"].s = f"ipu.stand_in.{op.type} {equation}".strip().encode()
+    node.attr["target_name"].s = f"ipu.stand_in.{op.type} {_detail(op)}".strip().encode()
     node.attr["backend_config"].s = b""
-    node.attr["T"].list.type.extend([dtype] * len(op.inputs))
+    types = [user.inputs[position].dtype.as_datatype_enum for user, position in taken]
+    node.attr["T"].list.type.extend(types)
     node.attr["dtype"].type = dtype
     node.attr["shape"].shape.CopyFrom(op.outputs[0].shape.as_proto())
+
+
+def _detail(op: tf.Operation) -> str:
+    """What decides the instructions of an operation besides the result's type."""
+    if op.type == "Einsum":
+        return op.get_attr("equation").decode()
+    return ",".join(map(str, op.inputs[0].shape)) if op.type == "BiasAddGrad" else ""
+
+
+def _taken(op: tf.Operation) -> list[tuple[tf.Operation, int]]:
+    """What a call takes: inputs of operations, by their positions."""
+    if op.type not in _DRAWS:
+        return [(op, position) for position in range(len(op.inputs))]
+    _, key, counter, _ = op.inputs
+    seeding = key.op
+    same_scope = seeding.name.rpartition("/")[0] == op.name.rpartition("/")[0]
+    if seeding.type == _SEEDING and seeding is counter.op and same_scope:
+        return [(seeding, 0)]  # the seed
+    return [(op, 1), (op, 2)]
+
+
+def _drop_seedings(definition: function_pb2.FunctionDef) -> None:
+    """Leaves out keys and counters that no draw takes now: TensorFlow lowers them nevertheless."""
+    taken = {
+        name.lstrip("^").partition(":")[0]
+        for name in [
+            *(name for node in definition.node_def for name in node.input),
+            *definition.ret.values(),
+        ]
+    }
+    kept = [n for n in definition.node_def if n.op != _SEEDING or n.name in taken]
+    if len(kept) < len(definition.node_def):
+        del definition.node_def[:]
+        definition.node_def.extend(kept)
 
 
 def _take_results_of_calls(
@@ -176,8 +239,8 @@ class _Written:
 
 
 def _one_instruction(kind: str) -> Callable[..., object]:
-    def write(written: _Written, x: str) -> None:
-        written.add(kind, x)
+    def write(written: _Written, *inputs: str) -> None:
+        written.add(kind, *inputs)
 
     return write
 
@@ -196,6 +259,36 @@ def _relu_gradient(written: _Written, gradients: str, features: str) -> None:
     written.add("select", is_on, gradients, zero)
 
 
+def _relu6(written: _Written, x: str) -> None:
+    bounds = [written.add("constant", shape=(), value=value) for value in (0.0, 6.0)]
+    low, high = (written.add("broadcast", bound, dimensions=()) for bound in bounds)
+    written.add("clamp", low, x, high)
+
+
+def _filled(value: float) -> Callable[..., object]:
+    def write(written: _Written, _like: str) -> None:
+        written.full(value)
+
+    return write
+
+
+def _bias_gradient(written: _Written, gradients: str, *, detail: str) -> None:
+    shape = tuple(map(int, detail.split(",")))
+    wide = _type_of_sums(written.dtype)
+    zero = written.add("constant", shape=(), dtype=wide, value=-0.0)
+    if wide != written.dtype:
+        gradients = written.add("convert", gradients, shape=shape, dtype=wide)
+    axes = tuple(range(len(shape) - 1))
+    sums = written.add("reduce", gradients, zero, dtype=wide, dimensions=axes, operation="add")
+    if wide != written.dtype:
+        written.add("convert", sums)
+
+
+def _type_of_sums(dtype: str) -> str:
+    """XLA sums the short types in float32."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
 def _softmax(written: _Written, logits: str) -> None:
     _, exponentials, sums = _parts_of_softmax(written, logits)
     written.add("divide", exponentials, _along_last_axis(written, sums))
@@ -210,8 +303,7 @@ def _log_softmax(written: _Written, logits: str) -> None:
 def _parts_of_softmax(written: _Written, logits: str) -> tuple[str, str, str]:
     """Logits without the largest of each row, their exponentials, and the sums of these."""
     *rows, _ = written.shape
-    # XLA sums the short types in float32.
-    wide = "float32" if written.dtype in ("float16", "bfloat16") else written.dtype
+    wide = _type_of_sums(written.dtype)
     zero = written.add("constant", shape=(), dtype=wide, value=-0.0)
     lowest = written.add("constant", shape=(), value=-math.inf)
     axis = (len(rows),)
@@ -249,8 +341,8 @@ def _is_product(equation: str) -> bool:
     return result <= left | right and left ^ right <= result
 
 
-def _einsum(written: _Written, x: str, y: str, *, equation: str) -> None:
-    operands, result = equation.split("->")
+def _einsum(written: _Written, x: str, y: str, *, detail: str) -> None:
+    operands, result = detail.split("->")
     left, right = operands.split(",")
     batch = [label for label in left if label in right and label in result]
     contracted = [label for label in left if label in right and label not in result]
@@ -273,24 +365,46 @@ def _einsum(written: _Written, x: str, y: str, *, equation: str) -> None:
 # What XLA makes of operations.
 _INSTRUCTIONS: Mapping[str, Callable[..., object]] = {
     "Abs": _one_instruction("abs"),
+    "BiasAddGrad": _bias_gradient,
     "Ceil": _one_instruction("ceil"),
     "Cos": _one_instruction("cosine"),
     "Einsum": _einsum,
     "Exp": _one_instruction("exponential"),
     "Expm1": _one_instruction("exponential-minus-one"),
     "Floor": _one_instruction("floor"),
+    "IsFinite": _one_instruction("is-finite"),
     "Log1p": _one_instruction("log-plus-one"),
     "LogSoftmax": _log_softmax,
+    "OnesLike": _filled(1.0),
     "Reciprocal": _reciprocal,
     "Relu": _relu,
+    "Relu6": _relu6,
     "ReluGrad": _relu_gradient,
     "Rsqrt": _one_instruction("rsqrt"),
     "Sigmoid": _one_instruction("logistic"),
     "Sign": _one_instruction("sign"),
     "Softmax": _softmax,
     "Sqrt": _one_instruction("sqrt"),
+    "StatelessRandomNormalV2": _one_instruction("rng"),
+    "StatelessRandomUniformV2": _one_instruction("rng"),
+    "StatelessTruncatedNormalV2": _one_instruction("rng"),
     "Tanh": _one_instruction("tanh"),
+    "ZerosLike": _filled(0.0),
 }
+
+
+def operation_of_call(target: str) -> str:
+    """The type of the operation that a call stands for, or "".
+
+    Args:
+        target: Of an instruction of XLA; empty if it is no call.
+
+    Example:
+        >>> operation_of_call("ipu.stand_in.Einsum ij,jk->ik")
+        'Einsum'
+    """
+    found = _TARGET.fullmatch(target)
+    return "" if found is None else found["kind"]
 
 
 def instructions_of(call: Op, unique_name: Callable[[str], str]) -> Sequence[Op]:
@@ -308,6 +422,6 @@ def instructions_of(call: Op, unique_name: Callable[[str], str]) -> Sequence[Op]
     if target is None:
         return [call]
     written = _Written(call, unique_name)
-    options = {"equation": target["equation"]} if target["equation"] else {}
+    options = {"detail": target["detail"]} if target["detail"] else {}
     _INSTRUCTIONS[target["kind"]](written, *call.inputs, **options)
     return written.ops

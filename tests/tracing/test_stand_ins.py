@@ -12,6 +12,7 @@ from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
 
 X = tf.TensorSpec((3, 4), tf.float32)
+SEED = tf.TensorSpec((2,), tf.int32)
 
 
 def trace(function, *specs):
@@ -46,18 +47,25 @@ def assert_equal_graphs(one, other):
         "Expm1",
         "Floor",
         "Log1p",
+        "OnesLike",
         "Reciprocal",
         "Relu",
+        "Relu6",
         "ReluGrad",
         "Rsqrt",
         "Sigmoid",
         "Sign",
         "Sqrt",
         "Tanh",
+        "ZerosLike",
     ],
 )
 def test_operations(kind, dtype):
-    arguments = {"Relu": ("features",), "ReluGrad": ("gradients", "features")}.get(kind, ("x",))
+    arguments = {
+        "Relu": ("features",),
+        "Relu6": ("features",),
+        "ReluGrad": ("gradients", "features"),
+    }.get(kind, ("x",))
     operation = getattr(tf.raw_ops, kind)
 
     def function(x):
@@ -81,6 +89,32 @@ def test_softmax(kind, dtype, shape):
         lambda x: 2 * operation(logits=x, name="layer/it"), tf.TensorSpec(shape, dtype)
     )
     assert stand_ins_of(concrete) == [kind]
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete))
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float32])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 1), (2, 3, 4), (1, 2, 3, 4)])
+def test_gradients_of_biases(dtype, shape):
+    concrete = trace(
+        lambda x: 2 * tf.raw_ops.BiasAddGrad(out_backprop=x, name="layer/it"),
+        tf.TensorSpec(shape, dtype),
+    )
+    assert stand_ins_of(concrete) == ["BiasAddGrad " + ",".join(map(str, shape))]
+    assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete))
+
+
+def test_gradients_of_biases_along_other_axes_are_left_to_xla():
+    concrete = trace(
+        lambda x: tf.raw_ops.BiasAddGrad(out_backprop=x, data_format="NCHW"),
+        tf.TensorSpec((2, 3, 4)),
+    )
+    assert stand_ins_of(concrete) == []
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float32])
+def test_what_is_finite(dtype):
+    concrete = trace(lambda x: tf.reduce_all(tf.math.is_finite(x)), tf.TensorSpec((3, 4), dtype))
+    assert stand_ins_of(concrete) == ["IsFinite"]
     assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete))
 
 
@@ -144,6 +178,36 @@ def test_a_value_that_has_to_be_known():
     concrete = trace(function, X)
     assert stand_ins_of(concrete) == []  # XLA lowers all of it, or nothing
     assert_equal_graphs(hlo_graph(concrete), plain_graph(concrete))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: tf.random.stateless_uniform((5, 7), seed, -1.0, 2.0),
+        lambda seed: tf.random.stateless_uniform((9,), seed, dtype=tf.float16),
+        lambda seed: tf.random.stateless_normal((5, 7), seed, stddev=3.0),
+        lambda seed: tf.random.stateless_truncated_normal((8,), seed),
+    ],
+)
+def test_draws(draw):
+    concrete = trace(lambda seed: draw(seed) * draw(seed + 1), SEED)
+    assert len(stand_ins_of(concrete)) == 2
+    graph = hlo_graph(concrete)
+    assert_equal_graphs(graph, plain_graph(concrete))
+    assert [op.kind for op in graph.ops].count("random") == 2
+
+
+def test_draws_of_a_key_and_a_counter():
+    def draw(key, counter, x):
+        return x * tf.raw_ops.StatelessRandomUniformV2(
+            shape=(3, 4), key=key, counter=counter, alg=1
+        )
+
+    concrete = trace(draw, tf.TensorSpec((1,), tf.uint64), tf.TensorSpec((2,), tf.uint64), X)
+    assert stand_ins_of(concrete) == ["StatelessRandomUniformV2"]
+    graph = hlo_graph(concrete)
+    assert_equal_graphs(graph, plain_graph(concrete))
+    assert [op.kind for op in graph.ops].count("random") == 1
 
 
 def test_loops_branches_and_called_functions():
