@@ -24,6 +24,7 @@ from ipu_keras.tracing import (
     RANDOM_UNIFORM,
     Replaced,
     batch_norms,
+    compilable_random,
     fast_pooling_gradients,
     graph_of,
     no_garbage_collection,
@@ -31,10 +32,6 @@ from ipu_keras.tracing import (
     traced_for_xla,
     undone,
 )
-
-# What a trace for XLA writes in another way than TensorFlow's executor likes it:
-# random numbers as many small operations, loops and branches as one kernel each.
-_ONLY_FOR_XLA = CONTROL_FLOW | {RANDOM_UNIFORM}
 
 
 @no_garbage_collection()
@@ -107,10 +104,17 @@ class TracedStep:
         """The step without what was replaced, for XLA; `None` if there is no such trace."""
         return self._undone if self.for_xla and self.update is None else None
 
-    def for_onednn(self) -> "TracedStep":
-        """The step without what was replaced, for TensorFlow, as far as that can be had."""
-        function = self._undone
-        return self if function is None else replace(self, function=function, replaced=())
+    def for_tensorflow(self, *, onednn: bool) -> "TracedStep | None":
+        """The step without what is replaced for XLA alone; `None` if there is no such trace.
+
+        Args:
+            onednn: Whether TensorFlow computes with oneDNN, whose pooling needs no replacement.
+        """
+        draws = [one for one in self.replaced if one.result.op.type == RANDOM_UNIFORM]
+        others = [one for one in self.replaced if one.result.op.type != RANDOM_UNIFORM]
+        kept = () if onednn else tuple(others)
+        function = undone(self.function, draws) if kept else self._undone
+        return None if function is None else replace(self, function=function, replaced=kept)
 
     @cached_property
     def _undone(self) -> Any:
@@ -133,7 +137,8 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
     step.__name__ = f"{program.name}_step"
     with (
         replicated(program.num_replicas),
-        fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as replaced,
+        fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as pooled,
+        compilable_random() if for_xla else nullcontext([]) as drawn,
         batch_norms(fused=program.fast_math and not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
     ):
@@ -143,7 +148,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
             _, gradients = concrete.structured_outputs
             update = _traced(_update_of(program.name, program.update), gradients)
     could_fuse = norms.found and program.fast_math and not norms.fused
-    return TracedStep(concrete, for_xla, replaced, could_fuse, update)
+    return TracedStep(concrete, for_xla, (*pooled, *drawn), could_fuse, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:
@@ -245,12 +250,15 @@ class HostCallable:
     def _leave_xla(self) -> None:
         """Makes of the step, which was traced for XLA, one for TensorFlow's executor."""
         program, onednn = self._compilation.program, self._compilation.onednn
-        # Tracing takes long, and most that was traced for XLA serves TensorFlow too.
-        if self._step.could_fuse or _ONLY_FOR_XLA & self._compilation.graph.kinds:
-            self._step = trace(program, for_xla=False, onednn=onednn)
-            graph = graph_of(self._step.function)
-            self._compilation = compile_graph(program, graph, onednn=onednn)
-            executions = self._compilation.executions
-            self._executions = [each for each in executions if not each.is_compiled]
-        elif onednn:
-            self._step = self._step.for_onednn()
+        # Tracing takes long, and most that was traced for XLA serves TensorFlow too; but loops and
+        # branches are one kernel each there, which blocks a thread.
+        if not (self._step.could_fuse or CONTROL_FLOW & self._compilation.graph.kinds):
+            step = self._step.for_tensorflow(onednn=onednn)
+            if step is not None:
+                self._step = step
+                return
+        self._step = trace(program, for_xla=False, onednn=onednn)
+        graph = graph_of(self._step.function)
+        self._compilation = compile_graph(program, graph, onednn=onednn)
+        executions = self._compilation.executions
+        self._executions = [each for each in executions if not each.is_compiled]

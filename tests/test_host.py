@@ -563,6 +563,35 @@ def test_control_flow_is_traced_again_for_tensorflow(device):
     assert all(op.get_attr("_lower_using_switch_merge") for op in flow)
 
 
+@pytest.mark.parametrize("onednn", [False, True])
+@pytest.mark.parametrize(("nested", "num_traces"), [(False, 1), (True, 2)])
+def test_draws_are_left_to_tensorflows_executor(device, onednn, nested, num_traces):
+    """Traced again only where a function that the step calls draws."""
+    traced = []
+
+    def step(x):
+        if not tf.executing_eagerly():
+            traced.append(x)
+        draw = tf.random.stateless_uniform
+        if nested:
+            draw = tf.function(draw, autograph=False)
+        return with_python(x) + draw((4, 3), (1, 2))
+
+    program = make_program(step)
+    executable = host.build(program, device, onednn=onednn)
+    feeds = feeds_of(program)
+    np.testing.assert_array_equal(executable.host(feeds), step_by_step(program, feeds))
+    assert len(traced) == num_traces
+    graph = executable.host._step.function.graph
+    draws = [
+        op
+        for each in (graph, *(function.graph for function in graph._functions.values()))
+        for op in each.get_operations()
+        if op.type == "StatelessRandomUniformV2"
+    ]
+    assert [bool(op.outputs[0].consumers()) for op in draws] == [True]
+
+
 def test_a_step_that_xla_refused_has_not_run(device):
     counter = tf.Variable(0)
 

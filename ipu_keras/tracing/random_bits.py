@@ -9,6 +9,7 @@ into a single loop, takes the time of the kernel and gives the same bits.
 
 import contextlib
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -29,21 +30,23 @@ _xor = tf.bitwise.bitwise_xor
 
 
 def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, replaces float32 uniform draws by ops that XLA compiles well.
+    """While tracing, replaces float32 uniform draws by calls of what XLA compiles well.
 
     The numbers are those of TensorFlow's CPU kernel, bit by bit.
     """
-    return replaced(RANDOM_UNIFORM, _uniform_for_xla)
+    # Traced once for each shape: its hundred operations take longer than a whole layer.
+    function = tf.function(uniform, autograph=False)
+
+    def uniform_for_xla(inputs, output) -> tf.Tensor | None:
+        if output.dtype != tf.float32 or not output.shape.is_fully_defined():
+            return None
+        _, key, counter, _ = inputs
+        return function(tuple(output.shape), key, counter)
+
+    return replaced(RANDOM_UNIFORM, uniform_for_xla)
 
 
-def _uniform_for_xla(inputs, output) -> tf.Tensor | None:
-    if output.dtype != tf.float32 or not output.shape.is_fully_defined():
-        return None
-    _, key, counter, _ = inputs
-    return uniform(output.shape.as_list(), key, counter)
-
-
-def uniform(shape: list[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+def uniform(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
     """Uniform numbers in [0, 1) as `StatelessRandomUniformV2` draws them on CPU.
 
     Args:
@@ -65,10 +68,13 @@ def philox(size: int, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
     """The first `size` words of a Philox stream, as a uint32 vector."""
     keys = tf.unstack(tf.bitcast(key[0], tf.uint32), num=2)
     words = _counters((size + 3) // 4, counter)
+    # Ten calls take a third of the time to trace that ten times its operations take. XLA puts
+    # them in their place.
+    mix = tf.function(_round, autograph=False)
     for round_index in range(_ROUNDS):
         if round_index:
             keys = [k + tf.constant(w, tf.uint32) for k, w in zip(keys, _WEYL, strict=True)]
-        words = _round(words, keys)
+        words = mix(words, keys)
     pairs = tf.stack([_join(words[0], words[1]), _join(words[2], words[3])], axis=1)
     return tf.reshape(tf.bitcast(pairs, tf.uint32), [-1])[:size]
 

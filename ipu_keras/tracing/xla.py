@@ -5,12 +5,10 @@ from collections.abc import Iterator
 
 from tensorflow.python.ops import control_flow_ops
 
-from ipu_keras.tracing.random_bits import compilable_random
-
 
 @contextlib.contextmanager
 def traced_for_xla() -> Iterator[None]:
-    """While a graph is built, makes it one that XLA can compile, and compiles well.
+    """While a graph is built, makes it one that XLA can compile.
 
     TensorFlow's gradient of a loop asks whether it will be compiled, and only
     then gives its stacks a constant size, without which XLA refuses them.
@@ -20,7 +18,6 @@ def traced_for_xla() -> Iterator[None]:
     context = control_flow_ops.XLAControlFlowContext()
     context.Enter()
     try:
-        with compilable_random():
-            yield
+        yield
     finally:
         context.Exit()
