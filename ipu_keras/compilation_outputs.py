@@ -31,8 +31,16 @@ class CompilationOutputs:
         a trace of the program, which nobody has asked for.
         """
         return (
-            self.engine.needs_report
+            self.has_files
             or self.flags.log_cycle_count >= 0
+            or self.engine.allows_out_of_memory is False
+        )
+
+    @property
+    def has_files(self) -> bool:
+        """Whether files are written about each program."""
+        return (
+            self.engine.writes_reports
             or self.flags.tensor_map_file_path != ""
             or self.flags.dump_schedule_as_dot
             or self.executable_folder is not None

@@ -15,7 +15,7 @@ _NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
 
 
 def configured_options() -> dict[str, Any]:
-    """What `report_of` is told of a program that is compiled for the configured devices.
+    """What `model_of` is told of a program that is compiled for the configured devices.
 
     Nothing, if none are configured.
 

@@ -39,11 +39,6 @@ allows_out_of_memory=None)
     report_directory: Path = Path()
     allows_out_of_memory: bool | None = None
 
-    @property
-    def needs_report(self) -> bool:
-        """Whether programs have to be modelled when they are compiled."""
-        return self.writes_reports or self.allows_out_of_memory is False
-
     @classmethod
     def parse(cls, text: str) -> "EngineOptions":
         """Reads the JSON of the variable.

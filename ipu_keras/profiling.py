@@ -1,103 +1,41 @@
 """What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.cached_models import cached_graph, cached_model
-from ipu_keras.compiler.modelling import ModelOptions
-from ipu_keras.configured_model import configured_options
+from ipu_keras.compiler.modelling import Model
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
-from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
-from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program, TensorSpec
+from ipu_keras.program import Program
+from ipu_keras.program_models import (
+    batch_size_of,
+    graph_of_program,
+    model_of,
+    model_of_executable,
+)
 from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.report.text import rendered
-from ipu_keras.target import DEFAULT_TARGET, Target, target_named
-from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 from ipu_keras.tracing.lowering import LoweringError
 
 
-@no_garbage_collection()
-def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
-    """What a function computes, traced but not executed.
-
-    Args:
-        function: A Python function of tensors, or a `tf.function`.
-        *specs: A `tf.TensorSpec` for each argument, or structures of them.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the function.
-    """
-    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    return cached_graph(traced)
-
-
-def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
-    """The batch size of tensors: of the first that has an axis; `None` if none has.
-
-    Args:
-        shapes: Of the tensors, in elements.
-    """
-    return next((shape[0] for shape in shapes if len(shape)), None)
-
-
-@no_garbage_collection()
-def report_of(
-    name: str,
-    graph: Graph,
-    *,
-    target: str | Target = DEFAULT_TARGET,
-    batch_size: int | None = None,
-    **options: Any,
-) -> Report:
-    """Models a traced step.
+def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **options: Any) -> Report:
+    """Reports what a traced step costs.
 
     Args:
         name: What the report calls it.
         graph: The step.
-        target: Name of the hardware, or a `Target`.
         batch_size: Samples of the step, if it has any.
-        **options: Of `ModelOptions`. An execution ends with a weight update: unless told
-            otherwise, it has as many steps as are accumulated.
+        **options: As for `model_of`.
 
     Raises:
         ValueError: No such target, or an option out of its range.
         TypeError: No such option.
     """
-    model = cached_model(name, graph, target_of(target), model_options(options))
-    return Report.of(model, batch_size=batch_size)
-
-
-def target_of(target: str | Target | None) -> Target:
-    """The hardware of a name; what is no name is returned as it is.
-
-    Args:
-        target: A name, a `Target`, or `None` for the default.
-
-    Raises:
-        ValueError: No such target.
-    """
-    target = DEFAULT_TARGET if target is None else target
-    return target_named(target) if isinstance(target, str) else target
-
-
-def model_options(given: Mapping[str, Any]) -> ModelOptions:
-    """The options of a model.
-
-    Args:
-        given: Some of them. An execution ends with a weight update: unless told otherwise, it
-            has as many steps as are accumulated.
-
-    Raises:
-        ValueError: An option out of its range.
-        TypeError: No such option.
-    """
-    steps = given.get("gradient_accumulation_count", 1)
-    return ModelOptions(**{"steps_per_execution": steps, **given})
+    return Report.of(model_of(name, graph, **options), batch_size=batch_size)
 
 
 def print_table(table: Any) -> None:
@@ -168,67 +106,19 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             "that was made in an IPUStrategy's scope, or the strategy's `run`, first. "
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
-    report = report_of_executable(executable, **options)
+    batch_size = options.pop("batch_size", batch_size_of(executable.program))
+    model = model_of_executable(executable, **options)
+    report = report_of_program(executable.program, model, batch_size)
     return replace(report, recompilations=engine.recompilations(report.name))
 
 
-def report_of_executable(executable: Executable, **options: Any) -> Report:
-    """Models a program as a user wrote it, without what the host replaces for its own speed.
-
-    It is traced once more if the host's trace is not one for XLA.
-
-    If it does not fit, what would help is modelled too.
+def report_of_program(program: Program, model: Model, batch_size: int | None) -> Report:
+    """The report of a modelled program; if it does not fit, with what would help.
 
     Args:
-        executable: The compiled program.
-        **options: As for `last_report`.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the program.
+        program: It.
+        model: Of the program.
+        batch_size: Samples of one step on one replica, if it has any.
     """
-    program = executable.program
-    traced = executable.as_written()
-    graph = _graph_of_program(program, program.infeed) if traced is None else cached_graph(traced)
-    report = report_of(program.name, graph, **{**options_of(program), **options})
-    return with_fixes(
-        report, trace=lambda size: _graph_of_program(program, _resized(program, size))
-    )
-
-
-def options_of(program: Program) -> dict[str, Any]:
-    """What `report_of` is told of a program besides what it computes.
-
-    Args:
-        program: Of a configured device.
-    """
-    return {
-        "batch_size": first_axis(spec.shape for spec in program.infeed),
-        "steps_per_execution": program.repeat_count,
-        "gradient_accumulation_count": program.accumulation.count,
-        "num_replicas": program.num_replicas,
-        "pipeline": program.pipeline,
-        **configured_options(),
-    }
-
-
-def _resized(program: Program, batch_size: int) -> list[TensorSpec]:
-    """The infeed with another batch size."""
-    return [
-        TensorSpec((batch_size, *spec.shape[1:]) if spec.shape else (), spec.dtype)
-        for spec in program.infeed
-    ]
-
-
-def _graph_of_program(program: Program, infeed: Sequence[TensorSpec]) -> Graph:
-    def step(*tensors):
-        with traced_for_xla():
-            returned = program.step(program.unflatten(tensors))
-            if program.update is None:
-                return returned
-            results, gradients = returned
-            with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-                program.update(gradients)
-            return results
-
-    with replicated(program.num_replicas):
-        return traced_graph(step, *[tf.TensorSpec(spec.shape, spec.dtype) for spec in infeed])
+    report = Report.of(model, batch_size=batch_size)
+    return with_fixes(report, trace=lambda size: graph_of_program(program, size))

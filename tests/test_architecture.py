@@ -141,6 +141,18 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.auto_report.report_compilation",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
+        "ipu_keras.auto_report",
+        "ipu_keras.profiling.report_of_program",
+    ): "reports are for those who ask for them, and for programs that do not fit",
+    (
+        "ipu_keras.auto_report",
+        "ipu_keras.report_files.out_of_memory",
+    ): "reports are for those who ask for them, and for programs that do not fit",
+    (
+        "ipu_keras.auto_report",
+        "ipu_keras.report_files.write_files",
+    ): "reports are for those who ask for them, and for programs that do not fit",
+    (
         "ipu_keras.ops.summary_ops",
         "ipu_keras.profiling.last_report",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",

@@ -21,18 +21,20 @@ def unconfigured(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "has_files"),
     [
-        {"engine": EngineOptions(writes_reports=True)},
-        {"engine": EngineOptions(allows_out_of_memory=False)},
-        {"flags": PoplarFlags(log_cycle_count=0)},
-        {"flags": PoplarFlags(tensor_map_file_path="maps")},
-        {"flags": PoplarFlags(dump_schedule_as_dot=True)},
-        {"executable_folder": Path("executables")},
+        ({"engine": EngineOptions(writes_reports=True)}, True),
+        ({"engine": EngineOptions(allows_out_of_memory=False)}, False),
+        ({"flags": PoplarFlags(log_cycle_count=0)}, False),
+        ({"flags": PoplarFlags(tensor_map_file_path="maps")}, True),
+        ({"flags": PoplarFlags(dump_schedule_as_dot=True)}, True),
+        ({"executable_folder": Path("executables")}, True),
     ],
 )
-def test_what_needs_a_model(asked):
-    assert CompilationOutputs(**asked).needs_model
+def test_what_needs_a_model(asked, has_files):
+    outputs = CompilationOutputs(**asked)
+    assert outputs.needs_model
+    assert outputs.has_files == has_files
 
 
 def test_what_needs_none():

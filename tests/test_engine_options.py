@@ -15,7 +15,6 @@ def test_example_in_the_docstring():
 
 def test_no_options():
     assert EngineOptions.parse("") == EngineOptions.parse(" {} ") == EngineOptions()
-    assert not EngineOptions().needs_report
 
 
 @pytest.mark.parametrize(
@@ -26,17 +25,14 @@ def test_no_options():
 def test_reports_are_asked_for(name, value):
     found = EngineOptions.parse(f'{{"{name}": {value}, "autoReport.directory": "here"}}')
     assert found == EngineOptions(writes_reports=True, report_directory=Path("here"))
-    assert found.needs_report
 
 
 def test_what_does_not_fit():
     assert EngineOptions().allows_out_of_memory is None
     refused = EngineOptions.parse('{"debug.allowOutOfMemory": "false", "autoReport.all": "false"}')
     assert refused == EngineOptions(allows_out_of_memory=False)
-    assert refused.needs_report
     allowed = EngineOptions.parse('{"debug.allowOutOfMemory": "true"}')
     assert allowed == EngineOptions(allows_out_of_memory=True)
-    assert not allowed.needs_report
 
 
 @pytest.mark.parametrize(

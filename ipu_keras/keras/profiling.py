@@ -16,8 +16,9 @@ from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.profiling import first_axis, report_of, traced_graph, with_fixes
+from ipu_keras.profiling import report_of, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
+from ipu_keras.program_models import first_axis, traced_graph
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import no_garbage_collection, traced_for_xla
 

@@ -15,7 +15,8 @@ from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
 from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.keras.profiling import step_with_update, traced_step
 from ipu_keras.pipeline_choices import PipelineSchedule
-from ipu_keras.profiling import model_options, print_table, target_of
+from ipu_keras.profiling import print_table
+from ipu_keras.program_models import model_options, target_of
 from ipu_keras.report.balanced_pipeline import balanced_pipeline
 from ipu_keras.tracing import no_garbage_collection
 

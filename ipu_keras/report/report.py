@@ -135,7 +135,7 @@ class Report:
     @property
     def cycles_per_step(self) -> int:
         """Tile cycles of one step."""
-        return self.compute_cycles + self.host_cycles
+        return self.model.cycles_per_step
 
     @property
     def seconds_per_step(self) -> float:
