@@ -15,7 +15,7 @@ import tensorflow
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strcmp, strlen, strncmp
 
@@ -168,25 +168,24 @@ cdef int find_symbol(void* library, void** function, str name) except -1:
     function[0] = dlsym(library, name.encode())
     if function[0] == NULL:
         raise ImportError(
-            f"TensorFlow {tensorflow.__version__} does not export the C function {name!r}, which "
+            f"TensorFlow {tensorflow.__version__} does not export the function {name!r}, which "
             "ipu_keras needs. Install a TensorFlow version that ipu_keras supports."
         )
     return 0
 
 
-def require_symbols(*names: str):
-    """Checks that the loaded TensorFlow exports C functions.
+def address_of(str name) -> int:
+    """Where the loaded TensorFlow has a function.
 
     Args:
-        *names: The functions' names.
+        name: Of an exported function, as the library has it.
 
     Raises:
-        ImportError: If one is missing; it names the function and the version.
+        ImportError: It is missing; the error names the function and the version.
     """
-    cdef void* ignored
-    cdef void* library = open_tensorflow()
-    for name in names:
-        find_symbol(library, &ignored, name)
+    cdef void* function
+    find_symbol(open_tensorflow(), &function, name)
+    return <uintptr_t>function
 
 
 cdef int find_tensorflow() except -1:

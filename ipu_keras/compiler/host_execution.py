@@ -5,7 +5,6 @@ behind it are in docs/design/0001-host-execution.md.
 """
 
 import dataclasses
-import math
 
 from ipu_keras.compiler.compilation import Compilation
 from ipu_keras.compiler.step_order import opening_ops, sequential_ops
@@ -50,13 +49,6 @@ _HEAVY = CONVOLUTIONS | {
 }
 
 
-# From so many random numbers for each operation of a step on, TensorFlow's executor gains more by
-# drawing them with all cores (4 ns each instead of 13) than it loses between operations (1.4 us
-# each), if oneDNN computes its products.
-_MANY_DRAWS = 300
-_DRAWS = "StatelessRandomUniformV2"
-
-
 def choose_host_execution(compilation: Compilation) -> Compilation:
     """Ranks the ways to run a program by its content.
 
@@ -79,8 +71,6 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         compiled, reason = False, f"XLA lacks {on_host}"
     elif asked is not None:
         compiled, reason = asked, f"jit_compile={asked} was asked for"
-    elif convolution is None and compilation.onednn and in_order and _draws_much(graph):
-        compiled, reason = False, "many random numbers"
     elif convolution is None:
         compiled, reason = True, "no convolution"
     else:
@@ -106,15 +96,6 @@ def choose_host_execution(compilation: Compilation) -> Compilation:
         sequential=sequential,
         opening=opening,
     )
-
-
-def _draws_much(graph: Graph) -> bool:
-    """Whether random numbers take much of a step, whose loops would take more op by op."""
-    if _LOOPS & graph.kinds:
-        return False
-    ops = list(graph.walk())
-    drawn = sum(math.prod(op.outputs[0].shape) for op in ops if op.kind == _DRAWS)
-    return drawn >= _MANY_DRAWS * len(ops)
 
 
 def _parts(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:

@@ -44,6 +44,7 @@ _ONE_BY_ONE = frozenset(
         "FusedBatchNormV3",
         "StatelessRandomGetKeyCounter",
         "StatelessRandomUniformV2",
+        "XlaCallModule",
     }
 )
 

@@ -121,20 +121,6 @@ def test_a_compiled_convolution_stands_outside_of_loops(compiled):
         assert HostExecution.COMPILED_LOOP not in chosen.executions
 
 
-@pytest.mark.parametrize(("num_draws", "compiled"), [(1199, True), (1200, False)])
-def test_many_random_numbers_are_drawn_by_onednns_executor(num_draws, compiled):
-    draws = Op("dropout", "StatelessRandomUniformV2", (TensorSpec((num_draws,), "float32"),))
-    training = flat(MATMUL, ASSIGN, draws)  # with the weights, four operations
-    chosen = choose(training, onednn=True)
-    assert chosen.executions[0].is_compiled is compiled
-    assert chosen.reason == ("no convolution" if compiled else "many random numbers")
-    assert choose(training).executions[0].is_compiled
-    assert choose(training, onednn=True, compiled=True).executions[0].is_compiled
-    # Loops, and what may run in any order, stay with XLA.
-    assert choose(nested(MATMUL, ASSIGN, draws), onednn=True).executions[0].is_compiled
-    assert choose(flat(MATMUL, draws), onednn=True).executions[0].is_compiled
-
-
 def test_normalized_convolutions_are_compiled_for_inference_without_onednn():
     inference = flat(CONVOLUTION, NORMALIZATION)
     assert choose(inference).executions[0].is_compiled

@@ -55,13 +55,14 @@ def test_the_installed_headers_have_the_same_layout():
 
 
 def test_symbols_of_the_loaded_library_are_found():
-    _device.require_symbols("TFE_Execute", "TFE_OpGetAttrs")
+    found = {_device.address_of(name) for name in ("TFE_Execute", "TFE_OpGetAttrs")}
+    assert len(found - {0}) == 2
 
 
 def test_a_missing_symbol_names_itself_and_the_version():
-    message = f"TensorFlow {tf.__version__} does not export the C function 'TFE_NoSuchThing'"
+    message = f"TensorFlow {tf.__version__} does not export the function 'TFE_NoSuchThing'"
     with pytest.raises(ImportError, match=f"^{re.escape(message)}, which ipu_keras needs."):
-        _device.require_symbols("TFE_NoSuchThing")
+        _device.address_of("TFE_NoSuchThing")
 
 
 def test_the_name_of_a_device_is_checked():

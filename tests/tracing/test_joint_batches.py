@@ -1,11 +1,19 @@
 """A traced function called for many batches at once: what calls in turn give, and sums of it."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework.function import Defun
 
-from ipu_keras.tracing import bytes_of_batch, can_join, fast_pooling_gradients, joint_function
+from ipu_keras.tracing import (
+    bytes_of_batch,
+    can_join,
+    compilable_random,
+    fast_pooling_gradients,
+    joint_function,
+)
 
 COUNT = 3
 
@@ -264,10 +272,18 @@ def test_bytes():
     assert bytes_of_batch(function, [False, False]) == (2 * (2 * 8) + 4 * 8) * 4
 
 
-def test_random_numbers_are_those_of_each_batch():
+@pytest.mark.parametrize(
+    ("scope", "kind"),
+    [
+        (contextlib.nullcontext, "StatelessRandomUniformV2"),
+        (compilable_random, "XlaCallModule"),
+    ],
+)
+def test_random_numbers_are_those_of_each_batch(scope, kind):
     def step(seed):
-        return tf.random.stateless_uniform((2, 3), seed)
+        with scope():
+            return tf.random.stateless_uniform((2, 3), seed)
 
     spec = tf.TensorSpec((2,), tf.int32)
     joint = check(traced(step, spec), spec, summed=[True])
-    assert kinds(joint).count("StatelessRandomUniformV2") == COUNT
+    assert kinds(joint).count(kind) == COUNT

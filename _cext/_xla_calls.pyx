@@ -1,0 +1,289 @@
+"""Functions that XLA's programs on the host call for what XLA is slow at.
+
+XLA finds them by name once `register` has run. The calls themselves are made in
+`ipu_keras.tracing`; here is what runs.
+
+TensorFlow is not needed to build it: the parts of `xla/ffi/api/c_api.h` in use are
+declared below. XLA keeps them binary compatible, and asks each function for the
+version that it was written for.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+
+
+# --- XLA's C API --------------------------------------------------------------
+
+cdef enum:
+    FFI_MAJOR = 0
+    FFI_MINOR = 2
+    EXTENSION_METADATA = 1
+
+cdef struct Extension:
+    size_t struct_size
+    int type
+    Extension* next
+
+cdef struct Version:
+    size_t struct_size
+    Extension* extension_start
+    int major_version
+    int minor_version
+
+cdef struct Metadata:
+    size_t struct_size
+    Version api_version
+    uint32_t traits
+    int64_t state_type
+
+cdef struct MetadataExtension:
+    Extension base
+    Metadata* metadata
+
+cdef struct Buffer:
+    size_t struct_size
+    Extension* extension_start
+    int dtype
+    void* data
+    int64_t rank
+    int64_t* dims
+
+# Both of the arguments and of the results.
+cdef struct Buffers:
+    size_t struct_size
+    Extension* extension_start
+    int64_t size
+    int* types
+    Buffer** buffers
+
+# What follows is not read.
+cdef struct CallFrame:
+    size_t struct_size
+    Extension* extension_start
+    const void* api
+    void* context
+    int stage
+    Buffers arguments
+    Buffers results
+
+# Errors are XLA's; a null pointer is success.
+ctypedef void* (*Handler)(CallFrame* frame) noexcept nogil
+
+cdef struct ByteSpan:
+    const char* start
+    size_t size
+
+cdef struct Registration:
+    size_t struct_size
+    Extension* extension_start
+    ByteSpan name
+    ByteSpan platform
+    Handler instantiate
+    Handler prepare
+    Handler initialize
+    Handler execute
+    uint32_t traits
+
+cdef struct ErrorMessage:
+    size_t struct_size
+    Extension* extension_start
+    void* error
+    const char* message
+
+# What follows is not used.
+cdef struct Api:
+    size_t struct_size
+    Extension* extension_start
+    Version version
+    const void* internal
+    const void* create_error
+    void (*get_message)(ErrorMessage*) noexcept nogil
+    const void* destroy_error
+    void* (*register_handler)(Registration*) noexcept nogil
+
+
+# --- Random numbers -----------------------------------------------------------
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+
+    /* So many blocks are computed together that compilers use vectors for them. */
+    enum { NUM_BLOCKS = 64, NUM_WORDS = 4 * NUM_BLOCKS };
+
+    #if defined(__x86_64__) && defined(__GNUC__)
+    /* Vectors of 256 bits take half the time; which CPU it is shows at run time. */
+    #define WITH_WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
+    #else
+    #define WITH_WIDE_VECTORS
+    #endif
+
+    /* Philox 4x32 with 10 rounds: J. K. Salmon et al., "Parallel random numbers: as easy as
+       1, 2, 3", SC'11. Both halves of a product are written as if it was computed twice: gcc
+       makes vectors of them, but not of a product of 64 bits that is split. */
+    WITH_WIDE_VECTORS
+    static void philox(uint32_t* words, uint64_t key, uint64_t low, uint64_t high) {
+        const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u;
+        uint32_t a[NUM_BLOCKS], b[NUM_BLOCKS], c[NUM_BLOCKS], d[NUM_BLOCKS];
+        uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+        for (int i = 0; i < NUM_BLOCKS; i++) {
+            uint64_t own_low = low + i, own_high = high + (own_low < low);
+            a[i] = (uint32_t)own_low;
+            b[i] = (uint32_t)(own_low >> 32);
+            c[i] = (uint32_t)own_high;
+            d[i] = (uint32_t)(own_high >> 32);
+        }
+        for (int round = 0; round < 10; round++) {
+            for (int i = 0; i < NUM_BLOCKS; i++) {
+                uint32_t high0 = (uint32_t)(((uint64_t)m0 * a[i]) >> 32), low0 = m0 * a[i];
+                uint32_t high1 = (uint32_t)(((uint64_t)m1 * c[i]) >> 32), low1 = m1 * c[i];
+                a[i] = high1 ^ b[i] ^ k0;
+                b[i] = low1;
+                c[i] = high0 ^ d[i] ^ k1;
+                d[i] = low0;
+            }
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        for (int i = 0; i < NUM_BLOCKS; i++) {
+            words[4 * i] = a[i];
+            words[4 * i + 1] = b[i];
+            words[4 * i + 2] = c[i];
+            words[4 * i + 3] = d[i];
+        }
+    }
+
+    /* 23 bits of mantissa under the exponent of 1 give [1, 2). */
+    static inline float unit_interval(uint32_t bits) {
+        union { uint32_t bits; float number; } value;
+        value.bits = (bits & 0x7FFFFFu) | 0x3F800000u;
+        return value.number - 1.0f;
+    }
+    """
+    enum:
+        NUM_BLOCKS
+        NUM_WORDS
+    void philox(uint32_t* words, uint64_t key, uint64_t low, uint64_t high) noexcept nogil
+    float unit_interval(uint32_t bits) noexcept nogil
+
+
+cdef void* uniform(CallFrame* frame) noexcept nogil:
+    """Fills its result with what TensorFlow's `StatelessRandomUniformV2` draws.
+
+    Its arguments are a key and a counter of Philox; the numbers are float32.
+    """
+    cdef uint32_t words[NUM_WORDS]
+    if is_question(frame):
+        return NULL
+    cdef uint64_t key = (<uint64_t*>frame.arguments.buffers[0].data)[0]
+    cdef uint64_t* counter = <uint64_t*>frame.arguments.buffers[1].data
+    cdef uint64_t low = counter[0]
+    cdef uint64_t high = counter[1]
+    cdef Buffer* result = frame.results.buffers[0]
+    cdef float* numbers = <float*>result.data
+    cdef int64_t left = 1
+    cdef int64_t i
+    for i in range(result.rank):
+        left *= result.dims[i]
+    while left > 0:
+        philox(words, key, low, high)
+        for i in range(min(left, <int64_t>NUM_WORDS)):
+            numbers[i] = unit_interval(words[i])
+        numbers += NUM_WORDS
+        left -= NUM_WORDS
+        low += NUM_BLOCKS
+        high += low < NUM_BLOCKS
+    return NULL
+
+
+cdef bint is_question(CallFrame* frame) noexcept nogil:
+    """Answers XLA if it asks what a function is, instead of calling it."""
+    cdef Extension* extension = frame.extension_start
+    if extension == NULL or extension.type != EXTENSION_METADATA:
+        return False
+    cdef Version* version = &(<MetadataExtension*>extension).metadata.api_version
+    version.major_version = FFI_MAJOR
+    version.minor_version = FFI_MINOR
+    return True
+
+
+# --- Registration -------------------------------------------------------------
+
+def register(uintptr_t get_api, str name):
+    """Makes `uniform` known to XLA, for as long as the process lives.
+
+    Args:
+        get_api: The address of `xla::ffi::GetXlaFfiApi`.
+        name: What calls call.
+
+    Raises:
+        RuntimeError: XLA does not take it; the error has its text.
+    """
+    cdef const Api* api = (<const Api* (*)() noexcept nogil>get_api)()
+    cdef bytes encoded = name.encode()
+    cdef Registration registration = Registration(
+        sizeof(Registration),
+        NULL,
+        ByteSpan(encoded, len(encoded)),
+        ByteSpan(b"Host", 4),
+        NULL,
+        NULL,
+        NULL,
+        uniform,
+        0,
+    )
+    cdef void* error = api.register_handler(&registration)
+    cdef ErrorMessage message
+    if error != NULL:
+        message = ErrorMessage(sizeof(ErrorMessage), NULL, error, NULL)
+        api.get_message(&message)
+        raise RuntimeError(
+            f"XLA of this TensorFlow does not take functions for its programs. Install a "
+            f"version that ipu_keras supports. Received: {message.message.decode()}"
+        )
+
+
+def abi_layout():
+    """Where the structures that XLA hands over have what is read or written, in bytes."""
+    cdef CallFrame* frame = NULL
+    cdef Buffers* buffers = NULL
+    cdef Buffer* buffer = NULL
+    cdef MetadataExtension* extension = NULL
+    cdef Metadata* metadata = NULL
+    cdef Version* version = NULL
+    cdef Registration* registration = NULL
+    cdef ErrorMessage* message = NULL
+    cdef Api* api = NULL
+    return {
+        "XLA_FFI_CallFrame": {
+            "extension_start": <size_t>&frame.extension_start,
+            "args": <size_t>&frame.arguments,
+            "rets": <size_t>&frame.results,
+        },
+        "XLA_FFI_Args": {"args": <size_t>&buffers.buffers},
+        "XLA_FFI_Rets": {"rets": <size_t>&buffers.buffers},
+        "XLA_FFI_Buffer": {
+            "data": <size_t>&buffer.data,
+            "rank": <size_t>&buffer.rank,
+            "dims": <size_t>&buffer.dims,
+        },
+        "XLA_FFI_Metadata_Extension": {"metadata": <size_t>&extension.metadata},
+        "XLA_FFI_Metadata": {"api_version": <size_t>&metadata.api_version},
+        "XLA_FFI_Api_Version": {
+            "major_version": <size_t>&version.major_version,
+            "minor_version": <size_t>&version.minor_version,
+        },
+        "XLA_FFI_Handler_Register_Args": {
+            "name": <size_t>&registration.name,
+            "platform": <size_t>&registration.platform,
+            "bundle": <size_t>&registration.instantiate,
+            "traits": <size_t>&registration.traits,
+        },
+        "XLA_FFI_Error_GetMessage_Args": {
+            "message": <size_t>&message.message,
+            "error": <size_t>&message.error,
+        },
+        "XLA_FFI_Api": {
+            "XLA_FFI_Error_GetMessage": <size_t>&api.get_message,
+            "XLA_FFI_Handler_Register": <size_t>&api.register_handler,
+        },
+    }
