@@ -21,12 +21,14 @@ from ipu_keras.host_replicas import ReplicaVariables
 from ipu_keras.host_steps import StepGraphs
 from ipu_keras.program import HostExecution, Program, TensorSpec
 from ipu_keras.tracing import (
+    POOLING_GRADIENT,
     RANDOM_UNIFORM,
     Replaced,
     batch_norms,
     compilable_random,
     fast_pooling_gradients,
     graph_of,
+    joint_summed_products,
     no_garbage_collection,
     replicated,
     traced_for_xla,
@@ -110,10 +112,11 @@ class TracedStep:
         Args:
             onednn: Whether TensorFlow computes with oneDNN, whose pooling needs no replacement.
         """
-        draws = [one for one in self.replaced if one.result.op.type == RANDOM_UNIFORM]
-        others = [one for one in self.replaced if one.result.op.type != RANDOM_UNIFORM]
-        kept = () if onednn else tuple(others)
-        function = undone(self.function, draws) if kept else self._undone
+        needless = {RANDOM_UNIFORM, POOLING_GRADIENT} if onednn else {RANDOM_UNIFORM}
+        kept, gone = [], []
+        for one in self.replaced:
+            (gone if one.result.op.type in needless else kept).append(one)
+        function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
 
     @cached_property
@@ -139,6 +142,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         replicated(program.num_replicas),
         fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as pooled,
         compilable_random() if for_xla else nullcontext([]) as drawn,
+        joint_summed_products() as summed,
         batch_norms(fused=program.fast_math and not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
     ):
@@ -148,7 +152,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
             _, gradients = concrete.structured_outputs
             update = _traced(_update_of(program.name, program.update), gradients)
     could_fuse = norms.found and program.fast_math and not norms.fused
-    return TracedStep(concrete, for_xla, (*pooled, *drawn), could_fuse, update)
+    return TracedStep(concrete, for_xla, (*pooled, *drawn, *summed), could_fuse, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:

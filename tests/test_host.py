@@ -592,6 +592,29 @@ def test_draws_are_left_to_tensorflows_executor(device, onednn, nested, num_trac
     assert [bool(op.outputs[0].consumers()) for op in draws] == [True]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_sums_of_products_are_one_product_wherever_they_run(device, compiled):
+    """Also where draws are given back to TensorFlow's executor, in the same trace."""
+    kernel = tf.Variable([[1.0, -2.0], [0.5, 3.0], [2.0, 1.0]])
+
+    def step(x):
+        kept = x * tf.random.stateless_uniform((4, 3), (1, 2))
+        with tf.GradientTape() as tape:
+            outputs = tf.reshape(kept, (2, 2, 3)) @ kernel
+            loss = tf.reduce_sum(outputs**2)
+        return tape.gradient(loss, kernel) + (0.0 if compiled else tf.reduce_sum(with_python(x)))
+
+    program = make_program(step)
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    np.testing.assert_allclose(executable.host(feeds), step_by_step(program, feeds), rtol=1e-5)
+    assert executable.host.execution.is_compiled is compiled
+    graph = executable.host._step.function.graph
+    sums = [op.outputs[0] for op in graph.get_operations() if op.type == "Sum"]
+    (gradient,) = [tensor for tensor in sums if tensor.shape == kernel.shape]
+    assert not gradient.consumers()
+
+
 def test_a_step_that_xla_refused_has_not_run(device):
     counter = tf.Variable(0)
 

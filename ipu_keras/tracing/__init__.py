@@ -8,6 +8,7 @@ from ipu_keras.tracing.garbage_collection import no_garbage_collection as no_gar
 from ipu_keras.tracing.joint_batches import bytes_of_batch as bytes_of_batch
 from ipu_keras.tracing.joint_batches import can_join as can_join
 from ipu_keras.tracing.joint_batches import joint_function as joint_function
+from ipu_keras.tracing.pooling import POOLING_GRADIENT as POOLING_GRADIENT
 from ipu_keras.tracing.pooling import fast_pooling_gradients as fast_pooling_gradients
 from ipu_keras.tracing.random_bits import RANDOM_UNIFORM as RANDOM_UNIFORM
 from ipu_keras.tracing.random_bits import compilable_random as compilable_random
@@ -20,4 +21,5 @@ from ipu_keras.tracing.segments import written_captures as written_captures
 from ipu_keras.tracing.splitting import before_return as before_return
 from ipu_keras.tracing.splitting import open_step as open_step
 from ipu_keras.tracing.splitting import split_step as split_step
+from ipu_keras.tracing.summed_products import joint_summed_products as joint_summed_products
 from ipu_keras.tracing.xla import traced_for_xla as traced_for_xla
