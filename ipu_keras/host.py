@@ -113,9 +113,8 @@ class TracedStep:
             onednn: Whether TensorFlow computes with oneDNN, whose pooling needs no replacement.
         """
         needless = {RANDOM_UNIFORM, POOLING_GRADIENT} if onednn else {RANDOM_UNIFORM}
-        kept, gone = [], []
-        for one in self.replaced:
-            (gone if one.result.op.type in needless else kept).append(one)
+        gone = [one for one in self.replaced if one.result.op.type in needless]
+        kept = [one for one in self.replaced if one.result.op.type not in needless]
         function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
 
