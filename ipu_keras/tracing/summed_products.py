@@ -9,10 +9,12 @@ memory.
 import contextlib
 
 import tensorflow as tf
+from tensorflow.python.framework import tensor_util
 
 from ipu_keras.tracing.replacement import Replaced, replaced
 
-# Gradients of operands that were broadcast are summed over the axes that this finds.
+# Gradients of operands that were broadcast are summed over the axes that this finds: of each of two
+# shapes, those where it has one element or none.
 _BROADCAST_AXES = "BroadcastGradientArgs"
 
 
@@ -36,16 +38,24 @@ def _joint_product(inputs, output) -> tf.Tensor | None:
         return None
     if not op.get_attr("adj_x") or op.get_attr("adj_y"):
         return None
-    if not _sums_batches(axes, products.shape.rank) or output.shape != products.shape[-2:]:
+    if _axes(axes, products.shape.rank) != list(range(products.shape.rank - 2)):
+        return None
+    if output.shape != products.shape[-2:]:
         return None
     return tf.matmul(_rows(x), _rows(y), transpose_a=True)
 
 
-def _sums_batches(axes: tf.Tensor, rank: int) -> bool:
-    if axes.op.type == _BROADCAST_AXES:
-        return True  # which are among those of batches
-    found = tf.get_static_value(axes)
-    return found is not None and sorted(found.reshape(-1) % rank) == list(range(rank - 2))
+def _axes(axes: tf.Tensor, rank: int) -> list[int] | None:
+    """The axes that a tensor names, in order; `None` if they are not known yet."""
+    if axes.op.type != _BROADCAST_AXES:
+        found = tf.get_static_value(axes)
+        return None if found is None else sorted(found.reshape(-1) % rank)
+    shapes = [tensor_util.constant_value_as_shape(shape) for shape in axes.op.inputs]
+    if not all(shape.is_fully_defined() for shape in shapes):
+        return None
+    own = shapes[axes.value_index]
+    missing = max(map(len, shapes)) - len(own)
+    return [axis for axis, size in enumerate([1] * missing + own.as_list()) if size == 1]
 
 
 def _rows(matrices: tf.Tensor) -> tf.Tensor:

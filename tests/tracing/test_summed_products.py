@@ -16,6 +16,9 @@ def traced(function, *specs):
     return plain, joint, len(replaced)
 
 
+CUBE = tf.TensorSpec((3, 3, 3))
+
+
 def in_use(concrete):
     """The operations that the results need."""
     found, pending = set(), [tensor.op for tensor in concrete.graph.outputs]
@@ -80,7 +83,18 @@ def test_the_projections_of_attention():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-CUBE = tf.TensorSpec((3, 3, 3))
+@pytest.mark.parametrize(("shape", "expected"), [((3, 1, 3), 0), ((3, 3, 1), 0), ((3, 3), 1)])
+def test_which_axes_are_those_of_batches(shape, expected):
+    """As the gradient of something of this shape has them; all axes have the same size."""
+
+    def total(x, y):
+        axes = tf.raw_ops.BroadcastGradientArgs(s0=[3, 3, 3], s1=shape)[1]
+        return tf.ensure_shape(tf.reduce_sum(tf.matmul(x, y, transpose_a=True), axes), (3, 3))
+
+    plain, joint, count = traced(total, CUBE, CUBE)
+    assert count == expected
+    x, y = random(3, 3, 3, seed=1), random(3, 3, 3, seed=2)
+    np.testing.assert_allclose(joint(x, y), plain(x, y), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
