@@ -25,7 +25,7 @@ def cached_graph(concrete: Any) -> Graph:
     """As `hlo_graph`; a function that is the same to XLA is lowered once.
 
     Args:
-        concrete: A `tf.ConcreteFunction`.
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
 
     Raises:
         LoweringError: XLA cannot compile an operation of the function.

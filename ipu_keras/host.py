@@ -7,7 +7,6 @@ Which of the constructs is used is the compiler's choice
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +22,7 @@ from ipu_keras.program import HostExecution, Program, TensorSpec
 from ipu_keras.tracing import (
     POOLING_GRADIENT,
     RANDOM_UNIFORM,
+    AsWritten,
     Replaced,
     batch_norms,
     compilable_random,
@@ -103,8 +103,17 @@ class TracedStep:
         )
 
     def as_written(self) -> Any:
-        """The step without what was replaced, for XLA; `None` if there is no such trace."""
-        return self._undone if self.for_xla and self.update is None else None
+        """The step without what was replaced, for XLA; `None` if there is no such trace.
+
+        Returns:
+            A `tf.ConcreteFunction`, or one `AsWritten`.
+        """
+        if not self.for_xla or self.update is not None:
+            return None
+        if not self.replaced:
+            return self.function
+        inside = all(one.result.graph is self.function.graph for one in self.replaced)
+        return AsWritten(self.function, self.replaced) if inside else None
 
     def for_tensorflow(self, *, onednn: bool) -> "TracedStep | None":
         """The step without what is replaced for XLA alone; `None` if there is no such trace.
@@ -117,10 +126,6 @@ class TracedStep:
         kept = [one for one in self.replaced if one.result.op.type not in needless]
         function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
-
-    @cached_property
-    def _undone(self) -> Any:
-        return undone(self.function, self.replaced)
 
 
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:

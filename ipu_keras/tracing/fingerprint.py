@@ -29,7 +29,7 @@ def fingerprint(concrete) -> str:
     the process traced before is left out.
 
     Args:
-        concrete: A `tf.ConcreteFunction` whose inputs XLA can take.
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`, whose inputs XLA can take.
 
     Raises:
         LoweringError: An input is none for XLA.

@@ -57,8 +57,8 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
     Nothing is executed and no variable is changed.
 
     Args:
-        concrete: A `tf.ConcreteFunction` whose arguments have fully defined
-            shapes. Its variables may be on any device.
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`, whose arguments have
+            fully defined shapes. Its variables may be on any device.
         stand_ins: As for `lower`. It changes how long that takes, not the graph.
 
     Returns:

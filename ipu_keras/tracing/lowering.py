@@ -14,6 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_resource_variable_ops, handle_data_util
 
 from ipu_keras.program import TensorSpec
+from ipu_keras.tracing.replacement import AsWritten
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -63,13 +64,18 @@ def lower(concrete, *, stand_ins: bool = True) -> Lowering:
     """Lowers a function to XLA's operations without executing it.
 
     Args:
-        concrete: A `tf.ConcreteFunction`.
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
         stand_ins: Whether calls may stand in for operations that take long to lower.
 
     Raises:
         LoweringError: An input is none for XLA, a variable has no value, or XLA refused the
             function.
     """
+    with concrete.defined() if isinstance(concrete, AsWritten) else contextlib.nullcontext():
+        return _lowered(concrete, stand_ins)
+
+
+def _lowered(concrete, stand_ins: bool) -> Lowering:
     name = concrete.function_def.signature.name
     inputs = inputs_of(concrete)
     captures = [_on_host(capture) for capture in concrete.captured_inputs]
@@ -133,7 +139,7 @@ def inputs_of(concrete) -> tuple[FunctionInput, ...]:
     """All inputs of a function in order, each as it was when it was traced.
 
     Args:
-        concrete: A `tf.ConcreteFunction`.
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
 
     Raises:
         LoweringError: One of them is none for XLA.

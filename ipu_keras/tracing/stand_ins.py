@@ -9,18 +9,23 @@ knows what it stands for.
 import contextlib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
 
 from ipu_keras.ir import Op
 from ipu_keras.program import TensorSpec
 from ipu_keras.tracing.concrete import called_functions
+from ipu_keras.tracing.definitions import (
+    another_name,
+    leave_out_unneeded,
+    name_in_definition,
+    take_instead,
+)
 
 _CALL = "XlaCustomCall"
 _RESULT = "output"  # of the call
@@ -37,9 +42,6 @@ _DRAWS = frozenset(
 )
 # Makes key and counter of a seed, in as many instructions as the draw itself.
 _SEEDING = "StatelessRandomGetKeyCounter"
-
-# The last number in a definition's name counts what the process has traced.
-_COUNTER = re.compile(r"(?:_\d+(?=\D*$)|$)")
 
 
 @contextlib.contextmanager
@@ -81,15 +83,17 @@ def _define(function: Any, definitions: dict[str, function_pb2.FunctionDef]) -> 
     if not slow and not called:
         return name
     definition = context.context().get_function_def(name)
-    _take_results_of_calls(definition, slow.values())
+    # A call has its own name for the result.
+    results = {name_in_definition(op.outputs[0]): f"{op.name}:{_RESULT}:0" for op in slow.values()}
+    take_instead(definition, results)
     inputs = {node.name: node.input[:] for node in definition.node_def}
     for node in definition.node_def:
         if node.name in slow:
             _stand_in(node, slow[node.name], inputs)
         elif called:
             _call_others(node, called)
-    _drop_seedings(definition)
-    definition.signature.name = _COUNTER.sub(f"_{ops.uid()}", name, count=1)
+    leave_out_unneeded(definition)  # keys and counters that no draw takes now
+    definition.signature.name = another_name(name)
     definitions[name] = definition
     return definition.signature.name
 
@@ -162,36 +166,6 @@ def _taken(op: tf.Operation) -> list[tuple[tf.Operation, int]]:
     if seeding.type == _SEEDING and seeding is counter.op and same_scope:
         return [(seeding, 0)]  # the seed
     return [(op, 1), (op, 2)]
-
-
-def _drop_seedings(definition: function_pb2.FunctionDef) -> None:
-    """Leaves out keys and counters that no draw takes now: TensorFlow lowers them nevertheless."""
-    taken = {
-        name.lstrip("^").partition(":")[0]
-        for name in [
-            *(name for node in definition.node_def for name in node.input),
-            *definition.ret.values(),
-        ]
-    }
-    kept = [n for n in definition.node_def if n.op != _SEEDING or n.name in taken]
-    if len(kept) < len(definition.node_def):
-        del definition.node_def[:]
-        definition.node_def.extend(kept)
-
-
-def _take_results_of_calls(
-    definition: function_pb2.FunctionDef, replaced: Iterable[tf.Operation]
-) -> None:
-    """Definitions name a tensor by what its operation calls that result, `Sqrt:y:0`."""
-    others = {
-        f"{op.name}:{op.op_def.output_arg[0].name}:0": f"{op.name}:{_RESULT}:0" for op in replaced
-    }
-    for node in definition.node_def:
-        for position, name in enumerate(node.input):
-            if name in others:
-                node.input[position] = others[name]
-    for result, name in definition.ret.items():
-        definition.ret[result] = others.get(name, name)
 
 
 class _Written:

@@ -12,6 +12,7 @@ from ipu_keras.program import TensorSpec
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
 from ipu_keras.tracing.layers import LayerNames, operation_of_reference
+from ipu_keras.tracing.replacement import AsWritten
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def cut_unsupported(concrete: Any) -> Cut | None:
     An operation that calls a function with such an operation is taken out whole.
 
     Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
+        concrete: The traced function, a `tf.ConcreteFunction`, or one `AsWritten`.
 
     Returns:
         The rest; `None` if XLA has kernels for all operations, or cannot take
@@ -58,13 +59,15 @@ def cut_unsupported(concrete: Any) -> Cut | None:
         return None
     writes = [op for op in concrete.graph.control_outputs if op.name not in names]
     feeds = feeds_of(concrete)
+    instead = concrete.instead if isinstance(concrete, AsWritten) else {}
     part = extract(
         concrete,
         # All inputs are returned, so that the part has all of them.
-        [results, list(fetched), feeds],
+        [results, [instead.get(tensor.ref(), tensor) for tensor in fetched], feeds],
         given=given,
         controls=writes,
         without=names,
+        instead=instead,
     )
     return Cut(part.function, tuple(operations), given, (*fetched, *feeds))
 

@@ -1,0 +1,103 @@
+"""Changes of functions in TensorFlow's own form, the `FunctionDef`.
+
+No graph is built in Python, which for a step of a thousand operations takes ten times as long.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+from tensorflow.python.framework import op_def_registry, ops
+
+# The last number in a definition's name counts what the process has traced.
+_COUNTER = re.compile(r"(?:_\d+(?=\D*$)|$)")
+
+
+def another_name(name: str) -> str:
+    """A name that no function has yet, equal to that of another but for its number.
+
+    Args:
+        name: Of that function.
+
+    Example:
+        >>> another_name("__inference_step_12")[:17]
+        '__inference_step_'
+    """
+    return _COUNTER.sub(f"_{ops.uid()}", name, count=1)
+
+
+def name_in_definition(tensor: tf.Tensor) -> str:
+    """What a definition calls a tensor of a traced graph, such as `"Add:z:0"`.
+
+    Args:
+        tensor: The result of an operation, not an argument.
+    """
+    op, index = tensor.op, tensor.value_index
+    for result in op.op_def.output_arg:
+        count = 1
+        if result.number_attr:
+            count = op.get_attr(result.number_attr)
+        elif result.type_list_attr:
+            count = len(op.get_attr(result.type_list_attr))
+        if index < count:
+            break
+        index -= count
+    return f"{op.name}:{result.name}:{index}"
+
+
+def take_instead(definition: function_pb2.FunctionDef, names: Mapping[str, str]) -> None:
+    """Lets all that takes some tensors take others.
+
+    Args:
+        definition: It is changed.
+        names: Of those others, by the names of the tensors in the definition.
+    """
+    for node in definition.node_def:
+        for position, name in enumerate(node.input):
+            if name in names:
+                node.input[position] = names[name]
+    for result, name in definition.ret.items():
+        definition.ret[result] = names.get(name, name)
+
+
+def leave_out_unneeded(
+    definition: function_pb2.FunctionDef, needless: Collection[str] = frozenset()
+) -> None:
+    """Leaves out what neither a result nor an effect needs: TensorFlow would lower it.
+
+    Args:
+        definition: It is changed.
+        needless: Nodes without the effect that TensorFlow thinks they have; nothing waits for them.
+    """
+    waits = {f"^{name}" for name in needless}
+    for node in definition.node_def:
+        if waits & set(node.input):
+            kept_inputs = [name for name in node.input if name not in waits]
+            del node.input[:]
+            node.input.extend(kept_inputs)
+    effects = [result for result, name in definition.control_ret.items() if name in needless]
+    for result in effects:
+        del definition.control_ret[result]
+        definition.signature.control_output.remove(result)
+    nodes = {node.name: node for node in definition.node_def}
+    pending = [
+        *definition.ret.values(),
+        *definition.control_ret.values(),
+        *(node.name for node in nodes.values() if node.name not in needless and _acts(node.op)),
+    ]
+    needed: set[str] = set()
+    while pending:
+        name = pending.pop().lstrip("^").partition(":")[0]
+        if name in nodes and name not in needed:  # it may be an argument
+            needed.add(name)
+            pending.extend(nodes[name].input)
+    kept = [node for node in definition.node_def if node.name in needed]
+    del definition.node_def[:]
+    definition.node_def.extend(kept)
+
+
+def _acts(kind: str) -> bool:
+    """Whether operations of a kind may have effects; functions may."""
+    op_def = op_def_registry.get(kind)
+    return op_def is None or op_def.is_stateful
