@@ -86,7 +86,9 @@ def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     instead = {one.other.ref(): one.result for one in replaced}
     computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
     results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)
-    writes = concrete.graph.control_outputs
+    # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
+    calls = {one.other.op for one in replaced}
+    writes = [op for op in concrete.graph.control_outputs if op not in calls]
     return extract(concrete, results, controls=writes, instead=instead).function
 
 

@@ -85,6 +85,9 @@ def test_calls_of_what_draws_random_numbers_are_left_out():
     written = AsWritten(concrete, found)
     assert "XlaCallModule" not in {node.op for node in written.function_def.node_def}
     assert hlo_graph(written) == hlo_graph(traced(step))
+    without = undone(concrete, found)
+    assert "XlaCallModule" not in {op.type for op in without.graph.get_operations()}
+    np.testing.assert_array_equal(without(X), traced(step)(X))
 
 
 def test_an_operation_that_xla_lacks_is_cut_out_of_it():
