@@ -17,8 +17,11 @@ from ipu_keras.ir import Graph
 from ipu_keras.program import OutfeedMode, Program, TensorSpec
 from ipu_keras.recompilation import CompilationHistory, Signature
 from ipu_keras.tracing import graph_of
-from ipu_keras.tracing.infeeds import InfeedIterator
+from ipu_keras.tracing.infeeds import InfeedIterator, infeeds_for_iterators
 from ipu_keras.tracing.lowering import LoweringError
+
+# What TensorFlow traces in another way for XLA, or an infeed takes the place of.
+_TRACED_AGAIN = CONTROL_FLOW | {"IteratorGetNext"}
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,8 @@ class FunctionPrograms:
 
     def _trace_again(self, given: Any) -> Any:
         try:
-            return self._call(self._again, given["args"], given["kwargs"])
+            with infeeds_for_iterators():
+                return self._call(self._again, given["args"], given["kwargs"])
         except Exception as error:
             # Not a mistake of the user's, which an earlier trace has raised. AutoGraph's message
             # has all lines of code that led to it; what happened comes last.
@@ -200,6 +204,6 @@ def _anew(leaf: Any) -> Any:
 def _is_for_xla(concrete: Any, graph: Graph) -> bool:
     """Whether XLA can take a trace as it is; variables have to be captured, for one."""
     arguments = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
-    return not CONTROL_FLOW & graph.kinds and all(
+    return not _TRACED_AGAIN & graph.kinds and all(
         tensor.shape.is_fully_defined() and tensor.dtype != tf.resource for tensor in arguments
     )

@@ -20,6 +20,7 @@ from ipu_keras.function_programs import FunctionPrograms
 from ipu_keras.host_replicas import ReplicatedFunction
 from ipu_keras.system import SYSTEM
 from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.infeeds import infeed_of
 
 # What the compiled programs of an IPU can neither take nor give.
 _REFUSED_DTYPES = (tf.float64,)
@@ -80,7 +81,7 @@ class IPUStrategy(distribute_lib.Strategy):
         self._replicated = weakref.WeakKeyDictionary()
         # By functions for XLA that it cannot compile, the same without it.
         self._without_xla: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        _refuse_eager_iteration()
+        _wrap_iterators()
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
         return IPUExtended(self, ipu_device)
@@ -293,11 +294,12 @@ def _refuse_dtypes(what: str, structure: Any) -> None:
             )
 
 
-def _refuse_eager_iteration() -> None:
+def _wrap_iterators() -> None:
     """Makes eager reading of datasets inside a strategy's scope an error.
 
+    And reading of captured iterators an infeed where a function is traced to be modelled.
     TensorFlow has no hook for it, so the step method of its eager iterator is
-    wrapped, once; outside a scope it does what it did.
+    wrapped, once; elsewhere it does what it did.
     """
     original = iterator_ops.OwnedIterator._next_internal
     if hasattr(original, "__wrapped__"):
@@ -314,6 +316,7 @@ def _refuse_eager_iteration() -> None:
                     "'IPUStrategy'. Read the dataset outside the strategy's scope, or inside a "
                     "tf.function that is given to `strategy.run`."
                 )
-        return original(self)
+        infeed = infeed_of(self)
+        return original(self) if infeed is None else next(infeed)
 
     iterator_ops.OwnedIterator._next_internal = _next_internal

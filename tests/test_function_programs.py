@@ -163,6 +163,28 @@ def test_a_loop_over_an_iterator(strategy):
     assert report.model.host_cycles == math.ceil(seconds * target.clock_hz)
 
 
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_captured_iterator_is_an_infeed_too(strategy, in_loop):
+    dataset = tf.data.Dataset.from_tensors((tf.ones((4, 4)), 2)).repeat()
+    iterator, given = iter(dataset), iter(dataset)
+
+    def total(source):
+        result = 0.0
+        for _ in tf.range(3) if in_loop else range(3):
+            x, scale = next(source)
+            result += tf.reduce_sum(x) * tf.cast(scale, tf.float32)
+        return result
+
+    assert strategy.run(tf.function(lambda: total(iterator))).numpy() == 3 * 16 * 2
+    captured = last_report()
+    assert next(iterator)[1].numpy() == 2  # what models it has not read it
+    assert strategy.run(tf.function(total), [given]).numpy() == 3 * 16 * 2
+    infeeds = [row.repeat for row in captured.rows if row.family == "stream copy"]
+    assert infeeds == [3, 3] if in_loop else [1] * 6
+    assert captured.compute_cycles == last_report().compute_cycles
+    assert captured.model.host_cycles == last_report().model.host_cycles
+
+
 def test_a_custom_loop_costs_what_fit_costs(strategy):
     """With random numbers, recurrence and moving averages, one step in a call or four."""
     with strategy.scope():
@@ -297,6 +319,22 @@ def test_what_has_no_model_runs_unless_that_is_ruled_out(strategy, options, capl
         LoweringError, match="A loop over all of a dataset has an unknown number of"
     ):
         run()
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_loop_over_a_dataset_has_no_model(strategy, captures):
+    dataset = tf.data.Dataset.from_tensors(tf.ones(4)).repeat(3)
+
+    def total(data):
+        result = 0.0
+        for x in data:
+            result += tf.reduce_sum(x)
+        return result
+
+    function = tf.function(lambda: total(dataset)) if captures else tf.function(total)
+    assert strategy.run(function, [] if captures else [dataset]).numpy() == 12.0
+    with pytest.raises(LoweringError, match=r"of a dataset, read an iterator with `next`"):
+        last_report()
 
 
 def test_what_cannot_be_traced_again_has_no_model(strategy, options):

@@ -1,6 +1,9 @@
 """Reading a dataset's iterator in a function, as the cost model sees it: an infeed."""
 
+import contextlib
 import itertools
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
@@ -8,6 +11,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 # XLA cannot compile what reads an iterator, but a custom call of any name.
 _TARGET = "ipu.infeed"
+
+# By iterators of datasets, what is read in their place; `None` while they are read themselves.
+_infeeds: ContextVar[dict[int, "InfeedIterator"] | None] = ContextVar("infeeds", default=None)
 
 
 class InfeedIterator:
@@ -60,6 +66,28 @@ class InfeedIterator:
             shape=spec.shape,
             name="infeed",
         )
+
+
+@contextlib.contextmanager
+def infeeds_for_iterators() -> Iterator[None]:
+    """While tracing, lets iterators that functions capture be infeeds."""
+    token = _infeeds.set({})
+    try:
+        yield
+    finally:
+        _infeeds.reset(token)
+
+
+def infeed_of(iterator: Any) -> InfeedIterator | None:
+    """What is read in place of an iterator, always the same; `None` if that is the iterator.
+
+    Args:
+        iterator: A `tf.data.Iterator`.
+    """
+    infeeds = _infeeds.get()
+    if infeeds is None:
+        return None
+    return infeeds.setdefault(id(iterator), InfeedIterator(iterator.element_spec))
 
 
 def is_infeed(instruction: Any) -> bool:

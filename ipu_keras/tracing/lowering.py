@@ -18,6 +18,10 @@ from ipu_keras.tracing.replacement import AsWritten
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+_NO_DATASET = (
+    "A function for XLA takes numbers and captures variables; of a dataset, read an iterator with "
+    "`next` in a loop over `tf.range`."
+)
 # Before XLA's own passes, which would widen float16 for a CPU.
 _STAGE = "hlo_serialized"
 
@@ -163,7 +167,9 @@ def inputs_of(concrete) -> tuple[FunctionInput, ...]:
 
 def _argument(placeholder) -> FunctionInput:
     name = placeholder.op.name
-    if placeholder.dtype in (tf.resource, tf.variant, tf.string):
+    if placeholder.dtype == tf.variant:
+        raise LoweringError(f"{_NO_DATASET} Received: the argument {name!r} of type variant")
+    if placeholder.dtype in (tf.resource, tf.string):
         raise LoweringError(
             "An argument of a function for XLA must be a tensor of numbers; let the function "
             f"capture variables instead. Received: {name!r} of type {placeholder.dtype.name}"
@@ -183,6 +189,8 @@ def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
             "A captured value must be known outside of any trace; lower the outermost function. "
             f"Received: {capture!r} for {name!r}"
         )
+    if capture.dtype == tf.variant:
+        raise LoweringError(f"{_NO_DATASET} Received: the captured {name!r} of type variant")
     same_shape = placeholder.shape.is_compatible_with(capture.shape)
     if capture.dtype != placeholder.dtype or not same_shape:
         raise LoweringError(
