@@ -29,6 +29,7 @@ from ipu_keras.tracing import (
     fast_pooling_gradients,
     graph_of,
     joint_summed_products,
+    layer_scopes,
     no_garbage_collection,
     replicated,
     traced_for_xla,
@@ -149,6 +150,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         joint_summed_products() as summed,
         batch_norms(fused=program.fast_math and not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
+        layer_scopes(),
     ):
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
         update = None

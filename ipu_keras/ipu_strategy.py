@@ -19,7 +19,7 @@ from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.function_programs import FunctionPrograms
 from ipu_keras.host_replicas import ReplicatedFunction
 from ipu_keras.system import SYSTEM
-from ipu_keras.tracing import graph_of
+from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
 # What the compiled programs of an IPU can neither take nor give.
@@ -127,7 +127,8 @@ class IPUStrategy(distribute_lib.Strategy):
                 f"single operations. Received: fn={fn!r}"
             )
         _refuse_dtypes("input", (args, kwargs))
-        return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
+        with layer_scopes():
+            return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
 
     def experimental_run_v2(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """The older name of `run`."""

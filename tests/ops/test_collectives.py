@@ -61,5 +61,5 @@ def test_a_collective_belongs_to_its_layer():
         return tape.gradient(y, x, x)
 
     forward, backward = collectives_of(step, tf.TensorSpec((8, 4)))
-    assert forward.layer == backward.layer == "norm_1"
+    assert forward.layer == backward.layer == "norm"
     assert (forward.backward, backward.backward) == (False, True)

@@ -20,6 +20,7 @@ from ipu_keras.keras.extensions.pipeline_stage_assignment import (
     SequentialLayerPipelineStageAssignment as SequentialLayerPipelineStageAssignment,
 )
 from ipu_keras.keras.extensions.saved_options import attach_cloning
+from ipu_keras.keras.extensions.scope_names import attach_scope_names
 from ipu_keras.keras.extensions.sequential_extension import (
     SequentialExtension as SequentialExtension,
 )
@@ -29,4 +30,5 @@ attach_extensions()
 attach_lstm()
 attach_pipeline_stages()
 attach_call_observer()
+attach_scope_names()
 attach_cloning()
