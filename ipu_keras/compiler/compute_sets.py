@@ -6,7 +6,7 @@ expressions do.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,9 +125,14 @@ class FlatProgram:
 
 
 class _Flattener:
-    """Writes out one graph; `values` and `compute_sets` grow as it goes."""
+    """Writes out one graph; `values` and `compute_sets` grow as it goes.
 
-    def __init__(self) -> None:
+    Args:
+        work_of_branch: As `flatten` takes it.
+    """
+
+    def __init__(self, work_of_branch: Callable[[FlatProgram], int]) -> None:
+        self._work_of_branch = work_of_branch
         self.values: dict[str, Value] = {}
         self.compute_sets: list[ComputeSet] = []
         self.in_place: dict[str, str] = {}
@@ -177,6 +182,8 @@ class _Flattener:
             self.checkpoints += reads
         if family_of(op.kind) == "free" or _moves_nothing(op, operands):
             return self._renamed(op, reads, prefix)
+        if not any(map(num_elements, op.outputs)) and op.outputs:
+            return self._add(op, prefix, "constant")
         results = self._add(op, prefix, "activation")
         work = work_of(op, operands)
         self.compute_sets.append(
@@ -215,7 +222,7 @@ class _Flattener:
 
     def _poplar_call(self, op, reads, operands, functions, prefix, repeat) -> Sequence[str]:
         """One compute set; what it passes on, or has as a constant, keeps its name."""
-        inner = _Flattener()
+        inner = _Flattener(self._work_of_branch)
         for name in reads:
             role = "constant" if self.values[name].role == "constant" else "variable"
             inner.values[name] = replace(self.values[name], role=role)
@@ -314,19 +321,26 @@ class _Flattener:
             del self.values[name]
 
     def _conditional(self, op, reads, functions, prefix, repeat) -> Sequence[str]:
-        """Counts the branch with the most work, which is what an IPU waits for at worst."""
+        """Counts the branch that takes longest, which is what an IPU waits for at worst."""
         branches = []
         counts = op.attributes["num_branch_inputs"]
         first = 1
         for position, (name, count) in enumerate(zip(op.body, counts, strict=True)):
-            branch = _Flattener()
+            branch = _Flattener(self._work_of_branch)
             branch.values = dict(self.values)
             arguments = reads[first : first + count]
             first += count
             scope = f"{prefix}{op.name}/branch{position}/"
             results = branch.run(functions[name], functions, arguments, scope, repeat)
-            flops = sum(one.flops * one.repeat for one in branch.compute_sets)
-            branches.append((flops, -position, branch, results))
+            work = self._work_of_branch(
+                FlatProgram(
+                    compute_sets=tuple(branch.compute_sets),
+                    values=branch.values,
+                    results=results,
+                    in_place=branch.in_place,
+                )
+            )
+            branches.append((work, -position, branch, results))
         _, _, branch, results = max(branches, key=lambda found: found[:2])
         self.values = branch.values
         self.compute_sets += branch.compute_sets
@@ -336,16 +350,25 @@ class _Flattener:
         return results
 
 
-def flatten(graph: Graph) -> FlatProgram:
+def flops_of(program: FlatProgram) -> int:
+    """The floating point operations of a program."""
+    return sum(one.flops * one.repeat for one in program.compute_sets)
+
+
+def flatten(
+    graph: Graph, *, work_of_branch: Callable[[FlatProgram], int] = flops_of
+) -> FlatProgram:
     """Writes out an HLO graph.
 
     Args:
         graph: Its `form` is `"hlo"`.
+        work_of_branch: How much a branch has to do; of each conditional, the one with the most
+            counts.
 
     Returns:
         Its compute sets, one for each operation that does something.
     """
-    flattener = _Flattener()
+    flattener = _Flattener(work_of_branch)
     results = flattener.run(graph, graph.functions, (), "", 1)
     return FlatProgram(
         compute_sets=tuple(flattener.compute_sets),

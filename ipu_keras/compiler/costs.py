@@ -344,6 +344,8 @@ class CostTable:
 
     def _product(self, one: ComputeSet) -> Cost:
         op = one.ops[-1]
+        if not all(map(num_elements, one.operands)):  # sums of nothing
+            return self._broadcast(one)
         planning = self._planning(one)
         traced = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
         convolution, proportion = planning.applied_to(traced), planning.memory_proportion
@@ -352,6 +354,8 @@ class CostTable:
                 self._target, convolution, memory_proportion=proportion
             )
         found = self._plans[convolution, proportion]
+        # IPUs multiply no other types: such a product is costed as one of these.
+        is_native = all(spec.dtype in ("float16", "float32") for spec in one.operands)
         return Cost(
             compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
             exchange_cycles=found.exchange_cycles,
@@ -360,7 +364,7 @@ class CostTable:
             num_vertices=1,
             tiles=found.tiles_used,
             vertex=f"{found.method} {convolution.dtype} {convolution.partials_dtype}",
-            confidence=found.confidence,
+            confidence=found.confidence if is_native else Confidence.GUESSED,
             detail=found.method,
         )
 

@@ -197,7 +197,9 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
         contracted = op.attributes["lhs_contracting_dimensions"]
         return 2 * outputs * math.prod(inputs[0].shape[axis] for axis in contracted)
     if family == "convolution":
-        return 2 * outputs * _products_per_output(op, inputs[1])
+        # Zeros between the elements of an input are not multiplied.
+        spread = math.prod(op.attributes.get("base_dilation", ()))
+        return 2 * outputs * _products_per_output(op, inputs[1]) // spread
     if family == "reduce":
         return sum(num_elements(spec) for spec in inputs[: len(op.outputs)])
     if family == "pooling":
@@ -205,7 +207,10 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
         return window * (outputs if op.kind == "reduce-window" else num_elements(inputs[1]))
     if family == "norm":
         return 8 * num_elements(inputs[0])
-    if family in ("elementwise", "scatter", UNKNOWN):
+    if family == "scatter":
+        replaces = op.attributes.get("operation", "custom") == "custom"
+        return 0 if replaces else num_elements(inputs[-1])
+    if family in ("elementwise", UNKNOWN):
         return outputs
     return 0
 

@@ -8,7 +8,7 @@ instruction's attributes are is in `hlo_attributes`, whose layer it is in
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -104,14 +104,18 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
         cut = cut_unsupported(concrete)
         if cut is None:
             raise
-        graph = put_back(_read(cut.function, name, layers, stand_ins), cut, layers)
+        # Draws would be one operation on both sides of what is cut out of them.
+        without = {draw_of(Origin(op.name, op.type)) for op in cut.operations}
+        graph = put_back(_read(cut.function, name, layers, stand_ins, without), cut, layers)
     return with_poplar_calls(graph)
 
 
-def _read(concrete, name: str, layers: LayerNames, stand_ins: bool) -> Graph:
+def _read(
+    concrete, name: str, layers: LayerNames, stand_ins: bool, without: Collection[str] = frozenset()
+) -> Graph:
     lowering = lower(concrete, stand_ins=stand_ins)
     module = hlo_pb2.HloModuleProto.FromString(lowering.module)
-    return _ModuleReader(module, layers).read(name, lowering.inputs)
+    return _ModuleReader(module, layers, without).read(name, lowering.inputs)
 
 
 def _operation_names(func_graph, seen: set[int] | None = None) -> Iterator[str]:
@@ -131,10 +135,12 @@ class _ModuleReader:
     Args:
         module: XLA's `HloModuleProto`.
         layers: Knows which scopes are layers.
+        without: Scopes of random draws that stay spelled out.
     """
 
-    def __init__(self, module, layers: LayerNames):
+    def __init__(self, module, layers: LayerNames, without: Collection[str]):
         self._module = module
+        self._without = without
         self._layers = layers
         self._computations = {c.id: c for c in module.computations}
         self._names: dict[int, str] = {}
@@ -176,7 +182,7 @@ class _ModuleReader:
     def _finished(
         self, name: str, ops: Sequence[Op], results: tuple[str, ...], origins: dict[str, Origin]
     ) -> Graph:
-        made, results = with_random_draws(ops, results, origins)
+        made, results = with_random_draws(ops, results, origins, self._without)
         made = _used(made, results)
         unnamed = {op.name for op in made if _is_unnamed(origins.get(op.name))}
         made = with_inherited_places(made, unnamed)

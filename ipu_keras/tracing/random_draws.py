@@ -6,7 +6,7 @@ tile, so they are one operation of kind "random" here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipu_keras.ir import Op
@@ -69,7 +69,10 @@ def draw_of(origin: Origin) -> str:
 
 
 def with_random_draws(
-    ops: Sequence[Op], results: Sequence[str], origins: Mapping[str, Origin]
+    ops: Sequence[Op],
+    results: Sequence[str],
+    origins: Mapping[str, Origin],
+    without: Collection[str] = frozenset(),
 ) -> tuple[tuple[Op, ...], tuple[str, ...]]:
     """Replaces the operations of each random draw by one of kind "random".
 
@@ -80,11 +83,12 @@ def with_random_draws(
         ops: Of a graph, each after those whose results it takes.
         results: What the graph returns.
         origins: By the names of the operations.
+        without: Scopes of draws that stay as they are.
 
     Returns:
         The operations, in such an order again, and the results.
     """
-    draws = _draws(ops, origins)
+    draws = {draw: names for draw, names in _draws(ops, origins).items() if draw not in without}
     while draws:
         members = {name: draw for draw, names in draws.items() for name in names}
         cyclic = cyclic_groups(ops, members)

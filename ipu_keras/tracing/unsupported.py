@@ -12,6 +12,7 @@ from ipu_keras.program import TensorSpec
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
 from ipu_keras.tracing.layers import LayerNames, operation_of_reference
+from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replacement import AsWritten
 
 
@@ -45,6 +46,9 @@ def cut_unsupported(concrete: Any) -> Cut | None:
     Returns:
         The rest; `None` if XLA has kernels for all operations, or cannot take
         or return one of the tensors in between.
+
+    Raises:
+        LoweringError: All that is missing is a shape.
     """
     supported = frozenset(pywrap_xla_ops.get_cpu_kernel_names()) | {"Placeholder"}
     operations = [op for op in concrete.graph.get_operations() if not _is_supported(op, supported)]
@@ -56,6 +60,7 @@ def cut_unsupported(concrete: Any) -> Cut | None:
         t for op in operations for t in op.inputs if t.op.name not in names and _is_array(t)
     )
     if not operations or not all(map(_is_array, given)):
+        _check_shapes(given)
         return None
     writes = [op for op in concrete.graph.control_outputs if op.name not in names]
     feeds = feeds_of(concrete)
@@ -70,6 +75,16 @@ def cut_unsupported(concrete: Any) -> Cut | None:
         instead=instead,
     )
     return Cut(part.function, tuple(operations), given, (*fetched, *feeds))
+
+
+def _check_shapes(given: Iterable[tf.Tensor]) -> None:
+    for tensor in given:
+        is_number = tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
+        if is_number and not tensor.shape.is_fully_defined():
+            raise LoweringError(
+                f"XLA lacks {tensor.op.type}, and its result has no known shape. Give it one with "
+                f"`set_shape`. Received: {tensor.op.name!r} of shape {tensor.shape}"
+            )
 
 
 def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
@@ -138,16 +153,27 @@ def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> 
 
 
 def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Operations in their order, but each after those whose results it takes."""
+    """Operations in their order, but each after those whose results it takes.
+
+    Raises:
+        LoweringError: There is no such order.
+    """
     by_name = {op.name: op for op in ops}
     ordered: dict[str, Op] = {}
+    opened: set[str] = set()
     pending = list(reversed(ops))
     while pending:
         op = pending[-1]
         missing = [
             by_name[name] for name in map(operation_of_reference, op.inputs) if name not in ordered
         ]
+        if missing and op.name in opened:
+            raise LoweringError(
+                "What XLA lacks cannot be put back among the rest: an operation would need its own "
+                f"result. Received: {op.name!r}"
+            )
         if missing:
+            opened.add(op.name)
             pending += missing
         else:
             ordered[pending.pop().name] = op

@@ -96,22 +96,57 @@ def test_loops_that_start_from_the_same_value_keep_their_own():
     assert program.compute_sets[-1].reads == ("first/body/carried:0", "second/body/carried:0")
 
 
-def test_of_branches_the_one_with_the_most_work_counts():
+def test_empty_values_take_nothing():
+    program = flatten(
+        graph(
+            argument("x", 4),
+            op("none", "slice", (0,), "x"),
+            op("still", "negate", (0,), "none"),
+            op("y", "negate", (4,), "x"),
+            results=("still", "y"),
+        )
+    )
+    assert names(program) == ["y"]
+    assert program.results == ("still", "y")
+    assert program.values["still"].spec.nbytes == 0
+
+
+def branches(**options):
+    """A conditional between one operation and two of the same size."""
     cheap = graph(inner_parameter("a", 4), op("n", "negate", (4,), "a"))
     costly = graph(inner_parameter("b", 4), op("m", "tanh", (4,), "b"), op("o", "tanh", (4,), "m"))
     either = op(
         "if", "conditional", (4,), "p", "x", "x", body=("cheap", "costly"), num_branch_inputs=(1, 1)
     )
-    program = flatten(
+    return flatten(
         graph(
             op("p", "parameter", (), dtype="bool", role="argument"),
             argument("x", 4),
             either,
             functions={"cheap": cheap, "costly": costly},
-        )
+        ),
+        **options,
     )
+
+
+def test_of_branches_the_one_with_the_most_work_counts():
+    program = branches()
     assert names(program) == ["if/branch1/m", "if/branch1/o"]
     assert program.results == ("if/branch1/o",)
+
+
+def test_how_much_work_a_branch_is_can_be_said():
+    seen = []
+
+    def work(branch):
+        seen.append((names(branch), branch.results))
+        return -len(branch.compute_sets)
+
+    assert names(branches(work_of_branch=work)) == ["if/branch0/n"]
+    assert seen == [
+        (["if/branch0/n"], ("if/branch0/n",)),
+        (["if/branch1/m", "if/branch1/o"], ("if/branch1/o",)),
+    ]
 
 
 def test_a_chain_of_elementwise_operations_is_one_vertex():

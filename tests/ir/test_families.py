@@ -67,6 +67,28 @@ WORK = [
         [spec(1, 8, 8, 2), spec(3, 3, 1, 2)],
         Work(flops=2 * 72 * 9, bytes_read=512 + 72, bytes_written=288),
     ),
+    # The gradient of a stride of 2: each input of 2 channels meets a kernel of 3 x 3 by 4 channels.
+    (
+        Op(
+            "c",
+            "convolution",
+            (spec(1, 12, 12, 4),),
+            attributes={"kernel_output_feature_dimension": 3, "base_dilation": (2, 2)},
+        ),
+        [spec(1, 6, 6, 2), spec(3, 3, 2, 4)],
+        Work(flops=2 * (6 * 6 * 2) * (3 * 3 * 4), bytes_read=288 + 288, bytes_written=2304),
+    ),
+    # Adding 6 numbers to 2 of 100 rows, or writing them there.
+    (
+        Op("s", "scatter", (spec(100, 3),), attributes={"operation": "add"}),
+        [spec(100, 3), spec(2, 1, dtype="int32"), spec(2, 3)],
+        Work(6, 1232, 1200),
+    ),
+    (
+        Op("s", "scatter", (spec(100, 3),), attributes={"operation": "custom"}),
+        [spec(100, 3), spec(2, 1, dtype="int32"), spec(2, 3)],
+        Work(0, 1232, 1200),
+    ),
     (Op("a", "add", (spec(3, 5),)), [spec(3, 5)] * 2, Work(15, 120, 60)),
     (Op("r", "reduce", (spec(3),)), [spec(3, 5), spec()], Work(15, 64, 12)),
     (

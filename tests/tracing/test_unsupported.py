@@ -5,12 +5,13 @@ import tensorflow as tf
 from hlo_graphs import missing_references
 
 from ipu_keras.compiler.modelling import model_graph
+from ipu_keras.ir import Op
 from ipu_keras.program import TensorSpec
 from ipu_keras.report import Report
 from ipu_keras.target import target_named
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.lowering import LoweringError
-from ipu_keras.tracing.unsupported import cut_unsupported
+from ipu_keras.tracing.unsupported import _in_order, cut_unsupported
 
 X = tf.TensorSpec((4, 3))
 NEVER = "nothing here is executed"
@@ -136,5 +137,30 @@ def test_one_within_a_loop_takes_the_loop_with_it():
 
 
 def test_a_result_of_unknown_shape_is_refused():
-    with pytest.raises(LoweringError, match="PyFunc"):
+    message = r"XLA lacks PyFunc, .* with `set_shape`\. Received: 'PyFunc' of shape <unknown>"
+    with pytest.raises(LoweringError, match=message):
         hlo_graph(trace(lambda x: tf.numpy_function(lambda v: v, [x], tf.float32) + 1.0, X))
+
+
+def test_a_draw_that_it_is_a_part_of_stays_spelled_out():
+    """One operation for the draw would take its own result."""
+    spec = tf.TensorSpec((2,), tf.int32)
+
+    def draw(seed):
+        gamma = tf.random.stateless_gamma((5,), seed, 0.5)
+        return gamma, tf.random.stateless_normal((5,), seed)
+
+    graph = hlo_graph(tf.function(draw).get_concrete_function(spec))
+    assert [op.name for op in graph.ops if op.attributes.get("not_lowered")] == [
+        "stateless_random_gamma/StatelessRandomGammaV3"
+    ]
+    assert [op.attributes["distribution"] for op in graph.ops if op.kind == "random"] == ["normal"]
+    order = {op.name: position for position, op in enumerate(graph.ops)}
+    for op in graph.ops:
+        assert all(order[name.partition(":")[0]] < order[op.name] for name in op.inputs)
+
+
+def test_what_would_need_its_own_result_cannot_be_put_back():
+    ops = [Op("a", "add", (), inputs=("b",)), Op("b", "add", (), inputs=("a:1",))]
+    with pytest.raises(LoweringError, match=r"would need its own result\. Received: '[ab]'"):
+        _in_order(ops)
