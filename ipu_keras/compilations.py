@@ -39,24 +39,20 @@ def compiled(
     again = history.recompilation(program, signature)
     if again is not None:
         log(again)
-    executable = _with_outputs(build(), device, again)
-    history.add(program, signature)
-    device.engine.count_compilation(program, again)
+    executable = dataclasses.replace(build(), history=history)
+    executable = _with_outputs(executable, () if again is None else (again,))
+    history.add(program, signature, again)
+    device.engine.count_compilation(program)
     return executable
 
 
-def _with_outputs(
-    executable: Executable, device: IpuDevice, again: Recompilation | None
-) -> Executable:
+def _with_outputs(executable: Executable, again: tuple[Recompilation, ...]) -> Executable:
     """Writes and checks what is asked for whenever a program is compiled."""
     outputs = current_compilation_outputs()
-    if not outputs.needs_model and (
-        outputs.engine.allows_out_of_memory or executable.is_small(configured_target())
-    ):
+    if not outputs.needs_model and executable.is_small(configured_target()):
         return executable
     from ipu_keras.auto_report import report_compilation
 
-    reasons = device.engine.recompilations(executable.program.name)
-    reasons += () if again is None else (again,)
-    cycle_count = report_compilation(executable, outputs, reasons)
+    before = executable.history.recompilations(executable.program.name)
+    cycle_count = report_compilation(executable, outputs, before + again)
     return dataclasses.replace(executable, cycle_count=cycle_count)

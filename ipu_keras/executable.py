@@ -1,12 +1,13 @@
 """What compiling a program gives: something the engine can run."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ipu_keras.compiler.small_programs import is_small
 from ipu_keras.ir import Graph
 from ipu_keras.program import HostExecution, Program, TensorSpec
+from ipu_keras.recompilation import CompilationHistory
 from ipu_keras.target import Target
 
 
@@ -51,6 +52,7 @@ class Executable:
         as_written: Gives the step as the user wrote it, traced so that XLA can lower
             it; `None` if the host has no such trace.
         cycle_count: What the engine logs after each execution, if anything.
+        history: Of the model or function that it was made from.
     """
 
     program: Program
@@ -60,6 +62,7 @@ class Executable:
     variables: tuple[TensorSpec, ...] = ()
     as_written: Callable[[], Any] = lambda: None
     cycle_count: CycleCount | None = None
+    history: CompilationHistory = field(default_factory=CompilationHistory, compare=False)
 
     def is_small(self, target: Target) -> bool:
         """Whether the program certainly fits on the hardware, which takes no model to say.

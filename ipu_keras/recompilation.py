@@ -66,6 +66,7 @@ class CompilationHistory:
 
     def __init__(self) -> None:
         self._signatures: dict[str, list[Signature]] = {}
+        self._recompilations: dict[str, list[Recompilation]] = {}
 
     def recompilation(self, program: str, signature: Signature) -> Recompilation | None:
         """Why a program is compiled again, or `None` if it is compiled for the first time.
@@ -81,9 +82,21 @@ class CompilationHistory:
         found = min((differences(signature, old) for old in reversed(before)), key=len)
         return Recompilation(program, found or (_ANEW,))
 
-    def add(self, program: str, signature: Signature) -> None:
-        """Remembers what was compiled."""
+    def recompilations(self, program: str) -> tuple[Recompilation, ...]:
+        """Why programs of this name were compiled again, oldest first."""
+        return tuple(self._recompilations.get(program, ()))
+
+    def add(self, program: str, signature: Signature, again: Recompilation | None = None) -> None:
+        """Remembers what was compiled.
+
+        Args:
+            program: Its name.
+            signature: What it is good for.
+            again: Why, if it had been compiled before.
+        """
         self._signatures.setdefault(program, []).append(signature)
+        if again is not None:
+            self._recompilations.setdefault(program, []).append(again)
 
 
 def differences(new: Signature, old: Signature) -> tuple[str, ...]:

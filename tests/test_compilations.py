@@ -50,24 +50,31 @@ def compile_one(size, history, device):
     return compiled("sum", signature, history, device, lambda: executable(size))
 
 
-def counts(device):
-    engine = device.engine
-    return engine.counters().num_compilations.get("sum", 0), len(engine.recompilations("sum"))
+def count(device):
+    return device.engine.counters().num_compilations.get("sum", 0)
 
 
 def test_compiled_once_and_again(device, caplog):
-    history, (compilations, again) = CompilationHistory(), counts(device)
+    history, before = CompilationHistory(), count(device)
     found = compile_one(4, history, device)
     assert found.graph.kinds >= {"AddV2"}
     assert found.cycle_count is None
     assert not caplog.records
-    assert counts(device) == (compilations + 1, again)
+    assert found.history is history
+    assert (count(device), history.recompilations("sum")) == (before + 1, ())
     compile_one(8, history, device)
     (record,) = caplog.records
     assert record.getMessage() == (
         "Program 'sum' is compiled again: x has the shape (8,) instead of (4,)."
     )
-    assert counts(device) == (compilations + 2, again + 1)
+    assert count(device) == before + 2
+    assert [one.reasons for one in history.recompilations("sum")] == [
+        ("x has the shape (8,) instead of (4,)",)
+    ]
+    # Another function of that name is compiled for the first time.
+    compile_one(8, other := CompilationHistory(), device)
+    assert other.recompilations("sum") == ()
+    assert len(caplog.records) == 1
 
 
 def test_cycles_are_known_if_they_are_to_be_logged(device, monkeypatch):
@@ -79,8 +86,19 @@ def test_cycles_are_known_if_they_are_to_be_logged(device, monkeypatch):
 
 def test_what_was_refused_was_not_compiled(device):
     # 300 million numbers and as many results are more than 897 MB.
-    history, before = CompilationHistory(), counts(device)
+    history, before = CompilationHistory(), count(device)
     for _ in range(2):
         with pytest.raises(tf.errors.ResourceExhaustedError, match="Out of memory on tile"):
             compile_one(300_000_000, history, device)
-    assert counts(device) == before
+    assert count(device) == before
+    assert history.recompilations("sum") == ()
+
+
+def test_what_does_not_fit_is_reported_if_it_may_run(device, monkeypatch, caplog):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}')
+    before = count(device)
+    compile_one(300_000_000, CompilationHistory(), device)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "Out of memory on tile" in record.getMessage()
+    assert count(device) == before + 1

@@ -11,7 +11,6 @@ from typing import Any
 from ipu_keras._engine import FeedMemory
 from ipu_keras.executable import CycleCount, Executable
 from ipu_keras.program import Program
-from ipu_keras.recompilation import Recompilation
 
 _LOGGER = logging.getLogger("ipu_keras")
 
@@ -49,7 +48,6 @@ class Engine:
         self._num_executions: Counter[str] = Counter()
         self._num_steps: Counter[str] = Counter()
         self._num_compilations: Counter[str] = Counter()
-        self._recompilations: list[Recompilation] = []
 
     @property
     def loaded(self) -> Executable | None:
@@ -94,22 +92,14 @@ class Engine:
         if executable.cycle_count is not None:
             _log_cycles(executable.program, executable.cycle_count)
 
-    def count_compilation(self, program: str, again: Recompilation | None = None) -> None:
+    def count_compilation(self, program: str) -> None:
         """Counts a program that was compiled for this device.
 
         Args:
             program: Its name.
-            again: Why, if it had been compiled before.
         """
         with self._lock:
             self._num_compilations[program] += 1
-            if again is not None:
-                self._recompilations.append(again)
-
-    def recompilations(self, program: str) -> tuple[Recompilation, ...]:
-        """Why programs of this name were compiled again, oldest first."""
-        with self._lock:
-            return tuple(one for one in self._recompilations if one.program == program)
 
     def counters(self) -> EngineCounters:
         """A copy of the counters as they are now."""
