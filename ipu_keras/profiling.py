@@ -12,7 +12,10 @@ from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
 from ipu_keras.program import Program
 from ipu_keras.program_models import (
+    MODEL_OPTIONS,
     batch_size_of,
+    check_names,
+    checked_batch_size,
     graph_of_program,
     model_of,
     model_of_executable,
@@ -20,6 +23,13 @@ from ipu_keras.program_models import (
 from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.report.text import rendered
 from ipu_keras.tracing.lowering import LoweringError
+
+# What can be said of a program that ran: how many steps it has is known.
+_LAST_REPORT_OPTIONS = (
+    "target",
+    "batch_size",
+    *(name for name in MODEL_OPTIONS if name != "steps_per_execution"),
+)
 
 
 def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **options: Any) -> Report:
@@ -91,12 +101,15 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     Returns:
         The report, named as the program: `"train"`, `"test"` or `"predict"` for
         Keras models, as the function itself for `strategy.run`. It says how often programs of
-        that name were compiled again on the device, and why.
+        that name were compiled again for the model or function, and why.
 
     Raises:
-        ValueError: No such device, or it has not run a program.
+        ValueError: No such device, or it has not run a program; a target or option that
+            cannot be.
+        TypeError: No such option.
         LoweringError: XLA cannot compile an operation of the program.
     """
+    check_names(options, _LAST_REPORT_OPTIONS)
     ipu_device = device_for(device)
     engine = ipu_device.engine
     executable = engine.loaded
@@ -107,9 +120,10 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
     batch_size = options.pop("batch_size", batch_size_of(executable.program))
+    batch_size = None if batch_size is None else checked_batch_size(batch_size)
     model = model_of_executable(executable, **options)
     report = report_of_program(executable.program, model, batch_size)
-    return replace(report, recompilations=engine.recompilations(report.name))
+    return replace(report, recompilations=executable.history.recompilations(report.name))
 
 
 def report_of_program(program: Program, model: Model, batch_size: int | None) -> Report:

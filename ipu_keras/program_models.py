@@ -4,19 +4,31 @@ Whether a program fits is asked for when it is compiled. That takes a model, but
 is for users and longer to import.
 """
 
+import contextlib
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.cached_models import cached_graph, cached_model
-from ipu_keras.compiler.modelling import Model, ModelOptions
+from ipu_keras.compiler.modelling import Model, ModelOptions, is_positive_integer
 from ipu_keras.configured_model import configured_options
 from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program, TensorSpec
-from ipu_keras.target import DEFAULT_TARGET, Target, target_named
-from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
+from ipu_keras.target import DEFAULT_TARGET, TARGETS, Target, target_named
+from ipu_keras.tracing import (
+    layer_scopes,
+    no_garbage_collection,
+    replicated,
+    traced_for_xla,
+)
+
+MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
+_DTYPES = ("dtype", "gradient_accumulation_dtype")
 
 
 @no_garbage_collection()
@@ -30,7 +42,8 @@ def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
     Raises:
         LoweringError: XLA cannot compile an operation of the function.
     """
-    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+    with layer_scopes():
+        traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     return cached_graph(traced)
 
 
@@ -53,7 +66,78 @@ def target_of(target: str | Target | None) -> Target:
         ValueError: No such target.
     """
     target = DEFAULT_TARGET if target is None else target
-    return target_named(target) if isinstance(target, str) else target
+    if isinstance(target, str):
+        return target_named(target)
+    if not isinstance(target, Target):
+        raise ValueError(
+            f"`target` must be one of {', '.join(TARGETS)}, or a Target. Received: "
+            f"target={target!r}"
+        )
+    return target
+
+
+def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses options that do not exist.
+
+    Args:
+        given: Options by name.
+        known: Names of those that do.
+
+    Raises:
+        TypeError: No such option.
+    """
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean `{close[0]}`? " if close else ""
+            raise TypeError(
+                f"Unknown option `{name}`. {hint}Received: {name}={value!r}. "
+                f"The options are {', '.join(known)}."
+            )
+
+
+def checked_batch_size(size: Any) -> int:
+    """A number of samples that a user gave, as Python's own kind of integer.
+
+    Args:
+        size: It.
+
+    Raises:
+        ValueError: It is no positive integer.
+    """
+    if not is_positive_integer(size):
+        raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={size!r}")
+    return int(size)
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuses what `model_of` would, for callers that change or trace something before that.
+
+    Args:
+        given: `target` and options as for `model_options`.
+
+    Raises:
+        ValueError: No such target, or an option out of its range.
+        TypeError: No such option.
+    """
+    options = dict(given)
+    target_of(options.pop("target", None))
+    model_options(options)
+
+
+def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with names in place of TensorFlow's and NumPy's types.
+
+    Args:
+        given: Options as for `model_options`. What is no type is left to the checks of these.
+    """
+    options = dict(given)
+    for name in set(_DTYPES) & set(given):
+        with contextlib.suppress(TypeError):
+            # TensorFlow takes numbers and arrays too, which nobody means as a type.
+            if isinstance(given[name], str | type | np.dtype | tf.DType):
+                options[name] = tf.as_dtype(given[name]).name
+    return options
 
 
 def model_options(given: Mapping[str, Any]) -> ModelOptions:
@@ -67,8 +151,9 @@ def model_options(given: Mapping[str, Any]) -> ModelOptions:
         ValueError: An option out of its range.
         TypeError: No such option.
     """
+    check_names(given, MODEL_OPTIONS)
     steps = given.get("gradient_accumulation_count", 1)
-    return ModelOptions(**{"steps_per_execution": steps, **given})
+    return ModelOptions(**with_dtype_names({"steps_per_execution": steps, **given}))
 
 
 @no_garbage_collection()

@@ -5,8 +5,10 @@ frozen `Model` to the next one.
 """
 
 import math
+import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.compiler.code_sharing import with_own_code
@@ -56,6 +58,16 @@ _CONTROL_CODE_BYTES = 24  # of a compute set
 _EXCHANGE_CODE_BYTES = 48  # of an exchange
 
 
+def is_positive_integer(value: Any) -> bool:
+    """Whether a value is a count: an integer above 0, of Python or of NumPy.
+
+    Args:
+        value: What a user gave.
+    """
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_integer and value >= 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """What can be chosen about a program besides its content.
@@ -85,7 +97,8 @@ class ModelOptions:
             inference, without accumulation, those of an execution. `num_ipus` stays 1.
 
     Raises:
-        ValueError: A number is out of its range, or there is no such choice.
+        ValueError: A number is out of its range or no number, or there is no such choice.
+        TypeError: Poplar's options are no dictionary.
     """
 
     available_memory_proportion: float = 0.6
@@ -103,44 +116,21 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         self._check_counts()
+        self._check_proportion()
+        self._check_dtype("dtype", "what the model has")
+        self._check_dtype("gradient_accumulation_dtype", "that of the gradients")
+        for name in ("outlining", "recomputation"):
+            switch = getattr(self, name)
+            if not isinstance(switch, bool):
+                raise ValueError(f"`{name}` must be True or False. Received: {name}={switch!r}")
         self._check_pipeline()
         self.planning()
-        if not 0 < self.available_memory_proportion <= 1:
-            raise ValueError(
-                "`available_memory_proportion` must be above 0 and at most 1. "
-                f"Received: available_memory_proportion={self.available_memory_proportion}"
-            )
-        if self.steps_per_execution < 1:
-            raise ValueError(
-                "`steps_per_execution` must be at least 1. "
-                f"Received: steps_per_execution={self.steps_per_execution}"
-            )
-        if self.dtype is not None and self.dtype not in PRECISIONS:
-            raise ValueError(
-                f"`dtype` must be one of {', '.join(PRECISIONS)}, or None for what the model has. "
-                f"Received: dtype={self.dtype!r}"
-            )
-        if not isinstance(self.recomputation, bool):
-            raise ValueError(
-                "`recomputation` must be True or False. "
-                f"Received: recomputation={self.recomputation!r}"
-            )
-        if self.num_ipus < 1 or self.num_ipus & (self.num_ipus - 1):
-            raise ValueError(
-                "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
-                f"Received: num_ipus={self.num_ipus}"
-            )
-        if self.gradient_accumulation_dtype not in (None, *PRECISIONS):
-            raise ValueError(
-                f"`gradient_accumulation_dtype` must be one of {', '.join(PRECISIONS)}, or None "
-                "for that of the gradients. Received: gradient_accumulation_dtype="
-                f"{self.gradient_accumulation_dtype!r}"
-            )
 
     def _check_counts(self) -> None:
-        for name in ("gradient_accumulation_count", "num_replicas"):
+        names = ("gradient_accumulation_count", "num_replicas", "steps_per_execution")
+        for name in names:
             count = getattr(self, name)
-            if not isinstance(count, int) or count < 1:
+            if not is_positive_integer(count):
                 raise ValueError(f"`{name}` must be a positive integer. Received: {name}={count!r}")
         if self.steps_per_execution % self.gradient_accumulation_count:
             raise ValueError(
@@ -148,6 +138,33 @@ class ModelOptions:
                 "executions end with a weight update. Received: "
                 f"steps_per_execution={self.steps_per_execution}, "
                 f"gradient_accumulation_count={self.gradient_accumulation_count}"
+            )
+        if not is_positive_integer(self.num_ipus) or self.num_ipus & (self.num_ipus - 1):
+            raise ValueError(
+                "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
+                f"Received: num_ipus={self.num_ipus!r}"
+            )
+        for name in (*names, "num_ipus"):
+            # NumPy's integers cannot be written down.
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+    def _check_proportion(self) -> None:
+        proportion: Any = self.available_memory_proportion
+        is_number = isinstance(proportion, numbers.Real) and not isinstance(proportion, bool)
+        if not is_number or not 0 < proportion <= 1:
+            raise ValueError(
+                "`available_memory_proportion` must be a number above 0 and at most 1. "
+                f"Received: available_memory_proportion={proportion!r}"
+            )
+        object.__setattr__(self, "available_memory_proportion", float(proportion))
+
+    def _check_dtype(self, name: str, default: str) -> None:
+        dtype = getattr(self, name)
+        # TensorFlow's types equal their names, but cannot be written down.
+        if dtype is not None and not (isinstance(dtype, str) and dtype in PRECISIONS):
+            raise ValueError(
+                f"`{name}` must be one of {', '.join(PRECISIONS)}, or None for {default}. "
+                f"Received: {name}={dtype!r}"
             )
 
     def planning(self) -> Callable[[ComputeSet], Planning]:
@@ -178,6 +195,11 @@ class ModelOptions:
     def _check_pipeline(self) -> None:
         if self.pipeline is None:
             return
+        if not isinstance(self.pipeline, Pipeline):
+            raise ValueError(
+                "`pipeline` must be a Pipeline, or None for a step without stages. "
+                f"Received: pipeline={self.pipeline!r}"
+            )
         if self.num_ipus != 1:
             raise ValueError(
                 "`num_ipus` shares the layers of a step without stages; with a `pipeline`, its "
@@ -251,7 +273,14 @@ def choose_precision(model: Model) -> Model:
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
     graph, options = with_products_for_powers(model.graph), model.options
-    program = keep_tables_on_host(flatten(graph))
+
+    def cycles_of(branch: FlatProgram) -> int:
+        costs = _costs(model, branch)
+        return sum(
+            cost.cycles * one.repeat for one, cost in zip(branch.compute_sets, costs, strict=True)
+        )
+
+    program = keep_tables_on_host(flatten(graph, work_of_branch=cycles_of))
     if options.has_parts:
         program = attribute_parts(program, options.num_stages)
     else:
@@ -316,13 +345,17 @@ def place_on_ipus(model: Model) -> Model:
 
 def estimate_cycles(model: Model) -> Model:
     """Costs every compute set."""
+    return replace(model, costs=_costs(model, model.program))
+
+
+def _costs(model: Model, program: FlatProgram) -> tuple[Cost, ...]:
     table = CostTable(
         model.target,
-        model.program,
+        program,
         planning=model.options.planning(),
         num_ipus=model.options.ipus_per_replica * model.options.num_replicas,
     )
-    return replace(model, costs=tuple(map(table.cost, model.program.compute_sets)))
+    return tuple(map(table.cost, program.compute_sets))
 
 
 def run_pipeline(model: Model) -> Model:

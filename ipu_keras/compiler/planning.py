@@ -108,9 +108,9 @@ def _proportion(text: object) -> float:
 
 
 def _partials(text: object) -> str:
-    if text not in _PARTIALS_DTYPES:
+    if not isinstance(text, str) or text not in _PARTIALS_DTYPES:
         raise ValueError(
             f"`{_PARTIALS}` must be one of {', '.join(map(repr, _PARTIALS_DTYPES))}. "
             f"Received: {text!r}"
         )
-    return _PARTIALS_DTYPES[str(text)]
+    return _PARTIALS_DTYPES[text]

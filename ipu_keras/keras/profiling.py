@@ -6,19 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src import backend
 
 from ipu_keras.compiler import overlap
 from ipu_keras.configured_model import configured_options
 from ipu_keras.ir import Graph
+from ipu_keras.keras.extensions.layer_calls import graph_of
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.profiling import report_of, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
-from ipu_keras.program_models import first_axis, traced_graph
+from ipu_keras.program_models import (
+    MODEL_OPTIONS,
+    check_names,
+    check_options,
+    checked_batch_size,
+    first_axis,
+    traced_graph,
+    with_dtype_names,
+)
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import no_garbage_collection, traced_for_xla
 
@@ -26,6 +36,7 @@ from ipu_keras.tracing import no_garbage_collection, traced_for_xla
 MakeStep = Callable[[keras.Model, str], Callable[[Any], Any]]
 
 _MODES = ("train", "test", "predict")
+_CHOICES = ("target", *MODEL_OPTIONS)
 
 
 def profile(
@@ -44,7 +55,8 @@ def profile(
             a function of tensors.
         *specs: A `tf.TensorSpec`, with the batch size, for the inputs of a model
             and, to train or test it, for its labels and sample weights; for
-            each argument of a function.
+            each argument of a function. Arrays and tensors stand for their specs; those of
+            models as `fit` feeds them, with floating point numbers of Keras's `floatx`.
         mode: Of a model: `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
         **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
@@ -68,7 +80,9 @@ def profile(
         would help; a smaller batch, which has to be traced, only if nothing else does.
 
     Raises:
-        ValueError: A mode, target or option that cannot be.
+        ValueError: A mode, target, option or spec that cannot be. It is raised before anything
+            is built.
+        TypeError: No such option, or what is given is no model, no function or no spec.
         LoweringError: XLA cannot compile an operation of the step.
 
     Example:
@@ -79,18 +93,26 @@ def profile(
     >>> report.name, report.fits
     ('small.predict', True)
     """
+    check_names(options, ("mode", "name", "batch_size", *_CHOICES))
+    specs = _checked_specs(model_or_function, specs)
+    size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
+    size = options.pop("batch_size", size)
+    size = None if size is None else checked_batch_size(size)
+    own_name = options.pop("name", None)
+    if not isinstance(own_name, str | None):
+        raise ValueError(f"`name` must be a text. Received: name={own_name!r}")
     options = {**_options_as_set(model_or_function, specs, mode), **options}
+    check_options(options)
     parts = _has_parts(options)
     make_step = _step_in_parts if parts else None
     name, graph = traced_step(model_or_function, specs, mode, make_step)
-    size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
 
     def trace(batch_size: int) -> Graph:
         sized = _with_batch_size(specs, batch_size)
         return traced_step(model_or_function, sized, mode, make_step)[1]
 
     return with_fixes(
-        report_of(**{"name": name, "batch_size": size, **options}, graph=graph),
+        report_of(own_name or name, graph, batch_size=size, **options),
         trace=trace,
         only_if_needed=True,
     )
@@ -100,7 +122,7 @@ def what_if(
     model_or_function: keras.Model | Callable[..., Any],
     *specs: Any,
     mode: str | None = None,
-    batch_size: Sequence[int] | None = None,
+    batch_size: Sequence[int] | np.ndarray | int | None = None,
     **choices: Any,
 ) -> WhatIf:
     """Models a step for every combination of several choices.
@@ -109,11 +131,11 @@ def what_if(
         model_or_function: As for `profile`.
         *specs: As for `profile`.
         mode: As for `profile`.
-        batch_size: Sizes of the first axis of all specs that have one; by default
-            the specs stay as they are.
-        **choices: Lists of values, or single ones, for what `profile` takes: `target`,
-            `dtype`, `num_ipus`, `recomputation`, `available_memory_proportion` and
-            `steps_per_execution`.
+        batch_size: Sizes of the first axis of all specs that have one, in a list, range or
+            array; by default the specs stay as they are.
+        **choices: Lists, ranges or arrays of values, or single ones, for what `profile` takes:
+            `target`, `dtype`, `num_ipus`, `recomputation`, `available_memory_proportion`,
+            `steps_per_execution` and the others of `ModelOptions`.
 
     Returns:
         A table of the combinations, with a star at the smallest that fits: of those with
@@ -121,6 +143,7 @@ def what_if(
 
     Raises:
         ValueError: As for `profile`, or a list is empty.
+        TypeError: As for `profile`.
 
     Example:
 
@@ -132,16 +155,21 @@ def what_if(
     >>> table.best.choices
     {'batch_size': 64, 'target': 'bow'}
     """
+    check_names(choices, ("mode", "batch_size", *_CHOICES))
+    specs = _checked_specs(model_or_function, specs)
     given = {_batch_size(specs) or 1: specs}
     if batch_size is not None:
-        sizes = _listed("batch_size", batch_size)
+        sizes = map(checked_batch_size, _listed("batch_size", batch_size))
         given = {size: _with_batch_size(specs, size) for size in sizes}
     lists = {name: _listed(name, values) for name, values in choices.items()}
     rows = []
     as_set = _options_as_set(model_or_function, specs, mode)
     combinations = [
-        dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())
+        with_dtype_names(dict(zip(lists, values, strict=True)))
+        for values in itertools.product(*lists.values())
     ]
+    for options in combinations:
+        check_options({**as_set, **options})
     parts = any(_has_parts({**as_set, **options}) for options in combinations)
     make_step = _step_in_parts if parts else None
     for size, sized in given.items():
@@ -153,10 +181,61 @@ def what_if(
 
 
 def _listed(name: str, values: Any) -> list[Any]:
-    found = list(values) if isinstance(values, list | tuple) else [values]
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    found = list(values) if isinstance(values, list | tuple | range) else [values]
     if not found:
         raise ValueError(f"`{name}` needs at least one value. Received: {name}={values!r}")
     return found
+
+
+def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
+    """The specs of the same structures, for arrays and tensors too.
+
+    Raises:
+        TypeError: There is no model or function, or something has no shape and dtype.
+        ValueError: An axis has no elements, or a model with one input is given more.
+    """
+    if not callable(model_or_function):
+        raise TypeError(
+            "`model_or_function` must be a Keras model, or a function of tensors. "
+            f"Received: {model_or_function!r} of type {type(model_or_function).__name__}"
+        )
+    is_model = isinstance(model_or_function, keras.Model)
+    specs = tf.nest.map_structure(lambda given: _spec_of(given, is_model), specs)
+    if is_model and len(specs) == 1 and isinstance(specs[0], tuple | list) and len(specs[0]) > 1:
+        graph = graph_of(model_or_function)
+        if graph is not None and len(graph.inputs) == 1:
+            raise ValueError(
+                f"The model {model_or_function.name} has one input. Give the specs of inputs, "
+                "labels and sample weights one by one: unpack those of a dataset with a star, as "
+                f"in `*dataset.element_spec`. Received: {len(specs[0])} specs in one "
+                f"{type(specs[0]).__name__}"
+            )
+    return specs
+
+
+def _spec_of(given: Any, is_model: bool) -> tf.TypeSpec:
+    try:
+        spec = given
+        if not isinstance(given, tf.TypeSpec):
+            spec = tf.TensorSpec(given.shape, given.dtype)
+            if is_model and spec.dtype.is_floating:
+                # What NumPy makes is float64, which `fit` does not feed.
+                spec = tf.TensorSpec(given.shape, keras.config.floatx())
+        is_empty = spec.shape.rank and 0 in spec.shape.as_list()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise TypeError(
+            "A spec must have a shape and a dtype. Pass `tf.TensorSpec(shape, dtype)`, with "
+            "the batch size as the first axis of a model's, or an array or tensor like it. "
+            f"Received: {given!r} of type {type(given).__name__}"
+        ) from error
+    if is_empty:
+        raise ValueError(
+            "A spec must have at least one element along each axis, the batch size "
+            f"included. Received: {spec}"
+        )
+    return spec
 
 
 def _batch_size(specs: Any) -> int | None:
@@ -232,6 +311,8 @@ def traced_step(
         step = getattr(model, f"{mode}_step") if make_step is None else make_step(model, mode)
 
         def run(data):
+            if mode == "predict" and len(tf.nest.flatten(data)) > 1:
+                data = (data,)  # several inputs, or Keras takes the second for labels
             with traced_for_xla():
                 # An optimizer asks for the replica that it works in.
                 extended = model.distribute_strategy.extended

@@ -58,6 +58,7 @@ def test_sums_are_never_narrower_than_what_is_added():
         ({"availableMemoryProportion": "1.5"}, "must be from 0 to 1, such as '0.2'. .*'1.5'"),
         ({"availableMemoryProportion": "much"}, "Received: 'much'"),
         ({"partialsType": "float16"}, "must be one of 'float', 'half'. Received: 'float16'"),
+        ({"partialsType": ["half"]}, r"must be one of 'float', 'half'. Received: \['half'\]"),
     ],
 )
 @pytest.mark.parametrize("of", ["convolution_options", "matmul_options"])

@@ -176,11 +176,116 @@ def test_a_directory_of_executables_serves_other_processes(run_python, monkeypat
         ),
         ((IMAGES,), {"target": "gc3"}, ValueError, "one of gc2, gc200, bow. Received: 'gc3'"),
         ((IMAGES,), {"batches": 3}, TypeError, "batches"),
+        ((3,), {}, TypeError, r"Pass `tf.TensorSpec\(shape, dtype\)`.*Received: 3 of type int"),
+        (((16, 8, 8, 1),), {}, TypeError, "must have a shape and a dtype.*Received: 16 of type"),
+        ((IMAGES, None), {}, TypeError, "Received: None of type NoneType"),
+        (
+            (tf.TensorSpec((0, 8, 8, 1)), tf.TensorSpec((0,))),
+            {},
+            ValueError,
+            r"at least one element along each axis, .* TensorSpec\(shape=\(0, 8, 8, 1\)",
+        ),
+        (
+            ((IMAGES, LABELS),),
+            {},
+            ValueError,
+            r"classifier has one input\..* `\*dataset.element_spec`\. Received: 2 specs in one t",
+        ),
     ],
 )
 def test_what_cannot_be_profiled(given, options, error, message):
     with pytest.raises(error, match=message):
         profile(classifier(), *given, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [(None, "None of type NoneType"), (3, "3 of type int")]
+)
+@pytest.mark.parametrize("function", [profile, what_if])
+def test_what_is_no_model(function, given, message):
+    with pytest.raises(TypeError) as error:
+        function(given, IMAGES)
+    assert str(error.value) == (
+        f"`model_or_function` must be a Keras model, or a function of tensors. Received: {message}"
+    )
+
+
+BAD_OPTIONS = [
+    ({"target": "x"}, ValueError, "one of gc2, gc200, bow. Received: 'x'"),
+    ({"target": 3}, ValueError, "one of gc2, gc200, bow, or a Target. Received: target=3"),
+    ({"num_ipus": 3}, ValueError, "a power of two: .*Received: num_ipus=3"),
+    ({"batch_size": -1}, ValueError, "`batch_size` must be a positive .*Received: batch_size=-1"),
+    ({"batch_size": "abc"}, ValueError, "Received: batch_size='abc'"),
+    ({"batch_size": True}, ValueError, "Received: batch_size=True"),
+    ({"dtype": tf.int8}, ValueError, "one of float16, float32, .*Received: dtype='int8'"),
+    ({"dtype": 1}, ValueError, "Received: dtype=1"),
+    ({"pipeline": 3}, ValueError, "must be a Pipeline"),
+    ({"convolution_options": 3}, TypeError, "must be a dictionary of Poplar options"),
+    (
+        {"num_ipu": 2},
+        TypeError,
+        r"Unknown option `num_ipu`\. Did you mean `num_ipus`\? Received: num_ipu=2\. "
+        "The options are mode, .*batch_size, target, .*, pipeline",
+    ),
+    ({"foo": 1}, TypeError, r"Unknown option `foo`\. Received: foo=1\. The options are mode, "),
+    ({"batchsize": 1}, TypeError, "Did you mean `batch_size`"),
+    ({"mode": "fit"}, ValueError, "Received: mode='fit'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "error", "message"),
+    [
+        *((function, *bad) for function in (profile, what_if) for bad in BAD_OPTIONS),
+        (profile, {"name": 3}, ValueError, "`name` must be a text. Received: name=3"),
+        (what_if, {"name": ["a"]}, TypeError, "Unknown option `name`"),
+        (what_if, {"num_ipus": [1, 3]}, ValueError, "Received: num_ipus=3"),
+        (what_if, {"batch_size": [4, None]}, ValueError, "Received: batch_size=None"),
+        (what_if, {"batch_size": []}, ValueError, "`batch_size` needs at least one value"),
+    ],
+)
+def test_options_are_checked_before_a_model_is_built(function, options, error, message):
+    model = keras.Sequential([keras.layers.Dense(3)])
+    model.compile("adam", "mse")
+    with pytest.raises(error, match=message):
+        function(model, tf.TensorSpec((4, 4)), tf.TensorSpec((4, 3)), **options)
+    assert not model.built
+    assert not model.optimizer.built
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, np.float16, np.dtype("float16"), "half"])
+def test_other_names_of_a_precision(dtype):
+    specs = tf.TensorSpec((16, 16), tf.float32)
+    expected = profile(tf.nn.softmax, specs, dtype="float16")
+    assert profile(tf.nn.softmax, specs, dtype=dtype).to_json() == expected.to_json()
+    (row,) = what_if(tf.nn.softmax, specs, dtype=dtype).rows
+    assert row.choices == {"batch_size": 16, "dtype": "float16"}
+
+
+def test_arrays_and_tensors_stand_for_their_specs():
+    model = classifier()
+    expected = profile(model, IMAGES, LABELS).to_json()
+    images, labels = np.zeros((16, 8, 8, 1)), np.zeros(16, np.int32)
+    assert profile(model, images, labels).to_json() == expected
+    assert profile(model, tf.constant(images), tf.constant(labels)).to_json() == expected
+    # Functions are given what there is.
+    report = profile(tf.abs, np.zeros((4, 8)))
+    (argument,) = (op for op in report.model.graph.ops if op.kind == "parameter")
+    assert (argument.outputs[0].shape, argument.outputs[0].dtype) == ((4, 8), "float64")
+
+
+def test_a_model_of_two_inputs_takes_a_pair():
+    inputs = [keras.Input((4,)), keras.Input((4,))]
+    model = keras.Model(inputs, keras.layers.Add()(inputs))
+    report = profile(model, [tf.TensorSpec((2, 4))] * 2)
+    assert report.name == f"{model.name}.predict"
+    assert report.flops_per_step == 2 * 4
+
+
+def test_sizes_of_numpy_are_as_those_of_python():
+    report = profile(tf.abs, IMAGES, batch_size=np.int64(16))
+    assert report.batch_size == 16
+    assert type(report.batch_size) is int
 
 
 def test_a_mode_is_for_models():
@@ -221,6 +326,25 @@ def test_the_report_of_what_ran_last(strategy):
 
     model.predict(images, batch_size=16, verbose=0)
     assert last_report().name == "predict"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"steps_per_execution": 3}, TypeError, "Unknown option `steps_per_execution`"),
+        ({"name": "q"}, TypeError, "Unknown option `name`.*Received: name='q'"),
+        ({"targets": "bow"}, TypeError, "Did you mean `target`.*The options are target, batch_"),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be a positive integer"),
+        ({"batch_size": True}, ValueError, "Received: batch_size=True"),
+        ({"target": 3}, ValueError, "Received: target=3"),
+        ({"num_ipus": "2"}, ValueError, "Received: num_ipus='2'"),
+    ],
+)
+def test_options_that_the_last_report_does_not_take(strategy, options, error, message):
+    strategy.run(tf.function(lambda x: x + x), [tf.ones(3)])
+    with pytest.raises(error, match=message):
+        last_report(**options)
+    assert last_report(batch_size=np.int64(3)).batch_size == 3
 
 
 def test_a_device_that_has_run_nothing(run_python):
@@ -265,6 +389,15 @@ def test_what_if():
     (starred,) = (line for line in text.splitlines() if "*" in line)
     assert "bow" in starred
     assert f"{alone.cycles_per_step:,}" in starred
+
+
+@pytest.mark.parametrize(
+    "sizes", [[2, 4], (2, 4), range(2, 6, 2), np.array([2, 4]), [np.int64(2), np.int32(4)]]
+)
+def test_lists_of_sizes(sizes):
+    table = what_if(tf.abs, IMAGES, batch_size=sizes, num_ipus=range(1, 3))
+    assert [tuple(row.choices.values()) for row in table.rows] == [(2, 1), (2, 2), (4, 1), (4, 2)]
+    assert {type(row.choices["batch_size"]) for row in table.rows} == {int}
 
 
 def test_what_if_leaves_other_axes_alone():
