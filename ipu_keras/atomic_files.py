@@ -1,6 +1,9 @@
 """Files that others see whole or not at all."""
 
 import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -26,3 +29,32 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, if they are not there.
+
+    Args:
+        path: Its place.
+
+    Raises:
+        OSError: It cannot be made; also if no system could have a folder of that name.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        # Of a null character, say.
+        raise OSError(f"{error}: {str(path)!r}") from error
+
+
+@contextmanager
+def warns_if_it_fails(what: str) -> Iterator[None]:
+    """Around the use of files that no result depends on: if it fails there is a warning.
+
+    Args:
+        what: It begins with: what cannot be done, without a full stop.
+    """
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{what}. Received: {error}", stacklevel=3)

@@ -1,5 +1,6 @@
 """What the environment and the configuration ask for whenever a program is compiled."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,5 +55,5 @@ def current_compilation_outputs() -> CompilationOutputs:
     return CompilationOutputs(
         engine=current_engine_options(),
         flags=current_flags(),
-        executable_folder=Path(folder) if folder else None,
+        executable_folder=Path(os.path.expanduser(folder)) if folder else None,
     )

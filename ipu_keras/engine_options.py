@@ -23,7 +23,8 @@ class EngineOptions:
     Args:
         writes_reports: Whether its report is written: `autoReport.all`,
             `autoReport.outputGraphProfile` or `autoReport.outputExecutionProfile`.
-        report_directory: Where to: `autoReport.directory`.
+        report_directory: Where to: `autoReport.directory`; a `~` that it begins with is the
+            home directory.
         allows_out_of_memory: Whether a program runs that would not fit on an IPU:
             `debug.allowOutOfMemory`. If it says nothing, `None`, only programs are modelled that
             are not small for certain, and those without a model run.
@@ -47,7 +48,8 @@ allows_out_of_memory=None)
             text: An object of names and values; empty for no options.
 
         Raises:
-            ValueError: It is no such object, or a value is not `"true"` or `"false"`.
+            ValueError: It is no such object, the directory is no text, or another value is not
+                `"true"` or `"false"`.
         """
         options = _object(text)
         known = {*_REPORTS, _DIRECTORY, _ALLOW}
@@ -60,7 +62,7 @@ allows_out_of_memory=None)
             )
         return cls(
             writes_reports=any(_truth(options, name) for name in _REPORTS if name in options),
-            report_directory=Path(str(options.get(_DIRECTORY, "."))),
+            report_directory=_directory(options, _DIRECTORY),
             allows_out_of_memory=_truth(options, _ALLOW) if _ALLOW in options else None,
         )
 
@@ -83,6 +85,17 @@ def _object(text: str) -> Mapping[str, Any]:
             f"{ENVIRONMENT_VARIABLE} must be a JSON object of names and values. Received: {text!r}"
         )
     return options
+
+
+def _directory(options: Mapping[str, Any], name: str) -> Path:
+    value = options.get(name, ".")
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{name!r} in {ENVIRONMENT_VARIABLE} must be the path of a directory as a text, such "
+            f'as "reports". Received: {value!r}'
+        )
+    # Unlike `Path.expanduser`, this leaves the names of users that there are not as they are.
+    return Path(os.path.expanduser(value))
 
 
 def _truth(options: Mapping[str, Any], name: str) -> bool:

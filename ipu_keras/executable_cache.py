@@ -8,6 +8,7 @@ they follow from, so none is ever out of date.
 import functools
 import hashlib
 import json
+import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ipu_keras.atomic_files import write_atomically
+from ipu_keras.atomic_files import make_folder, warns_if_it_fails, write_atomically
 from ipu_keras.canonical_json import digest, from_json, to_json
 
 T = TypeVar("T")
@@ -132,7 +133,8 @@ def export(directory: Path, key: str, value: Any) -> None:
         value: What `canonical_json` can write.
     """
     path = path_of(directory, key)
-    if path.exists():
+    # Unlike `Path.exists`, this raises nothing where no file can be.
+    if os.path.exists(path):
         return
     lock = _locked(path)
     if lock is not None:
@@ -173,12 +175,10 @@ def _locked(path: Path) -> AbstractContextManager | None:
     # Few have a directory, and importing it can take 0.1 s.
     from filelock import FileLock
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with warns_if_it_fails(f"The directory {str(path.parent)!r} cannot be used for executables"):
+        make_folder(path.parent)
         return FileLock(f"{path}.lock").acquire()
-    except OSError as error:
-        _warn(f"The directory {str(path.parent)!r} cannot be used for executables", error)
-        return None
+    return None
 
 
 def _read(path: Path, key: str, kind: type[T]) -> T | None:
@@ -191,7 +191,11 @@ def _read(path: Path, key: str, kind: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        _warn(f"The file {str(path)!r} is ignored and replaced: it holds no such executable", error)
+        warnings.warn(
+            f"The file {str(path)!r} is ignored and replaced: it holds no such executable. "
+            f"Received: {error}",
+            stacklevel=2,
+        )
         return None
 
 
@@ -199,10 +203,8 @@ def _write(path: Path, key: str, value: Any) -> None:
     """Writes a file in one piece: whoever reads it sees all of it, or what was there before."""
     content = to_json(value)
     header = to_json(_header(key, content)).removesuffix("}")
-    try:
+    with warns_if_it_fails(f"The file {str(path)!r} could not be written"):
         write_atomically(path, f'{header},\n"content":\n{content}\n}}\n'.encode())
-    except OSError as error:
-        _warn(f"The file {str(path)!r} could not be written", error)
 
 
 def _header(key: str, content: str) -> dict[str, Any]:
@@ -212,7 +214,3 @@ def _header(key: str, content: str) -> dict[str, Any]:
         "key": key,
         "checksum": digest(content),
     }
-
-
-def _warn(what: str, error: Exception) -> None:
-    warnings.warn(f"{what}. Received: {error}", stacklevel=2)

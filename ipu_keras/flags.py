@@ -22,6 +22,7 @@ def _flag(
     effect: str | None = None,
     minimum: int | None = None,
     choices: tuple[str, ...] = (),
+    is_path: bool = False,
 ) -> Any:
     """Returns a field whose default gives the type and whose metadata the rules."""
     return dataclasses.field(
@@ -31,6 +32,7 @@ def _flag(
             "effect": effect,
             "minimum": minimum,
             "choices": choices,
+            "is_path": is_path,
         },
     )
 
@@ -77,6 +79,7 @@ class PoplarFlags:
         effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
         "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
         "it has no program modelled. What XLA compiled for the host is not kept.",
+        is_path=True,
     )
     log_cycle_count: int = _flag(
         -1,
@@ -109,6 +112,7 @@ class PoplarFlags:
         "",
         "Directory for JSON files that say which tensors lie on which tiles.",
         effect="Receives `<program>.tensor_map.json` of each compiled program: as modelled.",
+        is_path=True,
     )
     fallback_scheduler: bool = _flag(
         False, "Schedule with TensorFlow's own algorithm instead of the IPU's."
@@ -125,8 +129,12 @@ class PoplarFlags:
     on_demand_device_timeout: int = _flag(
         3_600_000, "Milliseconds after which ON_DEMAND gives up attaching.", minimum=0
     )
-    save_vertex_graph: str = _flag("", "Directory for the vertex graph of each program.")
-    save_interval_report: str = _flag("", "Directory for the interval report of each program.")
+    save_vertex_graph: str = _flag(
+        "", "Directory for the vertex graph of each program.", is_path=True
+    )
+    save_interval_report: str = _flag(
+        "", "Directory for the interval report of each program.", is_path=True
+    )
 
 
 _FIELDS: Mapping[str, dataclasses.Field] = {
@@ -139,7 +147,8 @@ def parse_flags(text: str) -> PoplarFlags:
 
     Flags are separated by white space and look like `--name=value`; a flag
     that is true or false may stand alone for true. Values with spaces are
-    quoted as in a shell. If a flag is repeated, the last one counts.
+    quoted as in a shell, and directories may begin with a `~` for the home directory. If a flag
+    is repeated, the last one counts.
 
     Args:
         text: The value of `TF_POPLAR_FLAGS`.
@@ -216,6 +225,8 @@ def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int
     choices = field.metadata["choices"]
     if choices:
         return (text if text in choices else None), f"one of {', '.join(map(repr, choices))}"
+    if text and field.metadata["is_path"]:
+        text = os.path.expanduser(text)
     return text or None, "a text that is not empty"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipu_keras.atomic_files import write_atomically
+from ipu_keras.atomic_files import make_folder, warns_if_it_fails, write_atomically
 
 
 def test_a_new_file_and_one_that_is_replaced(tmp_path):
@@ -40,3 +40,37 @@ def test_a_folder_that_is_missing(tmp_path):
     )
     with pytest.raises(FileNotFoundError, match=f"^{re.escape(expected)}$"):
         write_atomically(path, b"")
+
+
+def test_a_folder_and_those_above_it(tmp_path):
+    for _ in range(2):
+        make_folder(tmp_path / "above" / "folder")
+    assert (tmp_path / "above" / "folder").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("null\0character", r"embedded null byte: '.*null\\x00character'"),
+        ("file/folder", "Not a directory: "),
+        ("file", "File exists: "),
+        ("n" * 300, "File name too long: "),
+    ],
+)
+def test_a_folder_that_cannot_be_made(tmp_path, name, message):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match=message):
+        make_folder(tmp_path / name)
+
+
+def test_what_fails_is_a_warning():
+    with (
+        pytest.warns(UserWarning, match="is left out") as warned,
+        warns_if_it_fails("The file 'x' is left out"),
+    ):
+        raise OSError("no space left")
+    (warning,) = warned
+    assert str(warning.message) == "The file 'x' is left out. Received: no space left"
+    assert warning.filename == __file__
+    with pytest.raises(KeyError, match="other"), warns_if_it_fails("It is of files only"):
+        raise KeyError("other")

@@ -47,12 +47,13 @@ def test_what_needs_none():
 def test_it_is_read_as_it_is_now(monkeypatch):
     assert current_compilation_outputs() == CompilationOutputs()
     config = IPUConfig()
-    config.serialization_output_folder = "executables"
+    config.serialization_output_folder = "~/executables"
     config.configure_ipu_system()
+    monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=3")
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "true"}')
     assert current_compilation_outputs() == CompilationOutputs(
         engine=EngineOptions(writes_reports=True),
         flags=PoplarFlags(log_cycle_count=3),
-        executable_folder=Path("executables"),
+        executable_folder=Path("/home/somebody/executables"),
     )

@@ -42,11 +42,34 @@ def test_what_does_not_fit():
         ("[1]", r"must be a JSON object of names and values\. Received: '\[1\]'"),
         ('{"autoReport.all": "yes"}', """'autoReport.all' .* "true" or "false". Received: 'yes'"""),
         ('{"debug.allowOutOfMemory": 1}', "Received: 1"),
+        *(
+            (
+                f'{{"autoReport.directory": {value}}}',
+                r"^'autoReport\.directory' in POPLAR_ENGINE_OPTIONS must be the path of a "
+                rf'directory as a text, such as "reports"\. Received: {received}$',
+            )
+            for value, received in [("null", "None"), ("3", "3"), ('["a"]', r"\['a'\]")]
+        ),
     ],
 )
 def test_what_cannot_be_read(text, message):
     with pytest.raises(ValueError, match=message):
         EngineOptions.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("directory", "expected"),
+    [
+        ("~/reports", "/home/somebody/reports"),
+        ("~", "/home/somebody"),
+        ("here/~", "here/~"),
+        ("~nobody of that name/x", "~nobody of that name/x"),
+    ],
+)
+def test_the_home_directory(monkeypatch, directory, expected):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    found = EngineOptions.parse(f'{{"autoReport.directory": "{directory}"}}')
+    assert found.report_directory == Path(expected)
 
 
 def test_options_without_a_use_are_named():

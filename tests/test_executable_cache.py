@@ -154,6 +154,17 @@ def test_a_directory_that_cannot_be_used(tmp_path):
         export(directory, KEY, SPEC)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a\0b", "embedded null byte"), ("n" * 300, "File name too long")]
+)
+def test_a_directory_that_no_system_could_have(tmp_path, name, reason):
+    with pytest.warns(UserWarning, match=f"cannot be used for executables.*{reason}"):
+        assert find(tmp_path / name, lambda: SPEC) == SPEC
+    with pytest.warns(UserWarning, match=f"cannot be used for executables.*{reason}"):
+        export(tmp_path / name, KEY, SPEC)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_cannot_be_written(tmp_path):
     path_of(tmp_path, KEY).mkdir()
     with pytest.warns(UserWarning, match=f"The file {str(path_of(tmp_path, KEY))!r} ") as warned:

@@ -104,6 +104,22 @@ def test_what_is_written_is_read(values):
     assert all(type(getattr(parsed, field.name)) is type(field.default) for field in FIELDS)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "executable_cache_path",
+        "tensor_map_file_path",
+        "save_vertex_graph",
+        "save_interval_report",
+    ],
+)
+def test_the_home_directory(monkeypatch, name):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert getattr(parse_flags(f"--{name}=~/here"), name) == "/home/somebody/here"
+    assert getattr(parse_flags(f"--{name}=here/~"), name) == "here/~"
+    assert parse_flags("--synthetic_data_initializer=~").synthetic_data_initializer == "~"
+
+
 def test_idle_flags_are_those_set_without_effect():
     assert idle_flags(PoplarFlags()) == ()
     assert idle_flags(PoplarFlags(use_ipu_model=True, help=True)) == ()

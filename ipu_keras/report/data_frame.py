@@ -1,7 +1,7 @@
-"""Rows as a data frame of pandas."""
+"""Rows and other lines as data frames of pandas."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.rows import Row
@@ -33,6 +33,23 @@ _COLUMNS = (
 _COLUMNS_OF_PARTS = ("stage", "phase")
 
 
+def data_frame_of_lines(
+    lines: Iterable[Mapping[str, Any]], columns: Sequence[str]
+) -> "pandas.DataFrame":
+    """Lines in their order.
+
+    Args:
+        lines: Values by name.
+        columns: The names that are shown.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    with needs_report_extra("A data frame"):
+        import pandas
+    return pandas.DataFrame(lines, columns=list(columns))
+
+
 def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pandas.DataFrame":
     """A line for each row.
 
@@ -47,8 +64,6 @@ def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pand
     Raises:
         ImportError: pandas is not installed.
     """
-    with needs_report_extra("A data frame"):
-        import pandas
     lines = (
         {
             **vars(row),
@@ -60,5 +75,4 @@ def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pand
         for row in rows
     )
     has_parts = any(row.stage is not None or row.weight_update for row in rows)
-    columns = [*_COLUMNS, *(_COLUMNS_OF_PARTS if has_parts else ())]
-    return pandas.DataFrame(lines, columns=columns)
+    return data_frame_of_lines(lines, (*_COLUMNS, *(_COLUMNS_OF_PARTS if has_parts else ())))

@@ -1,15 +1,16 @@
 """What changes from one report to another."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
-from ipu_keras.report.text import rendered
+from ipu_keras.report.text import PlainTable, rendered
 
 # Layers that the text shows.
 _NUM_LAYERS = 15
+
+# Totals that tell the difference in short.
+_KEY_FIGURES = ("cycles_per_step", "seconds_per_step", "max_tile_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +18,7 @@ class Figures:
     """What of a report is compared.
 
     Args:
+        name: Of the program, and its target.
         settings: What was given, by name.
         totals: Of the whole step, by names of the report's properties.
         layers: Tile cycles of one step by layer.
@@ -24,6 +26,7 @@ class Figures:
         memory: Bytes over all tiles by category.
     """
 
+    name: str
     settings: Mapping[str, Any]
     totals: Mapping[str, float]
     layers: Mapping[str, int]
@@ -62,6 +65,7 @@ class Difference:
     largest first. What is in one of the reports only is 0 in the other one.
 
     Args:
+        names: Of both programs, and their targets.
         settings: Both values of what was given differently: the program's name, its
             `batch_size`, the target and its numbers, and options.
         totals: Of the whole step, by names of `Report`'s properties, such as
@@ -73,6 +77,7 @@ class Difference:
         memory: Bytes over all tiles by category.
     """
 
+    names: tuple[str, str]
     settings: Mapping[str, tuple[Any, Any]]
     totals: Mapping[str, Change]
     layers: Mapping[str, Change]
@@ -80,13 +85,34 @@ class Difference:
     memory: Mapping[str, Change]
 
     def __str__(self) -> str:
-        return rendered(
-            _settings_table(self.settings) if self.settings else "Same settings",
-            *_part("Totals", self.totals),
-            *_part("Layers, cycles", self.layers, limit=_NUM_LAYERS),
-            *_part("Families, cycles", self.families),
-            *_part("Memory of all tiles, bytes", self.memory),
+        return rendered(*(part for table in self._tables() for part in table.parts()))
+
+    def __repr__(self) -> str:
+        before, after = self.names
+        changes = ((name, self.totals[name]) for name in _KEY_FIGURES if name in self.totals)
+        figures = ", ".join(f"{name} {' -> '.join(_cells(one)[:2])}" for name, one in changes)
+        return f"<Difference from {before!r} to {after!r}: {figures}>"
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; without the libraries of HTML reports, it shows the text."""
+        try:
+            from ipu_keras.report import html
+        except ImportError:
+            return None
+        before, after = self.names
+        return html.tables_cell(f"From {before} to {after}", tuple(self._tables()))
+
+    def _tables(self) -> Iterator[PlainTable]:
+        yield PlainTable(
+            title="Settings" if self.settings else "Same settings",
+            columns=("setting", "before", "after"),
+            rows=tuple((name, *map(str, pair)) for name, pair in self.settings.items()),
+            justify="left",
         )
+        yield _table("Totals", self.totals)
+        yield _table("Layers, cycles", self.layers, limit=_NUM_LAYERS)
+        yield _table("Families, cycles", self.families)
+        yield _table("Memory of all tiles, bytes", self.memory)
 
 
 def difference(before: Figures, after: Figures) -> Difference:
@@ -99,6 +125,7 @@ def difference(before: Figures, after: Figures) -> Difference:
     names = {**before.settings, **after.settings}
     pairs = {name: (before.settings.get(name), after.settings.get(name)) for name in names}
     return Difference(
+        names=(before.name, after.name),
         settings={name: pair for name, pair in pairs.items() if pair[0] != pair[1]},
         totals={
             name: Change(number, after.totals[name])
@@ -117,35 +144,21 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, C
     return dict(sorted(found, key=lambda item: -abs(item[1].change)))
 
 
-def _settings_table(settings: Mapping[str, tuple[Any, Any]]) -> Table:
-    table = Table("setting", "before", "after", title="Settings", title_justify="left")
-    for name, pair in settings.items():
-        table.add_row(name, *map(str, pair))
-    return table
-
-
-def _part(
-    title: str, changes: Mapping[str, Change], limit: int | None = None
-) -> Iterator[str | Table]:
-    """A title, and a table with a line for each number that changes, up to a limit."""
+def _table(title: str, changes: Mapping[str, Change], limit: int | None = None) -> PlainTable:
+    """A line for each number that changes, up to a limit."""
     changed = {name: one for name, one in changes.items() if one.change}
     shown = list(changed.items())[:limit]
     more = f"; the largest {len(shown)} changes" if len(shown) < len(changed) else ""
-    yield f"{title} ({len(changed)} of {len(changes)} differ{more})"
-    if shown:
-        yield _table(shown)
+    return PlainTable(
+        title=f"{title} ({len(changed)} of {len(changes)} differ{more})",
+        columns=("name", "before", "after", "change", "ratio"),
+        rows=tuple((name, *_cells(one)) for name, one in shown),
+    )
 
 
-def _table(changes: Iterable[tuple[str, Change]]) -> Table:
-    table = Table()
-    table.add_column("name", overflow="fold")
-    for column in ("before", "after", "change", "ratio"):
-        table.add_column(column, justify="right")
-    for name, one in changes:
-        ratio = "" if one.ratio is None else f"{one.ratio:+.1%}"
-        numbers = _text(one.before), _text(one.after), _text(one.change, sign="+")
-        table.add_row(name, *numbers, ratio)
-    return table
+def _cells(one: Change) -> tuple[str, str, str, str]:
+    ratio = "" if one.ratio is None else f"{one.ratio:+.1%}"
+    return _text(one.before), _text(one.after), _text(one.change, sign="+"), ratio
 
 
 def _text(number: float, sign: str = "") -> str:

@@ -47,7 +47,7 @@ class Fix:
         ...     fits=True,
         ...     seconds_per_sample=1e-4,
         ... ).name
-        'float16 and 2 IPUs'
+        'float16 and the layers on 2 IPUs'
         """
         return " and ".join(_in_words(name, value) for name, value in self.changes.items())
 
@@ -243,7 +243,7 @@ def _in_words(name: str, value: Any) -> str:
         "available_memory_proportion": f"availableMemoryProportion {value}",
         "batch_size": f"batch size {value}",
         "dtype": str(value),
-        "num_ipus": f"{value} IPUs",
+        "num_ipus": f"the layers on {value} IPUs",
         "recomputation": "recomputation",
     }
     return words[name]

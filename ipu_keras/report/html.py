@@ -1,4 +1,4 @@
-"""A report as one HTML file that loads nothing from anywhere, and as a cell of a notebook."""
+"""A report as one HTML file that loads nothing from anywhere, and cells of notebooks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -9,9 +9,10 @@ from ipu_keras.report.html_pipeline import pipeline_picture
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.rows import Row
+from ipu_keras.report.text import PlainTable
 
 with needs_report_extra("An HTML report"):
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
     from ipu_keras.report.html_pictures import liveness_picture, memory_picture
 
@@ -90,7 +91,17 @@ def notebook_cell(report: HtmlContents) -> str:
     return _rendered("notebook.html.j2", report)
 
 
-def _rendered(template: str, report: HtmlContents, **values: Any) -> str:
+def tables_cell(title: str, tables: Sequence[PlainTable]) -> str:
+    """Tables below a heading, as a part of a page.
+
+    Args:
+        title: The heading.
+        tables: In their order; of one that is empty, there is only its title.
+    """
+    return _template("notebook_tables.html.j2").render(title=title, tables=tables)
+
+
+def _template(name: str) -> Template:
     environment = Environment(
         loader=PackageLoader("ipu_keras.report"),
         autoescape=True,
@@ -99,7 +110,11 @@ def _rendered(template: str, report: HtmlContents, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(number=_number, percent=_percent, words=_words)
-    return environment.get_template(template).render(
+    return environment.get_template(name)
+
+
+def _rendered(template: str, report: HtmlContents, **values: Any) -> str:
+    return _template(template).render(
         report=report,
         layers=report.by("layer"),
         families=report.by("family"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.text import Text
 
 from ipu_keras.atomic_files import write_atomically
 from ipu_keras.compiler.memory import alive_on_worst_tile
@@ -53,7 +54,7 @@ class Report:
         batch_size: Samples of one step on one replica; `None` if it has none, or nobody
             knows.
         recompilations: Of programs that ran: why those of this name were compiled
-            again on the device, oldest first.
+            again for the model or function, oldest first.
         fixes: What would help a program that does not fit, as `suggest_fixes` found.
 
     Raises:
@@ -316,6 +317,7 @@ class Report:
         if self.samples_per_second is not None:
             totals["samples_per_second"] = self.samples_per_second
         return Figures(
+            name=f"{self.name} on {target.name}",
             settings={
                 "program": self.name,
                 "batch_size": self.batch_size,
@@ -330,11 +332,18 @@ class Report:
         )
 
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
-        """Layers and bytes of their values on the fullest tile at its fullest, largest first."""
+        """Layers and bytes of their values on the fullest tile at its fullest, largest first.
+
+        A variable is one of the first layer that uses it, or of the optimizer.
+        """
         model = self.model
-        layers = {
-            value.name: one.layer for one in model.program.compute_sets for value in one.writes
-        }
+        layers: dict[str, str] = {}
+        for one in model.program.compute_sets:
+            layers.update((value.name, one.layer) for value in one.writes)
+            if one.layer:  # the first to use a variable has it
+                for name in one.reads:
+                    if model.program.values[name].role == "variable":
+                        layers.setdefault(name, one.layer)
         sizes: Counter[str] = Counter()
         for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
             owner = "variables" if model.program.values[name].role == "variable" else "the infeed"
@@ -491,10 +500,19 @@ class Report:
             "of memory"
         )
 
+    def __repr__(self) -> str:
+        memory = self.model.memory
+        return (
+            f"<Report of {self.name!r} on {self.model.target.name}: {self.cycles_per_step:,} "
+            f"cycles per step, {self.seconds_per_step * 1e3:.3f} ms; "
+            f"{'fits' if self.fits else 'does not fit'}, {memory.max_tile_bytes:,} of "
+            f"{memory.tile_bytes:,} bytes on the fullest tile>"
+        )
+
     def __str__(self) -> str:
         layers, families, memory = self.by("layer"), self.by("family"), self.model.memory
         return rendered(
-            self._summary(),
+            *self._summary(),
             *([fixes_table(self.fixes)] if self.fixes else []),
             *([] if self.pipeline is None else [stage_table(self.pipeline.stages)]),
             cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], self.busy_cycles),
@@ -502,24 +520,30 @@ class Report:
             memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
         )
 
-    def _summary(self) -> str:
+    def _summary(self) -> Iterator[str | Text]:
         model, memory = self.model, self.model.memory
-        lines = [
+        yield (
             f"{self.name} on {model.target.name}: {self.cycles_per_step:,} cycles per step, "
-            f"{self.seconds_per_step * 1e3:.3f} ms, bound by the {self.bound}",
-            *self._pace(),
+            f"{self.seconds_per_step * 1e3:.3f} ms, bound by the {self.bound}"
+        )
+        yield from self._pace()
+        yield (
             f"{self.flops_per_step / 1e9:.3f} GFLOP per step, {self.utilisation:.1%} of the peak; "
-            f"{self.guessed_share:.0%} of the cycles are guessed",
-            self.memory_error
-            or f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
-            f"{memory.worst_tile}",
-            "Regions of that tile: "
-            + ", ".join(f"{name} {size:,}" for name, size in self.bytes_by_region.items()),
-        ]
-        lines += self.remarks
+            f"{self.guessed_share:.0%} of the cycles are guessed"
+        )
+        if self.memory_error is None:
+            yield (
+                f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
+                f"{memory.worst_tile}"
+            )
+        else:
+            # On one line, as scripts look for the IPU's own text.
+            yield Text(self.memory_error)
+        regions = ", ".join(f"{name} {size:,}" for name, size in self.bytes_by_region.items())
+        yield f"Regions of that tile: {regions}"
+        yield from self.remarks
         measured = [f"{name} {b['median_error']:.0%}" for name, b in self.error_bands.items()]
-        lines.append(f"Median error of the model on measurements of IPUs: {', '.join(measured)}")
-        return "\n".join(lines)
+        yield f"Median error of the model on measurements of IPUs: {', '.join(measured)}"
 
     @property
     def bytes_by_region(self) -> dict[str, int]:

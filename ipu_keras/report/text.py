@@ -1,26 +1,59 @@
 """Tables for a terminal."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 from ipu_keras.report.rows import Row
 
 _WIDTH = 110
 
 
-def rendered(*parts: str | Table) -> str:
+@dataclass(frozen=True, kw_only=True)
+class PlainTable:
+    """A table whose cells are texts, for a terminal or for a page.
+
+    Args:
+        title: Above it.
+        columns: Their headings.
+        rows: The cells of each, of which the first one is its name.
+        justify: Where cells are in the other columns.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    justify: JustifyMethod = "right"
+
+    def parts(self) -> Iterator[str | Table]:
+        """For `rendered`: the title, and the table unless it is empty."""
+        yield self.title
+        if self.rows:
+            table = Table()
+            name, *others = self.columns
+            table.add_column(name, overflow="fold")
+            for column in others:
+                table.add_column(column, justify=self.justify)
+            for row in self.rows:
+                table.add_row(*row)
+            yield table
+
+
+def rendered(*parts: str | Text | Table) -> str:
     """Paragraphs and tables as plain text.
 
     Args:
-        *parts: In their order.
+        *parts: In their order. A `Text` stays on one line, whatever its length.
     """
     text = io.StringIO()
-    console = Console(file=text, width=_WIDTH, color_system=None)
+    # Names may have brackets and colons, which are no markup.
+    console = Console(file=text, width=_WIDTH, color_system=None, markup=False, emoji=False)
     for part in parts:
-        console.print(part, highlight=False)
+        console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
     return text.getvalue()
 
 

@@ -1,15 +1,29 @@
 """Reports of the same step under different choices, side by side."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
+from ipu_keras.report.data_frame import data_frame_of_lines
 from ipu_keras.report.report import Report
-from ipu_keras.report.text import rendered
+from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.target import Target
+
+if TYPE_CHECKING:
+    import pandas
+
+# What follows from the choices, of each.
+_FIGURES = (
+    "cycles_per_step",
+    "seconds_per_step",
+    "samples_per_second",
+    "max_tile_bytes",
+    "tile_bytes",
+    "fits",
+    "bound",
+    "is_best",
+)
 
 
 @dataclass(frozen=True)
@@ -58,28 +72,87 @@ class WhatIf:
 
         return min(fitting, key=size_and_time, default=None)
 
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The choices as a data frame of pandas, a line each, in their order.
+
+        Its columns:
+
+        - the choices by name; of a `Target`, its name.
+        - `cycles_per_step`, `seconds_per_step`, `samples_per_second`, `fits` and `bound`: as of
+          `Report`.
+        - `max_tile_bytes` and `tile_bytes`: bytes on the fullest tile, and what a tile has.
+        - `is_best`: whether it is `best`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        best = self.best
+        lines = (
+            {
+                **{name: _plain(value) for name, value in row.choices.items()},
+                "cycles_per_step": row.report.cycles_per_step,
+                "seconds_per_step": row.report.seconds_per_step,
+                "samples_per_second": row.samples_per_second,
+                "max_tile_bytes": row.report.model.memory.max_tile_bytes,
+                "tile_bytes": row.report.model.memory.tile_bytes,
+                "fits": row.report.fits,
+                "bound": row.report.bound,
+                "is_best": row is best,
+            }
+            for row in self.rows
+        )
+        return data_frame_of_lines(lines, (*self.rows[0].choices, *_FIGURES))
+
     def __str__(self) -> str:
-        table = Table(title=f"What if: {self.rows[0].report.name}", title_justify="left")
-        table.add_column("")
-        for name in self.rows[0].choices:
-            table.add_column(name.replace("_", " "), justify="right")
-        for column in ("cycles per step", "samples/s", "fullest tile", "fits", "bound by"):
-            table.add_column(column, justify="right")
+        return rendered(*self._table().parts())
+
+    def __repr__(self) -> str:
+        num_fitting = sum(row.report.fits for row in self.rows)
+        best, found = self.best, ""
+        if best is not None:
+            choices = ", ".join(f"{name}={_plain(value)}" for name, value in best.choices.items())
+            found = f"; best is {choices} with {best.report.cycles_per_step:,} cycles per step"
+        return (
+            f"<WhatIf of {self.rows[0].report.name!r} on {self._targets()}: "
+            f"{len(self.rows)} choices, {num_fitting} of which fit{found}>"
+        )
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; without the libraries of HTML reports, it shows the text."""
+        try:
+            from ipu_keras.report import html
+        except ImportError:
+            return None
+        title = f"{self.rows[0].report.name} on {self._targets()}"
+        return html.tables_cell(title, (self._table(),))
+
+    def _targets(self) -> str:
+        return ", ".join(dict.fromkeys(row.report.model.target.name for row in self.rows))
+
+    def _table(self) -> PlainTable:
+        choices = (name.replace("_", " ") for name in self.rows[0].choices)
+        figures = ("cycles per step", "samples/s", "fullest tile", "fits", "bound by")
+        return PlainTable(
+            title=f"What if: {self.rows[0].report.name}",
+            columns=("", *choices, *figures),
+            rows=tuple(self._cells()),
+        )
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
         best = self.best
         for row in self.rows:
             report = row.report
             memory = report.model.memory
-            table.add_row(
+            yield (
                 "*" if row is best else "",
-                *map(_text, row.choices.values()),
+                *(str(_plain(value)) for value in row.choices.values()),
                 f"{report.cycles_per_step:,}",
                 "" if row.samples_per_second is None else f"{row.samples_per_second:,.0f}",
                 f"{memory.max_tile_bytes / memory.tile_bytes:.1%}",
                 "yes" if report.fits else "no",
                 report.bound,
             )
-        return rendered(table)
 
 
-def _text(value: Any) -> str:
-    return value.name if isinstance(value, Target) else str(value)
+def _plain(value: Any) -> Any:
+    return value.name if isinstance(value, Target) else value

@@ -1,11 +1,17 @@
 """Changes between figures that are made by hand."""
 
 import re
+import sys
+from dataclasses import replace
 
+from html_tree import read_html
+
+import ipu_keras.report
 from ipu_keras.report import Change
 from ipu_keras.report.difference import Figures, difference
 
 BEFORE = Figures(
+    name="train on gc200",
     settings={"batch_size": 4, "target": "gc200", "steps": 2},
     totals={"cycles_per_step": 1000, "seconds_per_step": 0.5, "flops": 2.5e6, "samples": 8.0},
     layers={"top": 300, "stem": 500, "same": 150, "old": 50},
@@ -13,6 +19,7 @@ BEFORE = Figures(
     memory={"variables": 640, "activations": 0},
 )
 AFTER = Figures(
+    name="train on bow",
     settings={"batch_size": 8, "target": "gc200", "recomputation": True},
     totals={"cycles_per_step": 1200, "seconds_per_step": 0.6, "flops": 5e6},
     layers={"top": 360, "stem": 400, "same": 150, "new": 50},
@@ -85,8 +92,56 @@ def test_text_of_equal_figures():
 
 def test_text_of_many_layers():
     layers = {f"layer{index:02}": index for index in range(30)}
-    none = {"settings": {}, "totals": {}, "families": {}, "memory": {}}
+    none = {"name": "train", "settings": {}, "totals": {}, "families": {}, "memory": {}}
     text = str(difference(Figures(layers={}, **none), Figures(layers=layers, **none)))
     assert "Layers, cycles (29 of 30 differ; the largest 15 changes)" in text
     assert "layer15" in text
     assert "layer14" not in text
+
+
+def test_names_are_plain_text():
+    settings = {"program": "[/x] :fire:"}
+    layers = {"[red]hi[/red]": 1}
+    text = str(difference(BEFORE, replace(AFTER, settings=settings, layers=layers)))
+    lines = lines_of(text)
+    assert lines["program"] == ["None", "[/x] :fire:"]
+    assert lines["[red]hi[/red]"] == ["0", "1", "+1", ""]
+
+
+def test_repr():
+    found = difference(BEFORE, AFTER)
+    assert found.names == ("train on gc200", "train on bow")
+    assert repr(found) == (
+        "<Difference from 'train on gc200' to 'train on bow': cycles_per_step 1,000 -> 1,200, "
+        "seconds_per_step 0.5 -> 0.6>"
+    )
+
+
+def test_the_cell_of_a_notebook():
+    found = difference(replace(BEFORE, name="<b>"), replace(AFTER, memory=BEFORE.memory))
+    cell = read_html(found._repr_html_())
+    assert cell.all("b") == []
+    assert cell.all("h3")[0].text == "From <b> to train on bow"
+    captions = [one.text for one in cell.all("caption")]
+    assert captions == [
+        "Settings",
+        "Totals (3 of 3 differ)",
+        "Layers, cycles (4 of 5 differ)",
+        "Families, cycles (1 of 1 differ)",
+    ]
+    assert [one.text for one in cell.all("p")] == ["Memory of all tiles, bytes (0 of 2 differ)"]
+    rows = [[one.text for one in row.walk()] for row in cell.all("tr")]
+    assert ["batch_size", "4", "8"] in rows
+    assert ["stem", "500", "400", "-100", "-20.0%"] in rows
+    assert ["new", "0", "50", "+50", ""] in rows
+    # Figures are on the right, settings on the left.
+    settings, totals = cell.all("table")[:2]
+    assert {one.attributes.get("class") for one in settings.all("td")} == {None}
+    assert {one.attributes.get("class") for one in totals.all("td")} == {"figure"}
+
+
+def test_a_cell_without_its_libraries(monkeypatch):
+    monkeypatch.delattr(ipu_keras.report, "html", raising=False)
+    monkeypatch.delitem(sys.modules, "ipu_keras.report.html", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert difference(BEFORE, AFTER)._repr_html_() is None

@@ -35,7 +35,7 @@ def test_each_fix_is_the_program_with_that_change():
         trace=lambda size: training_step(81, batch=size, width=64),
     )
     names = [fix.name for fix in found]
-    assert {"float16", "recomputation", "2 IPUs", "batch size 32768"} <= set(names)
+    assert {"float16", "recomputation", "the layers on 2 IPUs", "batch size 32768"} <= set(names)
     for fix in found:
         changes = dict(fix.changes)
         size = changes.pop("batch_size", 65536)
@@ -140,7 +140,7 @@ def test_a_step_for_one_batch_size_only():
 def test_no_batch_helps_if_the_variables_are_too_large():
     model = modelled(10, 8, 5120)
     found = suggest_fixes(model, batch_size=8, trace=pytest.fail)
-    assert {fix.name for fix in found if fix.fits} == {"2 IPUs", "float16"}
+    assert {fix.name for fix in found if fix.fits} == {"the layers on 2 IPUs", "float16"}
 
 
 def test_reports_show_them():

@@ -168,6 +168,7 @@ def test_differences():
     before = report(batch_size=4, steps_per_execution=2)
     after = report(target=GC200.with_numbers(memcpy_bytes=4), batch_size=8)
     found = before.diff(after)
+    assert found.names == ("step on gc200", "step on gc200")
     assert found.settings == {
         "batch_size": (4, 8),
         "steps_per_execution": (2, 1),
@@ -197,7 +198,21 @@ def test_a_program_that_does_not_fit():
         f"Memory allocation error : Out of memory on tile {tile}: {needed} bytes used but tiles "
         f"only have {needed - 1} bytes of memory"
     )
-    assert lacks.memory_error[:70] in str(lacks)
+    assert lacks.memory_error in str(lacks).splitlines()
+
+
+def test_the_text_of_the_ipu_stays_on_one_line():
+    """Whoever looks for it finds it, though it is longer than other lines."""
+    large = graph(argument("x", 1_472_000, 64), op("y", "tanh", (1_472_000, 64), "x"))
+    found = Report.of(model_graph("step", large, GC200.with_numbers(tile_bytes=200_000)))
+    needed = found.model.memory.max_tile_bytes
+    assert needed > 200_000
+    line = (
+        f"Memory allocation error : Out of memory on tile {found.model.memory.worst_tile}: "
+        f"{needed} bytes used but tiles only have 200000 bytes of memory"
+    )
+    assert len(line) > 110
+    assert line in str(found).splitlines()
 
 
 def test_regions_of_the_fullest_tile():
@@ -218,6 +233,7 @@ def test_code_that_does_not_fit():
         f"error occurs when there is too much code to fit incode memory. : {code} bytes of code, "
         f"but tiles can read instructions from {code - 1} bytes only"
     )
+    assert found.memory_error in str(found).splitlines()
 
 
 def test_a_program_on_two_ipus():
@@ -234,7 +250,8 @@ def test_a_program_on_two_ipus():
     memory = json.loads(found.to_json())["memory"]
     assert (memory["worst_ipu"], memory["worst_tile"] // 1472) == (1, 1)
     assert f"The fullest tile is tile {memory['worst_tile'] - 1472} of IPU 1 of 2" in str(found)
-    assert dict(found.layers_of_worst_tile())["variables"] == 256
+    # The variable and the result, of 64 numbers on each tile, and what the first layer gives.
+    assert found.layers_of_worst_tile() == (("second", 256 + 256 + 128),)
     # Both IPUs could work, but one waits for the other.
     alone = Report.of(model_graph("step", step, GC200))
     assert found.utilisation < alone.utilisation / 2
@@ -332,6 +349,26 @@ def test_text():
     assert "An execution" not in text
     found = report(steps_per_execution=8)
     assert f"8 steps takes {8 * found.cycles_per_step:,} cycles" in str(found)
+
+
+@pytest.mark.parametrize("name", ["[red]hi[/red] run :fire:", "[/x]", "\\[b]"])
+def test_names_are_plain_text(name):
+    step = graph(argument("x", 8), op("y", "sort", (8,), "x", layer=name, dimensions=(0,)))
+    text = str(Report.of(model_graph(name, step, GC200)))
+    assert text.startswith(f"{name} on gc200: ")
+    assert f"│ {name} │" in text
+
+
+def test_repr():
+    found = report()
+    memory = found.model.memory
+    assert repr(found) == (
+        f"<Report of 'step' on gc200: {found.cycles_per_step:,} cycles per step, "
+        f"{found.seconds_per_step * 1e3:.3f} ms; fits, {memory.max_tile_bytes:,} of 638,976 bytes "
+        "on the fullest tile>"
+    )
+    lacks = report(target=GC200.with_numbers(tile_bytes=1000))
+    assert f" ms; does not fit, {lacks.model.memory.max_tile_bytes:,} of 1,000 " in repr(lacks)
 
 
 def test_text_of_memory():
