@@ -9,7 +9,7 @@ from ipu_keras.program import OutfeedMode, TensorSpec
 _LOGGER = logging.getLogger("ipu_keras")
 
 # When nothing that the signature has differs.
-_ANEW = "its step was made anew, as by `compile` of the model"
+_ANEW = "its step was made anew: `compile` was called, options were set, or another method runs it"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,6 +141,7 @@ def out_of_memory(report: Report) -> str:
     largest = sorted(memory.bytes_by_category.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{name.replace('_', ' ')} {size:,}" for name, size in largest)
     layers = ", ".join(f"{name} {size:,}" for name, size in report.layers_of_worst_tile()[:3])
+    guess = "" if memory.code_fits else " Bytes of code are a guess of the model."
     fixes = "\n- ".join(["Changes that need less memory, by the model:", *map(str, report.fixes)])
     remedies = fixes if report.fixes else "No change that was tried needs less memory."
     if any("num_ipus" in fix.changes for fix in report.fixes):
@@ -150,6 +151,6 @@ def out_of_memory(report: Report) -> str:
         )
     return (
         f"{report.memory_error}. Program {report.name!r} needs the most bytes for {parts}; on that "
-        f"tile, values of {layers}. It runs nevertheless with "
+        f"tile, values of {layers}.{guess} It runs nevertheless with "
         f'POPLAR_ENGINE_OPTIONS=\'{{"debug.allowOutOfMemory": "true"}}\'. {remedies}'
     )

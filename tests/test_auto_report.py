@@ -92,7 +92,10 @@ def test_recompilations_are_reported(strategy, monkeypatch, caplog, tmp_path):
             "data[1] has the shape (8, 8) instead of (4, 8)",
             "`steps_per_execution` is 1 instead of 2",
         ],
-        ["its step was made anew, as by `compile` of the model"],
+        [
+            "its step was made anew: `compile` was called, options were set, or another method "
+            "runs it"
+        ],
     ]
     assert [record.getMessage() for record in caplog.records] == [
         f"Program 'train' is compiled again: {'; '.join(each)}." for each in reasons

@@ -109,5 +109,6 @@ def test_nothing_differs():
     history = CompilationHistory()
     history.add("train", FIRST)
     assert str(history.recompilation("train", FIRST)) == (
-        "Program 'train' is compiled again: its step was made anew, as by `compile` of the model"
+        "Program 'train' is compiled again: its step was made anew: `compile` was called, options "
+        "were set, or another method runs it"
     )

@@ -16,7 +16,8 @@ from ipu_keras.compilation_outputs import CompilationOutputs
 from ipu_keras.engine_options import EngineOptions
 from ipu_keras.flags import PoplarFlags
 from ipu_keras.report import Report
-from ipu_keras.report_files import file_name, write_files, write_report
+from ipu_keras.report.fixes import Fix
+from ipu_keras.report_files import file_name, out_of_memory, write_files, write_report
 
 OPTION = "'autoReport.directory' in POPLAR_ENGINE_OPTIONS"
 
@@ -174,3 +175,26 @@ def test_writing_a_report_by_itself_raises(named):
     assert isinstance(named("sum"), Report)
     with pytest.raises(NotADirectoryError):
         write_report(named("sum"), Path("/dev/null/x"))
+
+
+def test_a_refusal_says_whose_bytes_are_guessed_and_how_to_use_more_ipus(named):
+    found = named("train")
+    memory = found.model.memory
+    code = replace(memory, code_region_bytes=memory.code_bytes - 1)
+    text = out_of_memory(replace(found, model=replace(found.model, memory=code)))
+    assert "of code, but tiles can read instructions from" in text
+    assert ". Bytes of code are a guess of the model. It runs nevertheless with " in text
+    assert text.endswith("No change that was tried needs less memory.")
+
+    tile = replace(memory, tile_bytes=memory.max_tile_bytes - 1)
+    fix = Fix(changes={"num_ipus": 2}, max_tile_bytes=1000, fits=True, seconds_per_sample=1e-6)
+    full = replace(found, model=replace(found.model, memory=tile), fixes=(fix,))
+    first, fixed, how = out_of_memory(full).splitlines()
+    assert "guess" not in first
+    assert (
+        fixed == "- the layers on 2 IPUs: fits, 1,000 bytes on the fullest tile, 1.0 us per sample"
+    )
+    assert how == (
+        "Layers are put on several IPUs by pipeline stages, as with "
+        "`set_pipeline_stage_assignment` of a model."
+    )

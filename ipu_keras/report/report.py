@@ -567,6 +567,8 @@ class Report:
             )
         if self.pipeline is not None:
             yield str(self.pipeline)
+        if not memory.code_fits:
+            yield "Bytes of code are a guess of the model: no sizes of code are published"
         if model.program.remote_bytes:
             yield f"{model.program.remote_bytes:,} bytes lie in remote memory"
         loops = model.program.num_unknown_loops

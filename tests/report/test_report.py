@@ -234,6 +234,9 @@ def test_code_that_does_not_fit():
         f"but tiles can read instructions from {code - 1} bytes only"
     )
     assert found.memory_error in str(found).splitlines()
+    remark = "Bytes of code are a guess of the model: no sizes of code are published"
+    assert remark in found.remarks
+    assert remark not in report().remarks
 
 
 def test_a_program_on_two_ipus():
