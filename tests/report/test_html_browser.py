@@ -145,7 +145,7 @@ def test_the_page_of_resnet50(visit, resnet50):
     assert [one.attributes["id"] for one in found.page.all("section")] == SECTIONS
     layers = [row[0] for row in found.page.section("layers").table()[1:]]
     assert layers == [row.name for row in report.by("layer")]
-    assert "resnet50_1/conv1_conv_1" in layers
+    assert "resnet50/conv1_conv" in layers
     # Only the script makes buttons of headings and writes the times.
     assert found.page.section("layers").all("thead")[0].all("button")
     times = [one.text for one in found.page.section("trace").all("ol")[0].all("li")]
