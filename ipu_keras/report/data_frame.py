@@ -34,20 +34,20 @@ _COLUMNS_OF_PARTS = ("stage", "phase")
 
 
 def data_frame_of_lines(
-    lines: Iterable[Mapping[str, Any]], columns: Sequence[str]
+    lines: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> "pandas.DataFrame":
     """Lines in their order.
 
     Args:
         lines: Values by name.
-        columns: The names that are shown.
+        columns: The names that are shown; all by default.
 
     Raises:
         ImportError: pandas is not installed.
     """
     with needs_report_extra("A data frame"):
         import pandas
-    return pandas.DataFrame(lines, columns=list(columns))
+    return pandas.DataFrame(lines, columns=columns)
 
 
 def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pandas.DataFrame":
@@ -75,4 +75,4 @@ def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pand
         for row in rows
     )
     has_parts = any(row.stage is not None or row.weight_update for row in rows)
-    return data_frame_of_lines(lines, (*_COLUMNS, *(_COLUMNS_OF_PARTS if has_parts else ())))
+    return data_frame_of_lines(lines, [*_COLUMNS, *(_COLUMNS_OF_PARTS if has_parts else ())])

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_keras.report import notebook
 from ipu_keras.report.text import PlainTable, rendered
 
 # Layers that the text shows.
@@ -95,12 +96,8 @@ class Difference:
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows; without the libraries of HTML reports, it shows the text."""
-        try:
-            from ipu_keras.report import html
-        except ImportError:
-            return None
-        before, after = self.names
-        return html.tables_cell(f"From {before} to {after}", tuple(self._tables()))
+        title = "From {} to {}".format(*self.names)
+        return notebook.cell(lambda html: html.tables_cell(title, tuple(self._tables())))
 
     def _tables(self) -> Iterator[PlainTable]:
         yield PlainTable(

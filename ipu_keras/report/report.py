@@ -19,6 +19,7 @@ from ipu_keras.compiler.pipeline_placement import work_of_part
 from ipu_keras.compiler.pipeline_timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.recompilation import Recompilation
+from ipu_keras.report import notebook
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.data_frame import data_frame
 from ipu_keras.report.difference import Difference, Figures, difference
@@ -475,11 +476,7 @@ class Report:
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows; without the libraries that `to_html` needs, it shows the text."""
-        try:
-            from ipu_keras.report import html
-        except ImportError:
-            return None
-        return html.notebook_cell(self)
+        return notebook.cell(lambda html: html.notebook_cell(self))
 
     @property
     def memory_error(self) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ipu_keras.report import notebook
 from ipu_keras.report.data_frame import data_frame_of_lines
 from ipu_keras.report.report import Report
 from ipu_keras.report.text import PlainTable, rendered
@@ -12,18 +13,6 @@ from ipu_keras.target import Target
 
 if TYPE_CHECKING:
     import pandas
-
-# What follows from the choices, of each.
-_FIGURES = (
-    "cycles_per_step",
-    "seconds_per_step",
-    "samples_per_second",
-    "max_tile_bytes",
-    "tile_bytes",
-    "fits",
-    "bound",
-    "is_best",
-)
 
 
 @dataclass(frozen=True)
@@ -101,7 +90,7 @@ class WhatIf:
             }
             for row in self.rows
         )
-        return data_frame_of_lines(lines, (*self.rows[0].choices, *_FIGURES))
+        return data_frame_of_lines(lines)
 
     def __str__(self) -> str:
         return rendered(*self._table().parts())
@@ -119,12 +108,8 @@ class WhatIf:
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows; without the libraries of HTML reports, it shows the text."""
-        try:
-            from ipu_keras.report import html
-        except ImportError:
-            return None
         title = f"{self.rows[0].report.name} on {self._targets()}"
-        return html.tables_cell(title, (self._table(),))
+        return notebook.cell(lambda html: html.tables_cell(title, (self._table(),)))
 
     def _targets(self) -> str:
         return ", ".join(dict.fromkeys(row.report.model.target.name for row in self.rows))
