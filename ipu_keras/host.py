@@ -22,8 +22,8 @@ from ipu_keras.program import HostExecution, Program, TensorSpec
 from ipu_keras.tracing import (
     POOLING_GRADIENT,
     RANDOM_UNIFORM,
-    AsWritten,
     Replaced,
+    as_written,
     batch_norms,
     compilable_random,
     fast_pooling_gradients,
@@ -111,10 +111,7 @@ class TracedStep:
         """
         if not self.for_xla or self.update is not None:
             return None
-        if not self.replaced:
-            return self.function
-        inside = all(one.result.graph is self.function.graph for one in self.replaced)
-        return AsWritten(self.function, self.replaced) if inside else None
+        return as_written(self.function, self.replaced)
 
     def for_tensorflow(self, *, onednn: bool) -> "TracedStep | None":
         """The step without what is replaced for XLA alone; `None` if there is no such trace.

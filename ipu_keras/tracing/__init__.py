@@ -13,8 +13,8 @@ from ipu_keras.tracing.pooling import POOLING_GRADIENT as POOLING_GRADIENT
 from ipu_keras.tracing.pooling import fast_pooling_gradients as fast_pooling_gradients
 from ipu_keras.tracing.random_bits import RANDOM_UNIFORM as RANDOM_UNIFORM
 from ipu_keras.tracing.random_bits import compilable_random as compilable_random
-from ipu_keras.tracing.replacement import AsWritten as AsWritten
 from ipu_keras.tracing.replacement import Replaced as Replaced
+from ipu_keras.tracing.replacement import as_written as as_written
 from ipu_keras.tracing.replacement import undone as undone
 from ipu_keras.tracing.replication import EXCHANGES as EXCHANGES
 from ipu_keras.tracing.replication import replicated as replicated

@@ -79,11 +79,10 @@ def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     Returns:
         A `tf.ConcreteFunction`; `None` if something was replaced in a function that it calls.
     """
-    if not replaced:
-        return concrete
-    if any(one.result.graph is not concrete.graph for one in replaced):
-        return None
-    instead = {one.other.ref(): one.result for one in replaced}
+    written = as_written(concrete, replaced)
+    if not isinstance(written, AsWritten):
+        return written
+    instead = written.instead
     computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
     results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)
     # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
@@ -92,11 +91,28 @@ def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     return extract(concrete, results, controls=writes, instead=instead).function
 
 
+def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
+    """As `undone`, but no more than what lowering takes, in a tenth of the time.
+
+    Args:
+        concrete: The traced function, a `tf.ConcreteFunction`.
+        replaced: What was replaced in it while it was traced.
+
+    Returns:
+        An `AsWritten`, or the function itself if nothing was replaced; `None` if something was
+        replaced in a function that it calls.
+    """
+    if not replaced:
+        return concrete
+    inside = all(one.result.graph is concrete.graph for one in replaced)
+    return AsWritten(concrete, replaced) if inside else None
+
+
 class AsWritten:
     """A traced function without replacements, for whoever lowers it or tells it from others.
 
-    It has what they ask a `tf.ConcreteFunction` for. Its graph is the one with replacements: to
-    rename tensors in a definition takes a tenth of the time of `undone`.
+    It has what they ask a `tf.ConcreteFunction` for. Its graph is the one with replacements: only
+    in its definition tensors are renamed.
 
     Args:
         concrete: The traced function, a `tf.ConcreteFunction`.

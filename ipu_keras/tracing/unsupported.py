@@ -79,8 +79,7 @@ def cut_unsupported(concrete: Any) -> Cut | None:
 
 def _check_shapes(given: Iterable[tf.Tensor]) -> None:
     for tensor in given:
-        is_number = tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
-        if is_number and not tensor.shape.is_fully_defined():
+        if _is_numeric(tensor) and not tensor.shape.is_fully_defined():
             raise LoweringError(
                 f"XLA lacks {tensor.op.type}, and its result has no known shape. Give it one with "
                 f"`set_shape`. Received: {tensor.op.name!r} of shape {tensor.shape}"
@@ -194,8 +193,12 @@ def _is_supported(op: tf.Operation, kernels: frozenset[str]) -> bool:
 
 
 def _is_array(tensor: tf.Tensor) -> bool:
-    is_number = tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool
-    return (is_number or tensor.dtype.is_complex) and tensor.shape.is_fully_defined()
+    return _is_numeric(tensor) and tensor.shape.is_fully_defined()
+
+
+def _is_numeric(tensor: tf.Tensor) -> bool:
+    dtype = tensor.dtype
+    return dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
 
 
 def _distinct(tensors: Iterable[tf.Tensor]) -> tuple[tf.Tensor, ...]:
