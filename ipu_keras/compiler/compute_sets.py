@@ -182,8 +182,8 @@ class _Flattener:
             self.checkpoints += reads
         if family_of(op.kind) == "free" or _moves_nothing(op, operands):
             return self._renamed(op, reads, prefix)
-        if not any(map(num_elements, op.outputs)) and op.outputs:
-            return self._add(op, prefix, "constant")
+        if op.outputs and not any(map(num_elements, op.outputs)):
+            return self._add(op, prefix, "constant")  # of no bytes: no vertex computes it
         results = self._add(op, prefix, "activation")
         work = work_of(op, operands)
         self.compute_sets.append(

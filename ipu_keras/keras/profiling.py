@@ -112,7 +112,7 @@ def profile(
         return traced_step(model_or_function, sized, mode, make_step)[1]
 
     return with_fixes(
-        report_of(own_name or name, graph, batch_size=size, **options),
+        report_of(name if own_name is None else own_name, graph, batch_size=size, **options),
         trace=trace,
         only_if_needed=True,
     )
