@@ -8,7 +8,7 @@ the host is decided by the compiler, never by a door.
 import enum
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,6 +183,28 @@ class Pipeline(PipelineChoices):
     def num_ipus(self) -> int:
         """IPUs that a replica needs: systems hand out 1, 2, 4, ..."""
         return 1 << max(self.device_mapping).bit_length()
+
+    def cut(self, splits: int) -> "Pipeline":
+        """The pipeline with several stages in place of each, on as many IPUs in place of one.
+
+        Args:
+            splits: How many; they have the options of the stage that they were.
+
+        Example:
+
+        >>> Pipeline(device_mapping=(0, 1, 0)).cut(2).device_mapping
+        (0, 1, 2, 3, 0, 1)
+        """
+        if splits == 1:
+            return self
+        return replace(
+            self,
+            device_mapping=tuple(
+                ipu * splits + part for ipu in self.device_mapping for part in range(splits)
+            ),
+            forward_options=tuple(each for each in self.forward_options for _ in range(splits)),
+            backward_options=tuple(each for each in self.backward_options for _ in range(splits)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

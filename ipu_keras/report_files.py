@@ -144,10 +144,10 @@ def out_of_memory(report: Report) -> str:
     guess = "" if memory.code_fits else " Bytes of code are a guess of the model."
     fixes = "\n- ".join(["Changes that need less memory, by the model:", *map(str, report.fixes)])
     remedies = fixes if report.fixes else "No change that was tried needs less memory."
-    if any("num_ipus" in fix.changes for fix in report.fixes):
+    if any({"num_ipus", "stage_splits"} & fix.changes.keys() for fix in report.fixes):
         remedies += (
-            "\nLayers are put on several IPUs by pipeline stages, as with "
-            "`set_pipeline_stage_assignment` of a model."
+            "\nLayers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` "
+            "suggests them, a model's `set_pipeline_stage_assignment` sets them."
         )
     return (
         f"{report.memory_error}. Program {report.name!r} needs the most bytes for {parts}; on that "

@@ -195,6 +195,6 @@ def test_a_refusal_says_whose_bytes_are_guessed_and_how_to_use_more_ipus(named):
         fixed == "- the layers on 2 IPUs: fits, 1,000 bytes on the fullest tile, 1.0 us per sample"
     )
     assert how == (
-        "Layers are put on several IPUs by pipeline stages, as with "
-        "`set_pipeline_stage_assignment` of a model."
+        "Layers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` "
+        "suggests them, a model's `set_pipeline_stage_assignment` sets them."
     )

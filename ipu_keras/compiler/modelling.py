@@ -15,6 +15,7 @@ from ipu_keras.compiler.code_sharing import with_own_code
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
 from ipu_keras.compiler.exchange import host_seconds
+from ipu_keras.compiler.finer_stages import cut_stages
 from ipu_keras.compiler.host_tables import keep_tables_on_host
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.joint_normalizations import with_normalized_bodies
@@ -95,6 +96,8 @@ class ModelOptions:
         pipeline: How the stages of the trace run, each on its IPU; `None` if it has none. The
             micro-batches that pass through are the steps between two weight updates; in
             inference, without accumulation, those of an execution. `num_ipus` stays 1.
+        stage_splits: Stages in place of each of the pipeline, which is cut between its layers,
+            on as many IPUs in place of one; see `finer_stages`.
 
     Raises:
         ValueError: A number is out of its range or no number, or there is no such choice.
@@ -113,6 +116,7 @@ class ModelOptions:
     gradient_accumulation_dtype: str | None = None
     num_replicas: int = 1
     pipeline: Pipeline | None = None
+    stage_splits: int = 1
 
     def __post_init__(self) -> None:
         self._check_counts()
@@ -127,7 +131,12 @@ class ModelOptions:
         self.planning()
 
     def _check_counts(self) -> None:
-        names = ("gradient_accumulation_count", "num_replicas", "steps_per_execution")
+        names = (
+            "gradient_accumulation_count",
+            "num_replicas",
+            "stage_splits",
+            "steps_per_execution",
+        )
         for name in names:
             count = getattr(self, name)
             if not is_positive_integer(count):
@@ -173,13 +182,19 @@ class ModelOptions:
             self.available_memory_proportion,
             convolution_options=self.convolution_options,
             matmul_options=self.matmul_options,
-            pipeline=self.pipeline,
+            pipeline=self.pipeline_as_cut,
         )
+
+    @property
+    def pipeline_as_cut(self) -> Pipeline | None:
+        """The pipeline with the stages that it is to have, not those of the trace."""
+        return None if self.pipeline is None else self.pipeline.cut(self.stage_splits)
 
     @property
     def ipus_per_replica(self) -> int:
         """IPUs that a copy of the program has."""
-        return self.num_ipus if self.pipeline is None else self.pipeline.num_ipus
+        pipeline = self.pipeline_as_cut
+        return self.num_ipus if pipeline is None else pipeline.num_ipus
 
     @property
     def has_parts(self) -> bool:
@@ -189,11 +204,18 @@ class ModelOptions:
 
     @property
     def num_stages(self) -> int:
-        """Of the pipeline; 0 if there is none."""
-        return 0 if self.pipeline is None else self.pipeline.num_stages
+        """Of the pipeline as it was cut; 0 if there is none."""
+        pipeline = self.pipeline_as_cut
+        return 0 if pipeline is None else pipeline.num_stages
 
     def _check_pipeline(self) -> None:
         if self.pipeline is None:
+            if self.stage_splits != 1:
+                raise ValueError(
+                    "`stage_splits` cuts the stages of a `pipeline`, and there is none; "
+                    "`num_ipus` shares the layers of a step without stages. "
+                    f"Received: stage_splits={self.stage_splits}"
+                )
             return
         if not isinstance(self.pipeline, Pipeline):
             raise ValueError(
@@ -281,8 +303,11 @@ def write_out(model: Model) -> Model:
         )
 
     program = keep_tables_on_host(flatten(graph, work_of_branch=cycles_of))
-    if options.has_parts:
-        program = attribute_parts(program, options.num_stages)
+    if options.pipeline is not None:
+        program = attribute_parts(program, options.pipeline.num_stages)
+        program = cut_stages(program, options.pipeline.num_stages, options.stage_splits)
+    elif options.has_parts:
+        program = attribute_parts(program)
     else:
         program = without_parts(program)
     if not _keeps_checkpoints(options):
@@ -325,7 +350,7 @@ def drop_activations(model: Model) -> Model:
     """Computes activations again for the gradient if that was chosen."""
     if not model.options.recomputation:
         return model
-    pipeline = model.options.pipeline
+    pipeline = model.options.pipeline_as_cut
     if pipeline is None:
         return replace(model, program=recompute(model.program))
     mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
@@ -335,7 +360,7 @@ def drop_activations(model: Model) -> Model:
 
 def place_on_ipus(model: Model) -> Model:
     """Shares the layers among the IPUs, or puts stages where they belong."""
-    pipeline = model.options.pipeline
+    pipeline = model.options.pipeline_as_cut
     if pipeline is None:
         return replace(model, program=shard(model.program, model.options.num_ipus))
     plan = plan_of(model.program, pipeline, model.num_micro_batches)
@@ -360,7 +385,7 @@ def _costs(model: Model, program: FlatProgram) -> tuple[Cost, ...]:
 
 def run_pipeline(model: Model) -> Model:
     """Puts the parts of a pipeline in time."""
-    pipeline = model.options.pipeline
+    pipeline = model.options.pipeline_as_cut
     if pipeline is None:
         return model
     plan = plan_of(model.program, pipeline, model.num_micro_batches)

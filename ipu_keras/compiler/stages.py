@@ -36,23 +36,35 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
     """
     if num_ipus == 1:
         return program
-    order = layer_order(program)
-    layers = _layers_of(program, order)
-    stages = _stages(_bytes_by_layer(program, order, layers), program, order, num_ipus)
-    ipus = [stages[layer] for layer in layers.by_position]
-    homes = {name: stages[layer] for name, layer in layers.by_value.items()}
-    return _with_copies(program, ipus, homes)
+    cut = cut_evenly(program, num_ipus)
+    return _with_copies(program, cut.by_position, cut.by_value)
 
 
 @dataclass(frozen=True)
-class _Layers:
-    """The layer, by its index, of every compute set and of every value."""
+class Parts:
+    """The part, by its index, of every compute set and of every value: a layer, or several."""
 
     by_position: Sequence[int]
     by_value: Mapping[str, int]
 
 
-def _layers_of(program: FlatProgram, order: LayerOrder) -> _Layers:
+def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
+    """Cuts the forward pass between layers; gradients are where their layers are.
+
+    Args:
+        program: In an order of execution.
+        num_parts: How many parts there are; more than layers stay empty.
+    """
+    order = layer_order(program)
+    layers = _layers_of(program, order)
+    parts = _stages(_bytes_by_layer(program, order, layers), program, order, num_parts)
+    return Parts(
+        [parts[layer] for layer in layers.by_position],
+        {name: parts[layer] for name, layer in layers.by_value.items()},
+    )
+
+
+def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
     """The gradient belongs to its layer; what no layer has, to that of its largest operand."""
     by_value: dict[str, int] = {}
     by_position: list[int] = []
@@ -72,10 +84,10 @@ def _layers_of(program: FlatProgram, order: LayerOrder) -> _Layers:
             by_value.setdefault(name, layer)
     for name in program.values:
         by_value.setdefault(name, 0)  # nobody reads it
-    return _Layers(by_position, by_value)
+    return Parts(by_position, by_value)
 
 
-def _bytes_by_layer(program: FlatProgram, order: LayerOrder, layers: _Layers) -> list[int]:
+def _bytes_by_layer(program: FlatProgram, order: LayerOrder, layers: Parts) -> list[int]:
     """Bytes of the variables of each layer, and of what it keeps for the gradient."""
     sizes = [0] * max(order.num_layers, 1)
     for name, layer in layers.by_value.items():

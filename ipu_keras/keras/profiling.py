@@ -71,9 +71,10 @@ def profile(
             again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
             layers are shared among so many IPUs, of which one computes at a time),
             `gradient_accumulation_count` (steps between two weight updates; by default what
-            was set on the model), `gradient_accumulation_dtype`, `num_replicas` and `pipeline`
-            (a `Pipeline`; by default that of the model's stages). Functions that have stages or
-            a weight update trace them in the scopes of these.
+            was set on the model), `gradient_accumulation_dtype`, `num_replicas`, `pipeline`
+            (a `Pipeline`; by default that of the model's stages) and `stage_splits` (stages in
+            place of each of the pipeline, on as many IPUs in place of one). Functions that have
+            stages or a weight update trace them in the scopes of these.
 
     Returns:
         The report. If the step does not fit into the memory of an IPU, its `fixes` say what

@@ -1,5 +1,6 @@
 """What would make a program fit that does not, each remedy modelled."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,13 +8,23 @@ from typing import Any
 
 from rich.table import Table
 
-from ipu_keras.compiler.modelling import MODEL_PASSES, READING_PASSES, Model, model_graph
+from ipu_keras.compiler.modelling import (
+    MODEL_PASSES,
+    READING_PASSES,
+    Model,
+    ModelOptions,
+    model_graph,
+)
+from ipu_keras.compiler.pipeline_model import is_training
+from ipu_keras.compiler.pipeline_schedule import overlap
 from ipu_keras.ir import Graph
 
 # The largest machine that the emulator has.
 _MAX_IPUS = 16
 # A proportion is halved so often; less memory for temporaries costs more and more time.
 _PROPORTION_HALVINGS = 2
+# What puts a program on more of them.
+_ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
 # Tracing a step takes longer than all its modelling.
 _MAX_TRACES = 3
 
@@ -49,7 +60,8 @@ class Fix:
         ... ).name
         'float16 and the layers on 2 IPUs'
         """
-        return " and ".join(_in_words(name, value) for name, value in self.changes.items())
+        *first, last = [_in_words(name, value) for name, value in self.changes.items()]
+        return f"{', '.join(first)} and {last}" if first else last
 
     def __str__(self) -> str:
         verdict = "fits" if self.fits else "does not fit either"
@@ -69,8 +81,9 @@ def suggest_fixes(
     """Models what might help a program that does not fit.
 
     Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
-    products may take, powers of two of IPUs, and halves of the batch: of each, the
-    least that fits. If none fits, those that help are combined, with more and more IPUs.
+    products may take, powers of two of IPUs or, in a pipeline, of stages in place of each, and
+    halves of the batch: of each, the least that fits. If none fits, those that help are combined,
+    with more and more IPUs.
 
     Args:
         model: After all passes.
@@ -118,8 +131,9 @@ class _Search:
     def __init__(self, model: Model, batch_size: int):
         self._model = model
         self._batch_size = batch_size
-        # By dtype: most changes leave the first passes' results as they are.
-        self._read: dict[str | None, Model] = {}
+        # By options, which have no hash: after the first passes, which do not know how many
+        # IPUs share the layers.
+        self._read: list[tuple[ModelOptions, Model]] = []
 
     def alone(self) -> Iterator[Fix]:
         """Each option by itself."""
@@ -131,22 +145,18 @@ class _Search:
         proportion = options.available_memory_proportion
         halves = [round(proportion / 2**k, 6) for k in range(1, _PROPORTION_HALVINGS + 1)]
         yield from self._least([{"available_memory_proportion": half} for half in halves])
-        yield from self._least([{"num_ipus": count} for count in self._more_ipus()])
+        yield from self._least(self._more_ipus())
 
     def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
         """All options together that help alone, with more and more IPUs."""
         helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
-        together = {
-            name: value
-            for changes in helpful
-            for name, value in changes.items()
-            if name != "num_ipus"
-        }
+        apart = [changes for changes in helpful if not _ON_MORE_IPUS & changes.keys()]
+        together = {name: value for changes in apart for name, value in changes.items()}
         if not together:
             return
-        counts = self._more_ipus() if any("num_ipus" in changes for changes in helpful) else []
+        more = self._more_ipus() if len(apart) < len(helpful) else []
         first = [together] if len(together) > 1 else []
-        yield from self._least([*first, *({**together, "num_ipus": count} for count in counts)])
+        yield from self._least([*first, *({**together, **changes} for changes in more)])
 
     def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
         """A half, a quarter or less of the batch that fits; of some tried, the smallest."""
@@ -176,21 +186,38 @@ class _Search:
         may_fit = (b for b in halves if fixed + (needed - fixed) * b / size <= memory.tile_bytes)
         return next(may_fit, None)
 
-    def _more_ipus(self) -> list[int]:
-        """Twice as many, four times as many and so on; a pipeline's stages say how many."""
-        if self._model.options.pipeline is not None:
-            return []
-        counts, count = [], 2 * self._model.options.num_ipus
-        while count <= _MAX_IPUS:
-            counts.append(count)
-            count *= 2
-        return counts
+    def _more_ipus(self) -> list[dict[str, Any]]:
+        """Twice as many, four times as many and so on."""
+        options = self._model.options
+        powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
+        powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
+        if options.pipeline is None:
+            return [{"num_ipus": power * options.num_ipus} for power in powers]
+        return [self._finer_pipeline(power * options.stage_splits) for power in powers]
+
+    def _finer_pipeline(self, splits: int) -> dict[str, Any]:
+        """More stages, and as many more micro-batches as their schedule needs."""
+        model, changes = self._model, {"stage_splits": splits}
+        pipeline = replace(model.options, stage_splits=splits).pipeline_as_cut
+        assert pipeline is not None, "only pipelines have finer ones"
+        training = is_training(model.program)
+        multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
+        if model.num_micro_batches % multiple:
+            count = math.lcm(model.num_micro_batches, multiple)
+            if training:
+                changes["gradient_accumulation_count"] = count
+            changes["steps_per_execution"] = math.lcm(model.options.steps_per_execution, count)
+        return changes
 
     def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
         """The first of some changes, each going further, that fits; else what helps most."""
         best: Fix | None = None
         for changes in candidates:
-            fix = self._fix(changes, self._changed(changes), self._batch_size)
+            try:
+                changed = self._changed(changes)
+            except ValueError:
+                break  # a stage has no more layers to be cut between
+            fix = self._fix(changes, changed, self._batch_size)
             if fix.fits:
                 yield fix
                 return
@@ -202,16 +229,16 @@ class _Search:
     def _changed(self, changes: Mapping[str, Any]) -> Model:
         """The program with other options."""
         options = replace(self._model.options, **changes)
-        if options.dtype not in self._read:
+        shared = replace(options, num_ipus=1)
+        read = next((model for known, model in self._read if known == shared), None)
+        if read is None:
+            before = self._model
             model = Model(
-                name=self._model.name,
-                graph=self._model.graph,
-                target=self._model.target,
-                options=options,
+                name=before.name, graph=before.graph, target=before.target, options=options
             )
-            self._read[options.dtype] = _after(READING_PASSES, model)
-        later = MODEL_PASSES[len(READING_PASSES) :]
-        return _after(later, replace(self._read[options.dtype], options=options))
+            read = _after(READING_PASSES, model)
+            self._read.append((shared, read))
+        return _after(MODEL_PASSES[len(READING_PASSES) :], replace(read, options=options))
 
     def _fix(self, changes: Mapping[str, Any], model: Model, batch_size: int) -> Fix:
         seconds = model.cycles_per_step / model.target.clock_hz
@@ -243,7 +270,10 @@ def _in_words(name: str, value: Any) -> str:
         "available_memory_proportion": f"availableMemoryProportion {value}",
         "batch_size": f"batch size {value}",
         "dtype": str(value),
+        "gradient_accumulation_count": f"{value} steps between weight updates",
         "num_ipus": f"the layers on {value} IPUs",
         "recomputation": "recomputation",
+        "stage_splits": f"{value} stages in place of each",
+        "steps_per_execution": f"{value} steps per execution",
     }
     return words[name]

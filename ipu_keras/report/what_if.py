@@ -29,8 +29,9 @@ class Choice:
 
     @property
     def num_ipus(self) -> int:
-        """IPUs that share the layers."""
-        return self.report.model.options.num_ipus
+        """IPUs of all replicas."""
+        options = self.report.model.options
+        return options.ipus_per_replica * options.num_replicas
 
     @property
     def samples_per_second(self) -> float | None:

@@ -6,10 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from hlo_graphs import training_step
+from hlo_graphs import forward_only, staged_step, training_step
 
 from ipu_keras.compiler.memory import MemoryPlan
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.pipeline_choices import PipelineSchedule
+from ipu_keras.program import Pipeline
 from ipu_keras.report import Report, fixes, suggest_fixes
 from ipu_keras.target import TARGETS
 
@@ -130,6 +132,69 @@ def test_smaller_batches_only_if_needed():
     model = modelled(**LARGE)
     found = suggest_fixes(model, batch_size=65536, trace=pytest.fail, only_if_needed=True)
     assert any(fix.fits for fix in found)
+
+
+def pipelined(step, *, tile_bytes=638_976, schedule=PipelineSchedule.Grouped, **options):
+    target = GC200.with_numbers(tile_bytes=tile_bytes)
+    pipeline = Pipeline(device_mapping=(0, 1), schedule=schedule)
+    return model_graph("step", step, target, ModelOptions(pipeline=pipeline, **options))
+
+
+def finer(model):
+    """The fix of more stages alone."""
+    alone = {"stage_splits", "gradient_accumulation_count", "steps_per_execution"}
+    (fix,) = (
+        fix
+        for fix in suggest_fixes(model)
+        if "stage_splits" in fix.changes and fix.changes.keys() <= alone
+    )
+    return fix
+
+
+# 16 layers of 64 MiB each: variables, their accumulators and gradients.
+WIDE = {"layers": 16, "batch": 64, "width": 4096}
+
+
+def test_more_stages_of_a_pipeline():
+    """Eight layers of each stage do not fit, nor do four; two do, with 16 micro-batches for 8."""
+    step = staged_step(stages=[0] * 8 + [1] * 8, **WIDE)
+    counts = {"gradient_accumulation_count": 8, "steps_per_execution": 24}
+    model = pipelined(step, tile_bytes=450_000, **counts)
+    fix = finer(model)
+    assert fix.changes == {
+        "stage_splits": 4,
+        "gradient_accumulation_count": 16,
+        "steps_per_execution": 48,
+    }
+    assert fix.name == (
+        "4 stages in place of each, 16 steps between weight updates and 48 steps per execution"
+    )
+    assert fix.fits
+    same = pipelined(step, tile_bytes=450_000, **fix.changes)
+    assert fix.max_tile_bytes == same.memory.max_tile_bytes
+    assert fix.seconds_per_sample == same.cycles_per_step / GC200.clock_hz
+    fewer = {**fix.changes, "stage_splits": 2}
+    assert not pipelined(step, tile_bytes=450_000, **fewer).memory.fits
+
+
+def test_more_stages_of_a_pipeline_in_inference():
+    """Executions of six batches do not suit four stages, those of twelve do."""
+    step = forward_only(staged_step(stages=[0] * 8 + [1] * 8, **WIDE))
+    model = pipelined(step, tile_bytes=400_000, steps_per_execution=6)
+    assert finer(model).changes == {"stage_splits": 2, "steps_per_execution": 12}
+
+
+def test_stages_with_fewer_layers_than_that_are_not_cut():
+    model = pipelined(
+        staged_step(stages=[0, 0, 1, 1], layers=4, batch=64, width=8192),
+        schedule=PipelineSchedule.Sequential,
+        tile_bytes=500_000,
+    )
+    fix = finer(model)
+    assert fix.changes == {"stage_splits": 2}
+    assert not fix.fits
+    (best, *_) = suggest_fixes(model)
+    assert best.changes.keys() >= {"dtype", "stage_splits"}
 
 
 def test_a_step_for_one_batch_size_only():

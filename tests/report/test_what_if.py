@@ -3,11 +3,12 @@
 import sys
 
 import pytest
-from hlo_graphs import argument, graph, op
+from hlo_graphs import argument, graph, op, staged_step
 from html_tree import read_html
 
 import ipu_keras.report
 from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.program import Pipeline
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.target import TARGETS
 
@@ -30,6 +31,23 @@ def table(name="step"):
             choice(14720, tiny, name),
         )
     )
+
+
+def test_the_smallest_has_the_fewest_ipus_of_all_replicas_and_stages():
+    """Four copies of two stages are faster than one IPU, and eight of them."""
+    step = staged_step(2, batch=4096, width=256)
+
+    def row(**options):
+        model = model_graph("step", step, TARGETS["gc200"], ModelOptions(**options))
+        return Choice(options, Report.of(model, batch_size=4096))
+
+    pipeline = Pipeline(device_mapping=(0, 1))
+    counts = {"gradient_accumulation_count": 8, "steps_per_execution": 8}
+    alone, staged = row(**counts), row(pipeline=pipeline, **counts)
+    copies = row(pipeline=pipeline, num_replicas=4, **counts)
+    assert [one.num_ipus for one in (alone, staged, copies)] == [1, 2, 8]
+    assert copies.samples_per_second > alone.samples_per_second
+    assert WhatIf((staged, copies, alone)).best is alone
 
 
 def test_data_frame():
