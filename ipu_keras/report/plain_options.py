@@ -15,6 +15,7 @@ _IF_GIVEN = (
     "num_replicas",
     "outlining",
     "pipeline",
+    "stage_splits",
 )
 
 
