@@ -57,18 +57,12 @@ def print_table(table: Any) -> None:
     print(rendered(table), end="")
 
 
-def with_fixes(
-    report: Report,
-    *,
-    trace: Callable[[int], Graph],
-    only_if_needed: bool = False,
-) -> Report:
+def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
     """A report with what would help, if its program does not fit.
 
     Args:
         report: Of a program.
         trace: Gives its graph for another batch size.
-        only_if_needed: Whether it is traced again only if nothing else would help.
     """
 
     def trace_if_possible(size: int) -> Graph | None:
@@ -81,7 +75,6 @@ def with_fixes(
         report.model,
         batch_size=report.batch_size or 1,
         trace=trace_if_possible,
-        only_if_needed=only_if_needed,
     )
     return replace(report, fixes=fixes)
 

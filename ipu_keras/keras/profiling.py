@@ -78,7 +78,7 @@ def profile(
 
     Returns:
         The report. If the step does not fit into the memory of an IPU, its `fixes` say what
-        would help; a smaller batch, which has to be traced, only if nothing else does.
+        would help, a smaller batch included, for which it is traced again.
 
     Raises:
         ValueError: A mode, target, option or spec that cannot be. It is raised before anything
@@ -115,7 +115,6 @@ def profile(
     return with_fixes(
         report_of(name if own_name is None else own_name, graph, batch_size=size, **options),
         trace=trace,
-        only_if_needed=True,
     )
 
 

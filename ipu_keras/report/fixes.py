@@ -76,7 +76,6 @@ def suggest_fixes(
     *,
     batch_size: int = 1,
     trace: Callable[[int], Graph | None] | None = None,
-    only_if_needed: bool = False,
 ) -> tuple[Fix, ...]:
     """Models what might help a program that does not fit.
 
@@ -90,8 +89,6 @@ def suggest_fixes(
         batch_size: Samples of a step.
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
             Smaller batches are only tried with it.
-        only_if_needed: Whether smaller batches are tried only if nothing else fits: tracing
-            takes longer than everything else.
 
     Returns:
         What needs less memory than the program: first what fits, and of that what takes the
@@ -101,7 +98,7 @@ def suggest_fixes(
         return ()
     search = _Search(model, batch_size)
     fixes = list(search.alone())
-    if trace is not None and not (only_if_needed and any(fix.fits for fix in fixes)):
+    if trace is not None:
         fixes += search.with_smaller_batch(trace)
     if not any(fix.fits for fix in fixes):
         fixes += search.combined(fixes)

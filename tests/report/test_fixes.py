@@ -128,12 +128,6 @@ def test_what_is_not_always_live_shrinks_with_the_batch():
     assert traced == [1]
 
 
-def test_smaller_batches_only_if_needed():
-    model = modelled(**LARGE)
-    found = suggest_fixes(model, batch_size=65536, trace=pytest.fail, only_if_needed=True)
-    assert any(fix.fits for fix in found)
-
-
 def pipelined(step, *, tile_bytes=638_976, schedule=PipelineSchedule.Grouped, **options):
     target = GC200.with_numbers(tile_bytes=tile_bytes)
     pipeline = Pipeline(device_mapping=(0, 1), schedule=schedule)
