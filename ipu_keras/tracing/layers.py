@@ -48,7 +48,6 @@ _FUNCTION_SCOPES = frozenset(
         "einsum",
         "embedding_lookup",
         "global_norm",
-        "in_top_k",
         "l2_normalize",
         "log_softmax",
         "logistic_loss",
