@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ipu_keras.ir import CHECKPOINT, POPLAR_CALL, Graph, Op, family_of, num_elements, work_of
+from ipu_keras.ir import (
+    CHECKPOINT,
+    POPLAR_CALL,
+    Graph,
+    Op,
+    family_of,
+    family_of_op,
+    num_elements,
+    work_of,
+)
 from ipu_keras.program import TensorSpec
 
 # A loop whose trip count tracing could not find, nor a bound of it, counts as one
@@ -48,7 +57,7 @@ class ComputeSet:
 
     Args:
         name: Of its last operation.
-        family: As `ir.family_of` has it; an operation of Poplar's libraries is one of its own,
+        family: As `ir.family_of_op` has it; an operation of Poplar's libraries is one of its own,
             called as the operation.
         ops: Its operations; several if they were fused.
         operands: The tensors that its last operation takes, in its own shapes.
@@ -189,7 +198,7 @@ class _Flattener:
         self.compute_sets.append(
             ComputeSet(
                 name=f"{prefix}{op.name}",
-                family=family_of(op.kind),
+                family=family_of_op(op),
                 ops=(op,),
                 operands=operands,
                 reads=reads,

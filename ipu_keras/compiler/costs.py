@@ -26,9 +26,11 @@ from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.planning import Planning
+from ipu_keras.compiler.scans import scan_cycles
 from ipu_keras.compiler.stages import COPY_FAMILY
+from ipu_keras.compiler.vertex_rates import ELEMENTWISE
 from ipu_keras.compiler.vertices import VertexCycles
-from ipu_keras.ir import num_elements
+from ipu_keras.ir import num_elements, scanned_axis
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import Confidence, Target
 
@@ -157,6 +159,7 @@ class CostTable:
             "pooling": self._pooling,
             "random": self._random,
             "reduce": self._reduce,
+            "scan": self._scanned,
             "scatter": self._scatter,
             "softmax": self._normalized,
             "sort": self._sort,
@@ -485,6 +488,25 @@ class CostTable:
             dtype=dtype,
             num_outputs=outputs,
             num_partials=max(math.ceil(elements / max(outputs, 1)), 1),
+        )
+
+    def _scanned(self, one: ComputeSet) -> Cost:
+        op, source = one.ops[-1], one.operands[0]
+        axis, operation = scanned_axis(op), op.attributes["operation"]
+        assert axis is not None, "it is what makes the family"
+        own = operation if operation in ELEMENTWISE else "map"
+        parts = op.attributes.get("operations") or (own,)
+        found = scan_cycles(self._target, operations=parts, source=source, axis=axis)
+        return Cost(
+            compute_cycles=found.compute,
+            exchange_cycles=found.exchange,
+            sync_cycles=found.sync,
+            exchange_bytes=found.exchange_bytes,
+            num_vertices=found.num_compute_sets,
+            tiles=self._tiles(source),
+            vertex=f"scan {operation} {source.dtype}",
+            confidence=Confidence.GUESSED,
+            detail=f"{found.num_compute_sets} stages",
         )
 
     def _pooling(self, one: ComputeSet) -> Cost:

@@ -14,7 +14,7 @@ from ipu_keras.ir import UNKNOWN
 KEPT_BYTES = 128
 
 # Random draws give the same again from the same seed, which is kept.
-REPEATABLE = DETERMINISTIC | {"random", "pooling", "gather", "norm", "softmax"}
+REPEATABLE = DETERMINISTIC | {"random", "pooling", "gather", "norm", "scan", "softmax"}
 
 # What may give something else the second time, or reaches others than the IPU.
 _UNREPEATABLE = frozenset({UNKNOWN, "collective", "stream copy"})

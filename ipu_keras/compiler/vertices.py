@@ -426,6 +426,57 @@ def random_uniform(target: Target, *, dtype: str, num_elements: int) -> VertexCy
     return _cycles(4 + target.num_workers * (22 + 4 * vectors), Confidence.DERIVED, element)
 
 
+def scan(
+    target: Target, *, operations: Sequence[str], dtype: str, num_scans: int, num_elements: int
+) -> VertexCycles:
+    """Cycles of combining each element with all before it, several times: a guess.
+
+    No estimator of a scan is published. Counted is that a worker takes one element after the
+    other, as each needs the result before: a load, the operation and a store. Of few scans, each
+    worker has a part, and all elements are combined with what came before their part: the
+    cheapest counts.
+
+    Args:
+        operations: XLA's opcodes, keys of `vertex_rates.ELEMENTWISE`, that combine two elements.
+        dtype: Of the elements.
+        num_scans: On this tile.
+        num_elements: Of each of them.
+
+    Example:
+
+    100 additions for each of 12 workers' scans, two for a worker: 33 + 2 * 100 * (1 + 2).
+
+    >>> from ipu_keras.target import target_named
+    >>> scan(
+    ...     target_named("gc200"),
+    ...     operations=["add"],
+    ...     dtype="float32",
+    ...     num_scans=12,
+    ...     num_elements=100,
+    ... ).cycles
+    3809
+    """
+    element = element_named(dtype)
+    rates = [rate_in_chain(name, dtype) for name in operations]
+    if min(num_scans, num_elements) < 1:
+        return _nothing(num_scans=num_scans, num_elements=num_elements)
+    workers = target.num_workers
+    each = (2 + sum(rate.cycles for rate in rates)) * element.num_words
+    cycles = 11 + workers * (33 + each * _split(num_scans, workers) * num_elements)
+    workers_each = min(num_elements, workers // num_scans)
+    if workers_each > 1:
+        parts = 11 + workers * (33 + each * _split(num_elements, workers_each))
+        rest = fused(
+            target,
+            operations=[(name, 2) for name in operations],
+            dtype=dtype,
+            num_elements=num_scans * num_elements,
+            num_inputs=2,
+        )
+        cycles = min(cycles, parts + target.launch_cycles + rest.cycles)
+    return VertexCycles(cycles, Confidence.GUESSED)
+
+
 def sort(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:
     """Cycles of sorting what lies on one tile: a guess.
 

@@ -3,7 +3,9 @@
 from ipu_keras.ir.families import UNKNOWN as UNKNOWN
 from ipu_keras.ir.families import Work as Work
 from ipu_keras.ir.families import family_of as family_of
+from ipu_keras.ir.families import family_of_op as family_of_op
 from ipu_keras.ir.families import num_elements as num_elements
+from ipu_keras.ir.families import scanned_axis as scanned_axis
 from ipu_keras.ir.families import work_of as work_of
 from ipu_keras.ir.graph import CHECKPOINT as CHECKPOINT
 from ipu_keras.ir.graph import NOT_LOWERED as NOT_LOWERED

@@ -160,6 +160,52 @@ def family_of(kind: str) -> str:
     return "free" if kind in FREE else _FAMILIES.get(kind, UNKNOWN)
 
 
+def scanned_axis(op: Op) -> int | None:
+    """The axis along which an operation combines each element with all before, or all behind it.
+
+    XLA writes cumulative sums and products as a `"reduce-window"` that is as long as the axis,
+    with padding for all but one of its elements, and for one more if the element itself does not
+    count.
+
+    Args:
+        op: Of an HLO graph.
+
+    Returns:
+        `None` if the operation does something else.
+
+    Example:
+
+    >>> sums = Op("s", "reduce-window", (TensorSpec((2, 5), "float32"),),
+    ...           attributes={"window_size": (1, 5), "window_padding": ((0, 0), (4, 0))})
+    >>> scanned_axis(sums)
+    1
+    """
+    if op.kind != "reduce-window" or "window_padding" not in op.attributes:
+        return None
+    sizes = op.attributes["window_size"]
+    axes = [axis for axis, size in enumerate(sizes) if size > 1]
+    steps = ("window_stride", "base_dilation", "window_dilation")
+    if len(axes) != 1 or any(step != 1 for name in steps for step in op.attributes.get(name, ())):
+        return None
+    (axis,) = axes
+    size, padding = sizes[axis], op.attributes["window_padding"]
+    low, high = padding[axis]
+    # Each window ends at its element, or begins there; exclusive, one before or behind it.
+    is_scan = min(low, high) <= 0 and max(low, high) in (size - 1, size)
+    length = op.outputs[0].shape[axis] - low - high + size - 1
+    others = [pads for k, pads in enumerate(padding) if k != axis]
+    return axis if is_scan and length == size and not any(map(any, others)) else None
+
+
+def family_of_op(op: Op) -> str:
+    """The family of an operation: that of its kind, but `"scan"` where it has a scanned axis.
+
+    Args:
+        op: Of an HLO graph.
+    """
+    return family_of(op.kind) if scanned_axis(op) is None else "scan"
+
+
 def num_elements(spec: TensorSpec) -> int:
     """How many elements a tensor has."""
     return math.prod(spec.shape)
@@ -179,7 +225,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
     >>> work_of(product, [TensorSpec((2, 3), "float32"), TensorSpec((3, 4), "float32")])
     Work(flops=48, bytes_read=72, bytes_written=32)
     """
-    family = family_of(op.kind)
+    family = family_of_op(op)
     if family in ("free", "constant", "control flow", "Poplar call"):
         return Work()
     written = sum(spec.nbytes for spec in op.outputs)
@@ -202,6 +248,8 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
         return 2 * outputs * _products_per_output(op, inputs[1]) // spread
     if family == "reduce":
         return sum(num_elements(spec) for spec in inputs[: len(op.outputs)])
+    if family == "scan":
+        return num_elements(inputs[0])
     if family == "pooling":
         window = math.prod(op.attributes["window_size"])
         return window * (outputs if op.kind == "reduce-window" else num_elements(inputs[1]))

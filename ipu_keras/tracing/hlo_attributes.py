@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.ir import family_of
 from ipu_keras.program import TensorSpec
 from ipu_keras.tracing.infeeds import is_infeed
 from ipu_keras.tracing.replication import collective_of_instruction
@@ -124,6 +125,12 @@ def operation_of(computation) -> str:
     return root.opcode if is_direct and root.opcode != "tuple" else "custom"
 
 
+def _elementwise_parts(computation) -> tuple[str, ...]:
+    """The elementwise operations that a computation of scalars consists of."""
+    opcodes = (instruction.opcode for instruction in computation.instructions)
+    return tuple(opcode for opcode in opcodes if family_of(opcode) == "elementwise")
+
+
 def _operations(instruction, computations: Computations) -> list[str]:
     return [operation_of(computations[called]) for called in instruction.called_computation_ids]
 
@@ -176,7 +183,11 @@ def _reduce(instruction, computations: Computations) -> dict[str, Any]:
 
 def _reduce_window(instruction, computations: Computations) -> dict[str, Any]:
     (operation,) = _operations(instruction, computations)
-    return {**_window(instruction.window), "operation": operation}
+    found = {**_window(instruction.window), "operation": operation}
+    if operation == "custom":
+        (called,) = instruction.called_computation_ids
+        found["operations"] = _elementwise_parts(computations[called])
+    return found
 
 
 def _select_and_scatter(instruction, computations: Computations) -> dict[str, Any]:

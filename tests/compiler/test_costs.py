@@ -194,6 +194,45 @@ def test_other_families(kind, attributes, shape, confidence):
     assert (found.exchange_bytes > 0) == (kind != "random")
 
 
+def scanned(operation, *shape, **attributes):
+    """Along the last axis."""
+    size, before = (1,) * (len(shape) - 1) + shape[-1:], ((0, 0),) * (len(shape) - 1)
+    window = {"window_size": size, "window_padding": (*before, (shape[-1] - 1, 0))}
+    return costs(
+        argument("x", *shape),
+        op("zero", "constant", (), value=0.0),
+        op("y", "reduce-window", shape, "x", "zero", operation=operation, **window, **attributes),
+    )["y"]
+
+
+def test_a_cumulative_sum_is_a_scan():
+    # A row of 64 floats for each tile: 407 cycles for its parts, 293 for what is added to them.
+    found = scanned("add", TILES, 64)
+    assert found.compute_cycles == 407 + 293 + 2 * LAUNCH
+    assert (found.exchange_cycles, found.sync_cycles, found.tiles) == (0, SYNC, TILES)
+    assert (found.vertex, found.detail) == ("scan add float32", "1 stages")
+    assert found.confidence is Confidence.GUESSED
+    # Divided among tiles: in each, on the way up and down, and in two between them.
+    assert scanned("add", TILES * 64).detail == "5 stages"
+
+
+def test_a_scan_by_a_computation_of_its_own_counts_its_operations():
+    # Of 16 rows on a tile, a worker has three: loads and stores, an addition and a logarithm.
+    parts = scanned("custom", TILES * 16, 2, operations=("add", "log-plus-one"))
+    per_tile = vertices.scan(
+        GC200,
+        operations=["add", "log-plus-one"],
+        dtype="float32",
+        num_scans=16,
+        num_elements=2,
+    )
+    assert per_tile.cycles == 11 + 6 * (33 + 3 * 2 * (2 + 1 + 13))
+    assert parts.compute_cycles == per_tile.cycles + LAUNCH
+    # One of which nothing is known counts as code that nobody scheduled.
+    unknown = scanned("custom", TILES * 16, 2)
+    assert unknown.compute_cycles == 11 + 6 * (33 + 3 * 2 * (2 + 5)) + LAUNCH
+
+
 def test_a_lookup_and_its_gradient():
     # Each tile has a part of all columns: of a row of 2944 floats, two.
     look = Op("rows", "gather", (spec(32, 2 * TILES),), inputs=("table", "ids"))

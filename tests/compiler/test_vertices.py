@@ -88,6 +88,26 @@ GOLDEN = [
     ("pooling", {**F16, "num_outputs": 24, "window_elements": 9, "backward": False}, 421, GUESSED),
     ("pooling", {**F16, "num_outputs": 24, "window_elements": 9, "backward": True}, 631, GUESSED),
     ("random_uniform", {**F32, "num_elements": 120}, 4 + 6 * (22 + 40), DERIVED),
+    # Two of 12 scans for each worker; of one, a part of 100 for each, and then 50 additions of two.
+    (
+        "scan",
+        {**F32, "operations": ["add"], "num_scans": 12, "num_elements": 100},
+        11 + 6 * (33 + 2 * 100 * (1 + 2)),
+        GUESSED,
+    ),
+    (
+        "scan",
+        {**F32, "operations": ["add"], "num_scans": 1, "num_elements": 600},
+        11 + 6 * (33 + 100 * (1 + 2)) + 81 + 11 + 6 * (29 + 50 * (1 + 2)),
+        GUESSED,
+    ),
+    # Integers of two words, one scan for each of six workers.
+    (
+        "scan",
+        {"dtype": "int64", "operations": ["add"], "num_scans": 6, "num_elements": 10},
+        11 + 6 * (33 + 10 * (7 + 2) * 2),
+        GUESSED,
+    ),
     # 3 levels are 6 passes, each with one pair for a worker: 11 + 6 * (29 + 14 + 10).
     ("sort", {**F32, "num_elements": 8}, 6 * 329, GUESSED),
     # 3 times the loads (1600 / 16), 3 times the arithmetic (1000 / 2, 1000 / 4).
@@ -136,6 +156,12 @@ BY_COUNT = {
         vertices.pooling, dtype="float32", window_elements=4, backward=True
     ),
     "random_uniform num_elements": functools.partial(vertices.random_uniform, dtype="float32"),
+    "scan num_scans": functools.partial(
+        vertices.scan, operations=["maximum"], dtype="float16", num_elements=7
+    ),
+    "scan num_elements": functools.partial(
+        vertices.scan, operations=["add", "multiply"], dtype="float32", num_scans=2
+    ),
     "sort num_elements": functools.partial(vertices.sort, dtype="int32"),
     "unknown flops": functools.partial(
         vertices.unknown, dtype="float32", bytes_read=0, bytes_written=0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipu_keras.ir import UNKNOWN, Op, Work, family_of, work_of
+from ipu_keras.ir import UNKNOWN, Op, Work, family_of, family_of_op, scanned_axis, work_of
 from ipu_keras.program import TensorSpec
 
 
@@ -116,3 +116,59 @@ WORK = [
 )
 def test_work(op, inputs, work):
     assert work_of(op, inputs) == work
+
+
+def window(size, padding, output, kind="reduce-window", **steps):
+    attributes = {"window_size": size, "window_padding": padding, **steps}
+    return Op("w", kind, (spec(*output),), attributes=attributes)
+
+
+@pytest.mark.parametrize(
+    ("size", "padding", "output"),
+    [
+        ((1, 5), ((0, 0), (4, 0)), (2, 5)),
+        # From the other end.
+        ((1, 5), ((0, 0), (0, 4)), (2, 5)),
+        # Exclusive: XLA's are one longer, and cut afterwards; or their other end is cut off.
+        ((1, 5), ((0, 0), (5, 0)), (2, 6)),
+        ((1, 5), ((0, 0), (0, 5)), (2, 6)),
+        ((1, 5), ((0, 0), (5, -1)), (2, 5)),
+        ((1, 5), ((0, 0), (-1, 5)), (2, 5)),
+    ],
+)
+def test_windows_over_all_before(size, padding, output):
+    op = window(size, padding, output, window_stride=(1, 1), base_dilation=(1, 1))
+    assert scanned_axis(op) == 1
+    assert family_of_op(op) == "scan"
+    # An addition for each of ten elements; all windows together have 25 or more.
+    work = work_of(op, [spec(2, 5), spec()])
+    assert work == Work(10, bytes_read=40 + 4, bytes_written=4 * output[0] * output[1])
+
+
+@pytest.mark.parametrize(
+    ("size", "padding", "output", "steps"),
+    [
+        # Pooling, of all, of neighbours, with "same" padding.
+        ((1, 5), ((0, 0), (0, 0)), (2, 1), {}),
+        ((1, 2), ((0, 0), (1, 0)), (2, 5), {}),
+        ((1, 3), ((0, 0), (1, 1)), (2, 5), {}),
+        ((1, 5), ((0, 0), (2, 2)), (2, 5), {}),
+        # Windows over both axes, none, or with steps.
+        ((2, 5), ((1, 0), (4, 0)), (2, 5), {}),
+        ((1, 1), ((0, 0), (0, 0)), (2, 5), {}),
+        ((1, 5), ((0, 0), (4, 0)), (2, 3), {"window_stride": (1, 2)}),
+        ((1, 5), ((0, 0), (4, 0)), (2, 5), {"window_dilation": (1, 2)}),
+        # More rows than there were.
+        ((1, 5), ((1, 0), (4, 0)), (3, 5), {}),
+    ],
+)
+def test_other_windows(size, padding, output, steps):
+    op = window(size, padding, output, **steps)
+    assert scanned_axis(op) is None
+    assert family_of_op(op) == "pooling"
+
+
+def test_only_reductions_have_scanned_axes():
+    op = window((1, 5), ((0, 0), (4, 0)), (2, 5), kind="select-and-scatter")
+    assert scanned_axis(op) is None
+    assert family_of_op(Op("a", "add", (spec(2, 5),))) == "elementwise"

@@ -1,0 +1,130 @@
+"""What cumulative sums and their like cost on the tiles of an IPU.
+
+All of this is a guess: no library of Poplar publishes a scan. Counted is what a program does
+that divides the work: each tile scans what it has (`vertices.scan`); if several tiles have parts
+of one scan, what their parts come to meets on other tiles and is scanned there, in one stage or,
+as reductions do, in several; then what comes before each part goes back to its tile, and is
+combined with all that this has. So there are about two operations for each element.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_keras.compiler import vertices
+from ipu_keras.compiler.exchange import ExchangePhase, exchange_cycles, sync_cycles
+from ipu_keras.compiler.memory import num_tiles_of
+from ipu_keras.ir import num_elements
+from ipu_keras.program import TensorSpec
+from ipu_keras.target import Target
+
+_MAX_STAGES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanCycles:
+    """Cycles of all scans of one tensor.
+
+    Args:
+        compute: Of the slowest tile, with the start of each compute set.
+        exchange: Between tiles.
+        sync: Of synchronization.
+        exchange_bytes: What the tile with the most receives at a time, in bytes.
+        num_compute_sets: That run one behind the other.
+    """
+
+    compute: int
+    exchange: int
+    sync: int
+    exchange_bytes: int
+    num_compute_sets: int
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What the tile with the most scans at a time: so many scans of so many elements each."""
+
+    num_scans: int
+    num_elements: int
+
+    @property
+    def size(self) -> int:
+        return self.num_scans * self.num_elements
+
+
+def scan_cycles(
+    target: Target, *, operations: Sequence[str], source: TensorSpec, axis: int
+) -> ScanCycles:
+    """The fastest way to combine each element with all before it along an axis.
+
+    Scans are whole on their tile if there are as many as tiles with a part of the tensor. What
+    lies apart, because it is not the last axis, is first brought together.
+
+    Args:
+        target: The hardware.
+        operations: As for `vertices.scan`.
+        source: The tensor, of at least one element.
+        axis: Along which it is scanned.
+    """
+    tiles = num_tiles_of(source, target)
+    is_apart = math.prod(source.shape[axis + 1 :]) > 1
+    received = math.ceil(source.nbytes / tiles) if is_apart else 0
+    length = source.shape[axis]
+    num_scans = num_elements(source) // length
+    parts = min(max(tiles // num_scans, 1), length)
+    counts = range(1, _MAX_STAGES + 1) if parts > 1 else (0,)
+    ways = [_levels(length, num_scans, parts, tiles, count) for count in counts]
+    found = [_cycles(target, operations, source, levels, received) for levels in ways]
+    return min(found, key=lambda way: way.compute + way.exchange + way.sync)
+
+
+def _levels(length: int, num_scans: int, parts: int, tiles: int, num_stages: int) -> list[_Level]:
+    """The parts of scans, and the stages in which what they come to meets, about equally many."""
+    together = math.ceil(parts ** (1 / max(num_stages, 1)))
+    levels = [_Level(math.ceil(num_scans * parts / tiles), math.ceil(length / parts))]
+    for _ in range(num_stages):
+        meeting, parts = min(together, parts), math.ceil(parts / together)
+        levels.append(_Level(math.ceil(num_scans * parts / tiles), meeting))
+    return levels
+
+
+def _cycles(
+    target: Target,
+    operations: Sequence[str],
+    source: TensorSpec,
+    levels: Sequence[_Level],
+    received: int,
+) -> ScanCycles:
+    """Up all levels, and down again to the first."""
+    up = [
+        vertices.scan(
+            target,
+            operations=operations,
+            dtype=source.dtype,
+            num_scans=level.num_scans,
+            num_elements=level.num_elements,
+        )
+        for level in levels
+    ]
+    down = [
+        vertices.fused(
+            target,
+            operations=[(name, 2) for name in operations],
+            dtype=source.dtype,
+            num_elements=level.size,
+            num_inputs=2,
+        )
+        for level in levels[:-1]
+    ]
+    item = source.nbytes // num_elements(source)
+    sums = [level.size * item for level in levels[1:]]
+    moved = [num_bytes for num_bytes in (received, *sums, *sums) if num_bytes]
+    phases = [ExchangePhase(bytes_in=num_bytes, bytes_out=num_bytes) for num_bytes in moved]
+    started = [*up, *down]
+    return ScanCycles(
+        compute=sum(vertex.cycles + target.launch_cycles for vertex in started),
+        exchange=sum(exchange_cycles(target, phase) for phase in phases),
+        sync=sync_cycles(target, num_ipus=1) * (len(started) + len(phases)),
+        exchange_bytes=max(moved, default=0),
+        num_compute_sets=len(started),
+    )

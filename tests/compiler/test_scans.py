@@ -1,0 +1,85 @@
+"""What cumulative sums cost, against figures that were computed by hand."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipu_keras.compiler.scans import ScanCycles, scan_cycles
+from ipu_keras.program import TensorSpec
+from ipu_keras.target import TARGETS
+
+GC200 = TARGETS["gc200"]
+TILES, LAUNCH, SYNC, WAY = GC200.num_tiles, 81, 126, 157
+
+# 64 additions in six parts of 11 with what comes before them: 11 + 6 * (33 + 11 * 3), a start, and
+# an addition of 6 vectors for each worker, 11 + 6 * (29 + 6 * 3).
+OF_64, ADDED_TO_64 = 407 + LAUNCH + 293, 293
+
+
+def sums(*shape, axis, dtype="float32"):
+    return scan_cycles(GC200, operations=["add"], source=TensorSpec(shape, dtype), axis=axis)
+
+
+def test_scans_that_are_whole_on_their_tiles():
+    assert sums(TILES, 64, axis=1) == ScanCycles(
+        compute=OF_64 + LAUNCH, exchange=0, sync=SYNC, exchange_bytes=0, num_compute_sets=1
+    )
+
+
+def test_what_lies_apart_comes_together():
+    # A tile has 256 bytes of a row, and gets as much of a column.
+    assert sums(64, TILES, axis=0) == ScanCycles(
+        compute=OF_64 + LAUNCH,
+        exchange=64 + WAY,
+        sync=2 * SYNC,
+        exchange_bytes=256,
+        num_compute_sets=1,
+    )
+
+
+def test_one_long_scan_meets_in_two_stages():
+    # 1472 tiles have 64 elements each. In two stages 39 of their sums meet, and then 38, and
+    # what comes before them goes back the same way. Of 39 and of 38, a worker has 7:
+    # 11 + 6 * (33 + 7 * 3), a start, and 4 vectors, 11 + 6 * (29 + 4 * 3).
+    # In one stage the compute sets would take 8434 cycles, in three 5954 with their exchanges.
+    of_39, added_to_39 = 335 + LAUNCH + 257, 257
+    compute = OF_64 + 2 * of_39 + added_to_39 + ADDED_TO_64 + 5 * LAUNCH
+    assert compute == 3082
+    assert sums(TILES * 64, axis=0) == ScanCycles(
+        compute=compute,
+        exchange=2 * (39 + WAY + 38 + WAY),
+        sync=(5 + 4) * SYNC,
+        exchange_bytes=4 * 39,
+        num_compute_sets=5,
+    )
+
+
+def test_a_small_tensor_is_on_one_tile():
+    # 32 floats are 128 bytes: 11 + 6 * (33 + 6 * 3), a start, 11 + 6 * (29 + 3 * 3), a start.
+    found = sums(32, axis=0)
+    assert (found.compute, found.exchange, found.num_compute_sets) == (317 + 239 + 2 * 81, 0, 1)
+
+
+@given(st.integers(2, 4000), st.integers(1, 4000), st.integers(0, 1))
+def test_no_cheaper_than_additions_and_no_dearer_than_one_worker(length, num_scans, axis):
+    shape = (num_scans, length) if axis else (length, num_scans)
+    source = TensorSpec(shape, "float32")
+    found = scan_cycles(GC200, operations=["add"], source=source, axis=axis)
+    tiles = max(1, min(TILES, math.ceil(source.nbytes / 128)))
+    # At least a worker's share of loads, additions and stores; at most each scan by one worker.
+    share = math.ceil(length * num_scans / tiles / GC200.num_workers)
+    assert found.compute > 3 * share
+    whole = 3 * GC200.num_workers * length * math.ceil(num_scans / tiles)
+    assert found.compute + found.exchange < whole + 4000
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exchange_bytes"),
+    # A tile has 128 bytes of the halves: 1472 tiles, and 39 sums meet as above. Integers of two
+    # words take 18 cycles each, so that three stages, in which 12 meet, are faster.
+    [("float16", 2 * 39), ("float32", 4 * 39), ("int64", 8 * 12)],
+)
+def test_sums_of_parts_have_the_size_of_the_elements(dtype, exchange_bytes):
+    assert sums(TILES * 64, axis=0, dtype=dtype).exchange_bytes == exchange_bytes
