@@ -55,3 +55,52 @@ def test_pooling_is_no_scan():
     )
     assert "pooling" in found
     assert "scan" not in found
+
+
+LOGITS = tf.TensorSpec((32, 100), tf.float32)
+
+
+@pytest.mark.parametrize("num_samples", [1, 5])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        tf.random.categorical,
+        lambda logits, count: tf.random.stateless_categorical(logits, count, seed=(1, 2)),
+    ],
+)
+def test_categorical_draws(draw, num_samples):
+    found = modelled(lambda logits: draw(logits, num_samples), LOGITS)
+    one, cost = found["random"]
+    assert one.ops[-1].attributes["num_drawn"] == 32 * num_samples * 100
+    # 128 bytes on each of so many tiles, for one of its workers 3 vectors with two logarithms each.
+    assert cost.tiles == 100 * num_samples
+    assert cost.compute_cycles > 6 * (3 * (4 + 12 + 12)) + 3 * LAUNCH
+    assert cost.vertex == "random categorical"
+
+
+def test_uniform_draws_are_as_before():
+    found = modelled(
+        lambda x: x + tf.random.stateless_uniform((TILES, 64), seed=(1, 2)),
+        tf.TensorSpec((TILES, 64), tf.float32),
+    )
+    _, cost = found["random"]
+    # 6 vectors for each worker.
+    assert cost.compute_cycles == 4 + 6 * (22 + 4 * 6) + LAUNCH
+    assert cost.vertex == "random uniform"
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [tf.random.shuffle, lambda x: tf.random.experimental.stateless_shuffle(x, seed=(1, 2))],
+)
+@pytest.mark.parametrize("shape", [(32 * TILES,), (32, 64)])
+def test_shuffles(shuffle, shape):
+    found = modelled(shuffle, tf.TensorSpec(shape, tf.float32))
+    _, cost = found["random"]
+    # 32 keys on a tile are sorted in 15 passes; rows are looked up, 6 by each worker.
+    looked_up = 6 * (30 + 6 * (19 + 2)) + LAUNCH if len(shape) > 1 else 0
+    ordered = 15 * (11 + 6 * (29 + 3 * 5 + 2 * 3 * 5)) + LAUNCH
+    assert cost.compute_cycles == 4 + 6 * (22 + 4 * 3) + LAUNCH + ordered + looked_up
+    assert cost.vertex == "random shuffle"
+    # The key of a seed is a draw of its own where XLA lacks the shuffle.
+    assert "elementwise" not in found

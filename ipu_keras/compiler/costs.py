@@ -45,6 +45,8 @@ _BATCH_NORMS: Mapping[str, tuple[list[tuple[str, int]], int]] = {
         2,
     ),
 }
+# What a categorical draw makes of a random number and a logit.
+_NOISY_LOGITS = [("log", 1), ("negate", 1), ("log", 1), ("subtract", 2)]
 # Their synchronization is in the seconds.
 _COLLECTIVES: Mapping[str, Callable[..., float]] = {
     "all-gather": all_gather_seconds,
@@ -581,19 +583,67 @@ class CostTable:
         )
 
     def _lookup(self, one: ComputeSet, rows: TensorSpec, vertex) -> Cost:
+        return self._rows(one, vertex, rows=rows, indices=self._spec(one.reads[1]))
+
+    def _rows(self, one: ComputeSet, vertex, *, rows: TensorSpec, indices: TensorSpec) -> Cost:
         # The tiles share the columns: each sees all indices, and its part of all rows.
-        num_rows = num_elements(self._spec(one.reads[1]))
+        num_rows = num_elements(indices)
         columns = math.ceil(num_elements(rows) / max(num_rows, 1) / self._target.num_tiles)
         cycles = vertex(self._target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
-        received = self._spec(one.reads[1]).nbytes + self._bytes_per_tile(rows)
+        received = indices.nbytes + self._bytes_per_tile(rows)
         return self._cost(one, cycles, received, vertex=one.family)
 
     def _random(self, one: ComputeSet) -> Cost:
-        output = one.writes[-1].spec
+        op = one.ops[-1]
+        if op.kind == "StatelessShuffle" or op.attributes.get("distribution") == "shuffle":
+            return self._shuffled(one)
+        if "num_drawn" in op.attributes:
+            return self._categorical(one, op.attributes["num_drawn"])
+        return self._drawn(one, one.writes[-1].spec)
+
+    def _drawn(self, one: ComputeSet, numbers: TensorSpec) -> Cost:
         cycles = vertices.random_uniform(
-            self._target, dtype=output.dtype, num_elements=self._share(output)
+            self._target, dtype=numbers.dtype, num_elements=self._share(numbers)
         )
-        return self._cost(one, cycles, 0, vertex="random uniform")
+        cost = self._cost(one, cycles, 0, vertex="random uniform")
+        return replace(cost, tiles=self._tiles(numbers))
+
+    def _categorical(self, one: ComputeSet, num_drawn: int) -> Cost:
+        """As XLA has it: of each sample, the class with the largest logit - log(-log(number))."""
+        logits = [spec for spec in one.operands if "float" in spec.dtype]
+        dtype = logits[0].dtype if logits else "float32"
+        numbers = TensorSpec((num_drawn,), dtype)
+        noisy = vertices.fused(
+            self._target,
+            operations=_NOISY_LOGITS,
+            dtype=dtype,
+            num_elements=self._share(numbers),
+            num_inputs=2,
+        )
+        per_tile = self._bytes_per_tile(numbers)
+        received = min(sum(spec.nbytes for spec in logits), per_tile)
+        parts = [
+            self._drawn(one, numbers),
+            self._cost(one, noisy, received, vertex="map"),
+            self._reduced("custom", numbers, num_elements(one.writes[-1].spec)),
+        ]
+        whole = _one_after_the_other(parts, vertex="random categorical")
+        return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
+
+    def _shuffled(self, one: ComputeSet) -> Cost:
+        """As XLA has it: random keys are sorted with numbers or, of others, numbers of rows."""
+        output = one.writes[-1].spec
+        keys = TensorSpec(output.shape[:1], "uint32")
+        count, per_tile = self._share(keys), self._bytes_per_tile(keys)
+        ordered = vertices.sort(self._target, dtype=keys.dtype, num_elements=count)
+        parts = [
+            self._drawn(one, keys),
+            self._cost(one, ordered, 2 * per_tile, vertex="sort"),
+        ]
+        if len(output.shape) > 1:
+            parts.append(self._rows(one, vertices.multi_slice, rows=output, indices=keys))
+        whole = _one_after_the_other(parts, vertex="random shuffle")
+        return replace(whole, temporary_bytes=2 * per_tile + whole.exchange_bytes)
 
     def _sort(self, one: ComputeSet) -> Cost:
         source = self._spec(one.reads[0])
@@ -661,6 +711,20 @@ def _vertices_of(one: ComputeSet) -> tuple[list[tuple[str, int]], list[tuple[str
     passes = [(op.kind, len(op.inputs)) for op in one.ops if op.kind != "reduce"]
     sums = [op for op in one.ops if op.kind == "reduce"]
     return passes, [(op.attributes["operation"], num_elements(op.outputs[0])) for op in sums]
+
+
+def _one_after_the_other(parts: Sequence[Cost], *, vertex: str) -> Cost:
+    return Cost(
+        compute_cycles=sum(part.compute_cycles for part in parts),
+        exchange_cycles=sum(part.exchange_cycles for part in parts),
+        sync_cycles=sum(part.sync_cycles for part in parts),
+        exchange_bytes=max(part.exchange_bytes for part in parts),
+        num_vertices=sum(part.num_vertices for part in parts),
+        tiles=max(part.tiles for part in parts),
+        vertex=vertex,
+        confidence=vertices.least(part.confidence for part in parts),
+        detail=f"{sum(part.num_vertices for part in parts)} stages",
+    )
 
 
 def _item(spec: TensorSpec) -> int:

@@ -122,6 +122,7 @@ _FAMILIES = {
     "select-and-scatter": "pooling",
     "slice": "copy",
     "sort": "sort",
+    "StatelessShuffle": "random",  # TensorFlow's: XLA lacks it
     "topk": "sort",
     "transpose": "transpose",
     "while": "control flow",

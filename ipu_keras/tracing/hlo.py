@@ -81,7 +81,7 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
           TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute
           `not_lowered`.
         - A random draw is one operation of kind `"random"` with the attribute
-          `distribution`.
+          `distribution`, and of a categorical one `num_drawn`, how many random numbers it takes.
         - What is traced within one `poplar_operation` is one operation of kind `"poplar-call"`
           with that graph as its `body`, and so is its gradient; see `poplar_calls`.
 
@@ -104,7 +104,7 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
         cut = cut_unsupported(concrete)
         if cut is None:
             raise
-        # Draws would be one operation on both sides of what is cut out of them.
+        # As a whole, draws would be on both sides of what is cut out of them.
         without = {draw_of(Origin(op.name, op.type)) for op in cut.operations}
         graph = put_back(_read(cut.function, name, layers, stand_ins, without), cut, layers)
     return with_poplar_calls(graph)

@@ -8,8 +8,9 @@ tile, so they are one operation of kind "random" here.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ipu_keras.ir import Op
+from ipu_keras.ir import Op, num_elements
 from ipu_keras.tracing.contraction import Group, contract, cyclic_groups
 from ipu_keras.tracing.layers import Place
 
@@ -83,12 +84,13 @@ def with_random_draws(
         ops: Of a graph, each after those whose results it takes.
         results: What the graph returns.
         origins: By the names of the operations.
-        without: Scopes of draws that stay as they are.
+        without: Scopes of draws of which something was cut out: their other operations of
+            TensorFlow's that draw are draws of their own.
 
     Returns:
         The operations, in such an order again, and the results.
     """
-    draws = {draw: names for draw, names in _draws(ops, origins).items() if draw not in without}
+    draws = _draws(ops, origins, without)
     while draws:
         members = {name: draw for draw, names in draws.items() for name in names}
         cyclic = cyclic_groups(ops, members)
@@ -98,9 +100,11 @@ def with_random_draws(
     return tuple(ops), tuple(results)
 
 
-def _draws(ops: Sequence[Op], origins: Mapping[str, Origin]) -> dict[str, list[str]]:
+def _draws(
+    ops: Sequence[Op], origins: Mapping[str, Origin], without: Collection[str]
+) -> dict[str, list[str]]:
     """Names of operations by the scope of their draw."""
-    scopes = {origin: draw_of(origin) for origin in set(origins.values()) if origin.path}
+    scopes = {origin: _scope(origin, without) for origin in set(origins.values()) if origin.path}
     found: dict[str, list[str]] = {}
     drawing = set()
     for op in ops:
@@ -114,6 +118,24 @@ def _draws(ops: Sequence[Op], origins: Mapping[str, Origin]) -> dict[str, list[s
     return {draw: names for draw, names in found.items() if draw in drawing}
 
 
+def _scope(origin: Origin, without: Collection[str]) -> str:
+    draw = draw_of(origin)
+    if draw not in without:
+        return draw
+    return origin.path if _KIND.fullmatch(origin.kind) else ""
+
+
+def _attributes(group: Group) -> dict[str, Any]:
+    """What a draw is of; of a categorical one, how many random numbers it takes."""
+    distribution = _distribution(group.name)
+    found: dict[str, Any] = {"distribution": distribution}
+    if distribution in ("categorical", "multinomial"):
+        # Each of them becomes noise, with a logarithm, before the largest counts.
+        logs = [op.outputs[0] for op in group.ops if op.kind == "log"]
+        found["num_drawn"] = max(map(num_elements, logs), default=0)
+    return found
+
+
 def _draw(group: Group) -> Op:
     parts = group.ops
     return Op(
@@ -121,7 +143,7 @@ def _draw(group: Group) -> Op:
         kind=RANDOM,
         outputs=group.outputs,
         inputs=group.inputs,
-        attributes={"distribution": _distribution(group.name)},
+        attributes=_attributes(group),
         **vars(Place.of(parts[0])),
         stateful=any(op.stateful for op in parts),
     )

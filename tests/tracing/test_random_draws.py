@@ -84,6 +84,49 @@ def test_a_draw_that_nothing_uses_is_gone():
     assert results == ("seed",)
 
 
+# 3 samples for each of 2 rows of 5 classes: 30 random numbers.
+NUMBERS = TensorSpec((2, 3, 5), "float32")
+SAMPLES = TensorSpec((2, 3), "int64")
+
+
+def test_a_categorical_draw_knows_how_many_numbers_it_takes():
+    logits = Op("logits", "parameter", (TensorSpec((2, 5), "float32"),))
+    parts = (
+        Op("numbers", "rng", (NUMBERS,)),
+        Op("log", "log", (NUMBERS,), inputs=("numbers",)),
+        Op("noisy", "subtract", (NUMBERS,), inputs=("logits", "log")),
+        Op("largest", "reduce", (SAMPLES,), inputs=("noisy",)),
+    )
+    origin = Origin("policy/categorical/Multinomial", "Multinomial")
+    origins = {"logits": Origin(), **{op.name: origin for op in parts}}
+    ops, results = with_random_draws((logits, *parts), ("largest",), origins)
+    attributes = {"distribution": "categorical", "num_drawn": 30}
+    draw = "policy/categorical/random"
+    assert ops == (
+        logits,
+        Op(draw, "random", (SAMPLES,), inputs=("logits",), attributes=attributes),
+    )
+    assert results == (draw,)
+
+
+def test_a_draw_of_which_something_is_cut_out_is_divided():
+    # The key is made by an operation that draws; what others compute stays as it is.
+    ops, results = with_random_draws(OPS, ("spare", "mask"), ORIGINS, without={SCOPE})
+    key = f"{SCOPE}/StatelessRandomGetKeyCounter/random"
+    assert [(op.name, op.kind) for op in ops] == [
+        ("seed", "parameter"),
+        (key, "random"),
+        ("bits", "rng-bit-generator"),
+        ("spare", "not"),
+        ("mantissa", "or"),
+        ("scaled", "multiply"),
+        ("mask", "compare"),
+    ]
+    assert ops[1].inputs == ("seed",)
+    assert ops[4].inputs == ("bits:1", key)
+    assert results == ("spare", "mask")
+
+
 def test_a_draw_that_others_take_part_in():
     # `spare` takes from the draw what it gives back to it.
     mantissa = Op("mantissa", "or", (WORDS,), inputs=("bits:1", "spare"))

@@ -142,8 +142,8 @@ def test_a_result_of_unknown_shape_is_refused():
         hlo_graph(trace(lambda x: tf.numpy_function(lambda v: v, [x], tf.float32) + 1.0, X))
 
 
-def test_a_draw_that_it_is_a_part_of_stays_spelled_out():
-    """One operation for the draw would take its own result."""
+def test_a_draw_that_it_is_a_part_of_is_divided():
+    """One operation for the whole draw would take its own result; its key is one by itself."""
     spec = tf.TensorSpec((2,), tf.int32)
 
     def draw(seed):
@@ -154,7 +154,11 @@ def test_a_draw_that_it_is_a_part_of_stays_spelled_out():
     assert [op.name for op in graph.ops if op.attributes.get("not_lowered")] == [
         "stateless_random_gamma/StatelessRandomGammaV3"
     ]
-    assert [op.attributes["distribution"] for op in graph.ops if op.kind == "random"] == ["normal"]
+    draws = [(op.name, op.attributes["distribution"]) for op in graph.ops if op.kind == "random"]
+    assert draws == [
+        ("stateless_random_gamma/StatelessRandomGetKeyCounter/random", "other"),
+        ("stateless_random_normal/random", "normal"),
+    ]
     order = {op.name: position for position, op in enumerate(graph.ops)}
     for op in graph.ops:
         assert all(order[name.partition(":")[0]] < order[op.name] for name in op.inputs)
