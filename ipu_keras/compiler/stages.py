@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.compiler.layer_order import LayerOrder, crossing_bytes, layer_order
-from ipu_keras.compiler.liveness import is_in_loop
+from ipu_keras.compiler.liveness import is_in_loop, outermost_loop
 from ipu_keras.ir import Op
 
 COPY_FAMILY = "inter-IPU copy"
@@ -20,9 +20,9 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
 
     The forward pass is cut into stages that follow each other, so that the fullest has the
     fewest bytes of variables and of activations for the gradient, and within
-    that, so that few bytes cross. Optimizers work where the gradients are. Values that another
-    IPU needs are copied over the links, once; constants are on every IPU that reads them. A layer
-    is never divided.
+    that, so that few bytes cross. No IPU stays empty that there is a layer for. Optimizers work
+    where the gradients are. Values that another IPU needs are copied over the links, once;
+    constants are on every IPU that reads them. A layer is never divided.
 
     This is model parallelism without pipelining: one IPU computes at a time, so that a step
     takes as long as on one IPU, and the copies besides.
@@ -57,7 +57,12 @@ def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
     """
     order = layer_order(program)
     layers = _layers_of(program, order)
-    parts = _stages(_bytes_by_layer(program, order, layers), program, order, num_parts)
+    sizes = _bytes_by_layer(program, order, layers)
+    crossing = [*crossing_bytes(program, order), 0]
+    # Layers whose only operations are with another layer's variables are none.
+    real = sorted({*layers.by_position, *layers.by_value.values()})
+    cut = _stages([sizes[k] for k in real], [crossing[k] for k in real], num_parts)
+    parts = dict(zip(real, cut, strict=True))
     return Parts(
         [parts[layer] for layer in layers.by_position],
         {name: parts[layer] for name, layer in layers.by_value.items()},
@@ -65,8 +70,12 @@ def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
 
 
 def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
-    """The gradient belongs to its layer; what no layer has, to that of its largest operand."""
+    """The gradient belongs to its layer; what no layer has, to that of its largest operand.
+
+    A loop's operations that no layer has, such as its condition, are one layer.
+    """
     by_value: dict[str, int] = {}
+    by_loop: dict[str, int] = {}
     by_position: list[int] = []
     sizes = {name: value.spec.nbytes for name, value in program.values.items()}
     constants = {name for name, value in program.values.items() if value.role == "constant"}
@@ -79,11 +88,13 @@ def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
             layer = owners[0]
         elif layer is None:
             layer = by_value[max(known, key=sizes.__getitem__)] if known else 0
+        elif not one.layer and is_in_loop(one):
+            layer = by_loop.setdefault(outermost_loop(one.name), layer)
         by_position.append(layer)
         for name in (*one.reads, *(value.name for value in one.writes)):
             by_value.setdefault(name, layer)
     for name in program.values:
-        by_value.setdefault(name, 0)  # nobody reads it
+        by_value.setdefault(name, min(by_position, default=0))  # nobody reads it
     return Parts(by_position, by_value)
 
 
@@ -104,27 +115,27 @@ def _bytes_by_layer(program: FlatProgram, order: LayerOrder, layers: Parts) -> l
     return sizes
 
 
-def _stages(
-    sizes: Sequence[int], program: FlatProgram, order: LayerOrder, num_ipus: int
-) -> list[int]:
-    """The IPU of each layer."""
-    capacity = int(_smallest_capacity(sizes, num_ipus) * (1 + _SLACK))
-    earliest = _earliest_ends(sizes, capacity, num_ipus)
-    crossing = [*crossing_bytes(program, order), 0]
+def _stages(sizes: Sequence[int], crossing: Sequence[int], num_ipus: int) -> list[int]:
+    """The IPU of each layer; `crossing` has the bytes over the boundary behind each."""
+    count = min(num_ipus, len(sizes))
+    if count == 0:
+        return []
+    capacity = int(_smallest_capacity(sizes, count) * (1 + _SLACK))
+    earliest = _earliest_ends(sizes, capacity, count)
     stages: list[int] = []
-    for ipu in range(num_ipus):
-        first = len(stages)
-        if first == len(sizes):
-            break
-        total, ends = 0, []
-        for layer in range(first, len(sizes)):
-            total += sizes[layer]
-            if total > capacity and layer > first:
+    rest = sum(sizes)
+    for ipu in range(count):
+        first, left = len(stages), count - ipu
+        total, cuts = 0, []
+        for end in range(first + 1, len(sizes) - left + 2):  # the others have a layer each
+            total += sizes[end - 1]
+            if total > capacity:
                 break
-            if layer + 1 >= earliest[ipu]:
-                ends.append(layer + 1)
-        # Of equal cuts, the last: it leaves fewer stages.
-        end = min(ends, key=lambda end: (crossing[end - 1], -end))
+            if end >= earliest[ipu]:
+                # Of equal cuts, that nearest to an even share of the rest; then the last.
+                cuts.append((crossing[end - 1], abs(total * left - rest), -end))
+        end = -min(cuts)[2]
+        rest -= sum(sizes[first:end])
         stages += [ipu] * (end - first)
     return stages
 
@@ -191,6 +202,7 @@ def _copy(
     source: Value, copied: Value, reader: ComputeSet, makers: Mapping[str, ComputeSet]
 ) -> ComputeSet:
     maker = makers.get(source.name)
+    together = maker is not None and outermost_loop(maker.name) == outermost_loop(reader.name)
     return ComputeSet(
         name=copied.name,
         family=COPY_FAMILY,
@@ -198,7 +210,8 @@ def _copy(
         operands=(source.spec,),
         reads=(source.name,),
         writes=(copied,),
-        repeat=maker.repeat if maker is not None and is_in_loop(maker) else 1,
+        # What a loop leaves behind, and what it takes from outside, is copied once.
+        repeat=min(maker.repeat, reader.repeat) if maker is not None and together else 1,
         layer=reader.layer,
         backward=reader.backward,
         ipu=copied.ipu,

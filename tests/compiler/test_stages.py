@@ -1,6 +1,7 @@
 """Programs on several IPUs, built by hand."""
 
 import math
+from collections import Counter
 
 import pytest
 from hlo_graphs import argument, graph, loop, op, training_step, variable
@@ -155,6 +156,59 @@ def test_of_even_stages_little_crosses():
     assert "c@ipu1" in program.values
 
 
+def readers(sizes, handed_over=None):
+    """Layers l0, l1, ... with variables of those sizes that hand over one element, or so many."""
+    ops, before = [argument("x", 1)], "x"
+    for k, size in enumerate(sizes):
+        ops.append(variable(f"w{k}", size))
+        shape = (1 if handed_over is None else handed_over[k],)
+        ops.append(op(f"y{k}", "custom", shape, before, f"w{k}", layer=f"l{k}"))
+        before = f"y{k}"
+    return flatten(graph(*ops))
+
+
+def where(program):
+    return [one.ipu for one in program.compute_sets if one.family != "inter-IPU copy"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        # The largest layer alone is the capacity; the three before it would fit in one stage.
+        ([1000, 1000, 1000, 90_000], [0, 1, 2, 3]),
+        ([90_000, 1000, 1000, 1000], [0, 1, 2, 3]),
+        # Behind it, 1000 | 1000 1000 or 1000 1000 | 1000: equally near to 1500, and the last.
+        ([90_000, 90_000, 1000, 1000, 1000], [0, 1, 2, 2, 3]),
+        # 4000 for three: 1000 is nearest to a third; of 3000 for two, 2000 as near as 1000.
+        ([90_000, 1000, 1000, 1000, 1000], [0, 1, 2, 2, 3]),
+        # Nothing to share out: the first takes what the others leave.
+        ([0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 2, 3]),
+        ([1000, 1000, 1000], [0, 1, 2]),  # fewer layers than IPUs
+    ],
+)
+def test_no_ipu_is_empty_that_there_is_a_layer_for(sizes, expected):
+    assert where(shard(readers(sizes), 4)) == expected
+
+
+def test_a_layer_is_left_for_each_ipu_though_little_crosses_late():
+    """The cut behind l3 hands over one element and leaves one layer for two IPUs."""
+    program = readers([1000, 10, 10, 10, 10], handed_over=[50, 40, 30, 1, 1])
+    assert where(shard(program, 3)) == [0, 0, 0, 1, 2]
+
+
+def test_a_layer_that_only_updates_a_variable_of_another_is_none():
+    """`n` counts: it works where `v` lies, and is no layer that an IPU could have."""
+    ops = (
+        argument("x", 100),
+        variable("v", 100, result=0),
+        op("a", "multiply", (100,), "x", "v", layer="first"),
+        op("b", "tanh", (100,), "a", layer="second"),
+        op("n", "add", (100,), "v", "x"),
+    )
+    program = shard(flatten(graph(*ops, results=("n", "b"))), 2)
+    assert {name: ipus(program)[name] for name in "abn"} == {"a": 0, "b": 1, "n": 0}
+
+
 def test_variables_are_updated_where_they_lie():
     """The first layer reads `v`; the second one's result replaces it."""
     program = shard(
@@ -185,8 +239,18 @@ def test_loops_copy_what_they_need_once():
     assert [one.repeat for one in program.compute_sets if "next" in one.name] == [7]
 
 
+def smallest_capacity(sizes, num_stages):
+    """Of all contiguous cuts, the fullest stage of the most even one."""
+    if num_stages == 1 or not sizes:
+        return sum(sizes)
+    return min(
+        max(sum(sizes[:end]), smallest_capacity(sizes[end:], num_stages - 1))
+        for end in range(1, len(sizes) + 1)
+    )
+
+
 @given(
-    sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=12).filter(any),
+    sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=12),
     num_ipus=st.sampled_from([1, 2, 4, 8]),
 )
 def test_stages_follow_each_other(sizes, num_ipus):
@@ -197,9 +261,14 @@ def test_stages_follow_each_other(sizes, num_ipus):
         before = f"y{k - 1}" if k else "x"
         ops.append(op(f"y{k}", "custom", (size,), before, f"w{k}", layer=f"l{k}"))
     program = shard(flatten(graph(*ops)), num_ipus)
-    where = [one.ipu for one in program.compute_sets if one.family != "inter-IPU copy"]
-    assert where == sorted(where)
-    assert max(where) < num_ipus
+    places = where(program)
+    assert places == sorted(places)
+    assert set(places) == set(range(min(num_ipus, len(sizes))))
+    # A variable and what the layer hands over, which no gradient waits for.
+    full = Counter(dict.fromkeys(places, 0))
+    for ipu, size in zip(places, sizes, strict=True):
+        full[ipu] += 4 * size
+    assert max(full.values()) <= 1.1 * smallest_capacity([4 * size for size in sizes], num_ipus)
     for one in program.compute_sets:
         if one.family != "inter-IPU copy":
             assert {homes(program)[name] for name in one.reads} == {one.ipu}
