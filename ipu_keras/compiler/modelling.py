@@ -245,6 +245,7 @@ class Model:
         memory: How full the tiles become.
         host_cycles: Tile cycles of one step in which data moves between host and IPU.
         pipeline_run: Its pipeline in time, if it has one.
+        kept: Its program without recomputation, until it is known which needs less memory.
     """
 
     name: str
@@ -257,6 +258,7 @@ class Model:
     memory: MemoryPlan = field(default_factory=MemoryPlan)
     host_cycles: int = 0
     pipeline_run: PipelineRun | None = None
+    kept: FlatProgram | None = None
 
     @property
     def num_micro_batches(self) -> int:
@@ -352,7 +354,9 @@ def drop_activations(model: Model) -> Model:
         return model
     pipeline = model.options.pipeline_as_cut
     if pipeline is None:
-        return replace(model, program=recompute(model.program))
+        program = recompute(model.program)
+        kept = None if program is model.program else model.program
+        return replace(model, program=program, kept=kept)
     mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
     program = recompute_stages(model.program, pipeline.num_stages, mode)
     return replace(model, program=program)
@@ -471,17 +475,37 @@ def _without_parts(cost: Cost) -> Iterator[Cost]:
         yield from _without_parts(part)
 
 
+def keep_what_costs_more_to_drop(model: Model) -> Model:
+    """Keeps all activations if their repetition needs no less memory on the fullest tile.
+
+    It has code and vertex state of its own, always live, while what is dropped may not be there
+    when the tile is fullest.
+    """
+    if model.kept is None:
+        return model
+    kept = replace(model, program=model.kept, kept=None)
+    for model_pass in PLACING_PASSES:
+        kept = model_pass(kept)
+    if kept.memory.max_tile_bytes <= model.memory.max_tile_bytes:
+        return kept
+    return replace(model, kept=None)
+
+
 # What depends on the graph and its precision alone comes first.
 READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
-MODEL_PASSES = (
-    *READING_PASSES,
-    drop_activations,
+PLACING_PASSES = (
     place_on_ipus,
     reuse_memory,
     estimate_cycles,
     run_pipeline,
     estimate_host_copies,
     fill_tiles,
+)
+MODEL_PASSES = (
+    *READING_PASSES,
+    drop_activations,
+    *PLACING_PASSES,
+    keep_what_costs_more_to_drop,
 )
 
 

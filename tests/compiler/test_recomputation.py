@@ -78,6 +78,26 @@ def test_activations_that_are_too_large_fit():
     assert dropped.cycles_per_step > kept.cycles_per_step
 
 
+def test_what_takes_more_code_than_it_saves_is_kept():
+    """Sixteen layers of 4 KiB of activations each, which is 128 bytes on 32 tiles.
+
+    At the fullest position, no more than 16 of them are alive, 2 KiB of a tile at the
+    very worst; twelve repeated layers have two compute sets each, whose code alone is
+    24 x (24 + 48) bytes, and vertices. Of 4 MiB each, or 2.8 KiB of a tile, they pay.
+    """
+    options = ModelOptions(recomputation=True)
+    small, large = (training_step(16, batch=batch, width=64) for batch in (16, 16384))
+    found, plain = model_graph("step", small, GC200, options), model_graph("step", small, GC200)
+    assert "z0/recomputed" in names(recompute(schedule(flatten(small))))
+    assert names(found.program) == names(plain.program)
+    assert (found.memory.peak_by_tile == plain.memory.peak_by_tile).all()
+    assert (found.costs, found.host_cycles) == (plain.costs, plain.host_cycles)
+    again = model_graph("step", large, GC200, options)
+    assert "z0/recomputed" in names(again.program)
+    assert again.memory.max_tile_bytes < model_graph("step", large, GC200).memory.max_tile_bytes
+    assert (found.kept, again.kept) == (None, None)
+
+
 def test_every_read_is_of_what_was_made():
     program = recompute(schedule(flatten(training_step(30))))
     made = {name for name, value in program.values.items() if value.role != "activation"}
