@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -29,7 +29,7 @@ from ipu_keras.tracing.layers import (
 from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
 from ipu_keras.tracing.poplar_calls import with_poplar_calls
 from ipu_keras.tracing.poplar_operation import poplar_operation_of
-from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
+from ipu_keras.tracing.random_draws import Origin, draw_of, draws, with_random_draws
 from ipu_keras.tracing.stand_ins import instructions_of, operation_of_call
 from ipu_keras.tracing.trip_counts import with_trip_counts
 from ipu_keras.tracing.unsupported import cut_unsupported, put_back
@@ -204,15 +204,25 @@ class _ModuleReader:
 
     def _origin(self, instruction) -> tuple[Origin, Place]:
         """Where an instruction comes from; most share that with others."""
-        metadata = instruction.metadata
-        operation = operation_of_call(instruction.custom_call_target)
-        key = metadata.op_name, operation or metadata.op_type
+        key = _named_as(instruction)
         if key not in self._origins:
             origin = Origin(operation_path(key[0]), key[1])
-            path = draw_of(origin) or origin.path
+            draw = draw_of(origin)
+            # A layer may be called "normal", or a metric "poisson", and draw nothing.
+            path = draw if draw and self._is_drawn(draw) else origin.path
             place = self._layers.place(path) if path else Place()
             self._origins[key] = origin, self._of_poplar_operation(key[0], place)
         return self._origins[key]
+
+    def _is_drawn(self, draw: str) -> bool:
+        return draw in self._without or draw in self._drawing
+
+    @cached_property
+    def _drawing(self) -> frozenset[str]:
+        """Scopes in which something is drawn; needed if any is called as if it were one."""
+        every = {_named_as(i) for c in self._module.computations for i in c.instructions}
+        origins = (Origin(operation_path(name), kind) for name, kind in every)
+        return frozenset(draw_of(origin) for origin in origins if draws(origin))
 
     def _of_poplar_operation(self, op_name: str, place: Place) -> Place:
         """The place of the whole that an instruction is a part of, if there is one.
@@ -313,6 +323,13 @@ class _Values:
             for part in instruction.shape.tuple_shapes:
                 starts.append(starts[-1] + len(specs_of(part)))
             self._starts[instruction.id] = starts
+
+
+def _named_as(instruction) -> tuple[str, str]:
+    """The name and the type of the TensorFlow operation that an instruction is of."""
+    metadata = instruction.metadata
+    operation = operation_of_call(instruction.custom_call_target)
+    return metadata.op_name, operation or metadata.op_type
 
 
 def _in_order(instructions) -> list[Any]:

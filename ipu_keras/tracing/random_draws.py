@@ -66,7 +66,19 @@ def draw_of(origin: Origin) -> str:
     for index, part in enumerate(parts):
         if _SAMPLER.fullmatch(part):
             return "/".join(parts[: index + 1])
-    return origin.path if _KIND.fullmatch(origin.kind) else ""
+    return origin.path if draws(origin) else ""
+
+
+def draws(origin: Origin) -> bool:
+    """Whether an operation is one that draws, or makes the state that another draws from.
+
+    Example:
+        >>> draws(Origin("noise/random_normal/RandomStandardNormal", "RandomStandardNormal"))
+        True
+        >>> draws(Origin("noise/random_normal/mul", "Mul"))
+        False
+    """
+    return _KIND.fullmatch(origin.kind) is not None
 
 
 def with_random_draws(
@@ -112,7 +124,7 @@ def _draws(
         draw = scopes.get(origin, "")
         if draw and op.kind != "parameter":
             found.setdefault(draw, []).append(op.name)
-            if op.kind in _GENERATORS or _KIND.fullmatch(origin.kind):
+            if op.kind in _GENERATORS or draws(origin):
                 drawing.add(draw)
     # A layer may be called "normal" and draw nothing.
     return {draw: names for draw, names in found.items() if draw in drawing}

@@ -428,6 +428,20 @@ def test_draws_of_one_seed_are_several_operations():
     assert {o.outputs for o in ops(graph, "random")} == {(spec(3),), (spec(4),)}
 
 
+def test_what_is_called_as_if_it_drew():
+    """A metric of Keras is called "poisson"; only what draws is no layer."""
+
+    def step(x):
+        with tf.name_scope("metrics"), tf.name_scope("poisson"):
+            y = tf.multiply(x, x)
+        with tf.name_scope("noise"):
+            return tf.subtract(y, tf.random.stateless_normal(x.shape, (1, 2)), name="minus")
+
+    graph = read(step, X)
+    assert op(graph, "multiply").layer == "metrics/poisson"
+    assert op(graph, "random").layer == op(graph, "subtract").layer == "noise"
+
+
 # -- control flow --------------------------------------------------------------
 
 
