@@ -15,6 +15,7 @@ from ipu_keras.configured_model import configured_options
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
 from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts
@@ -309,6 +310,7 @@ def traced_step(
     with model.distribute_strategy.scope(), called_by_program():
         _build(model, data, mode)
         step = getattr(model, f"{mode}_step") if make_step is None else make_step(model, mode)
+        step = with_named_parts(model, step)
 
         def run(data):
             if mode == "predict" and len(tf.nest.flatten(data)) > 1:

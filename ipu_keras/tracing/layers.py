@@ -48,6 +48,7 @@ _FUNCTION_SCOPES = frozenset(
         "einsum",
         "embedding_lookup",
         "global_norm",
+        "in_top_k",
         "l2_normalize",
         "log_softmax",
         "logistic_loss",

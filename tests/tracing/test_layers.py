@@ -59,6 +59,7 @@ def test_calls_around_an_operation(op_name, path):
         ("gradient_tape/model/dense/add/Sum_1", "model/dense", True),
         ("model/norm/batchnorm/mul_1", "model/norm", False),
         ("model/norm/moments/SquaredDifference", "model/norm", False),
+        ("metrics/top/in_top_k/InTopKV2", "metrics/top", False),
         # ...but layers may have the names of operations elsewhere, and large letters.
         ("model/add/add", "model/add", False),
         ("model/Conv1/convolution", "model/Conv1", False),

@@ -18,6 +18,7 @@ from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.model_pipeline import StagedCalls
+from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.run import Run
@@ -289,7 +290,7 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
             self._ipu_history = CompilationHistory()
         return StepFunction(
             name,
-            self._ipu_in_stages(step),
+            with_named_parts(self, self._ipu_in_stages(step)),
             self.distribute_strategy,
             self._ipu_device(),
             outfeed_mode=mode,

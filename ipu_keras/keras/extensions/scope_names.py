@@ -27,12 +27,13 @@ def attach_scope_names() -> None:
         graph = tf.compat.v1.get_default_graph()
         around = graph.get_name_scope()
         key = graph, around, self.name, id(self.caller)
-        if key in scopes:
+        opened = scopes.opened(*key)
+        if opened is not None:
             # TensorFlow opens a scope again if its name ends like this.
-            self._tf_name_scope = tf.name_scope(f"{scopes[key]}/")
+            self._tf_name_scope = tf.name_scope(f"{opened}/")
         entered = original(self)
         if graph.get_name_scope() != around:  # Keras leaves out a scope of its own within itself
-            scopes[key] = graph.get_name_scope()
+            scopes.add(*key, graph.get_name_scope())
         return entered
 
     backend.name_scope.__enter__ = __enter__

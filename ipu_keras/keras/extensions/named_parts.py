@@ -1,0 +1,146 @@
+"""Names for what a step computes besides its layers: metrics, and what punishes weights."""
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.compile_utils import CompileMetrics
+
+from ipu_keras.tracing.layer_scopes import current_layer_scopes
+
+_METRICS = "metrics"
+# Of a weight, within the scope of its layer, or of weights whose layer has none.
+_REGULARIZER = "regularizer"
+_REGULARIZATION_LOSSES = "regularization_losses"
+
+_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.>-]")
+
+
+def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A step whose metrics and regularizers are traced in name scopes of their own.
+
+    Metrics are in `metrics/<name>`, by the names that logs have. A regularizer is in
+    `<layer>/regularizer`, or in `regularization_losses` if the layer of its weight has not been
+    called in the same graph.
+
+    Keras opens a scope around each loss, but none around these, and has no hook there. So the
+    methods of the metrics, and the regularizers of the weights, are others while the step is
+    traced; no class of Keras's is changed.
+
+    Args:
+        model: Built, for all of its metrics to be known.
+        step: Its step.
+    """
+
+    @functools.wraps(step)
+    def named_step(*args, **kwargs):
+        with contextlib.ExitStack() as stack:
+            for name, metric in named_metrics(model).items():
+                of_metric = functools.partial(_scope_of_metric, name)
+                for method in ("update_state", "result"):
+                    scoped = _scoped(getattr(metric, method), of_metric)
+                    stack.enter_context(_replaced(metric, method, scoped))
+            for weight, layers in _regularized(model):
+                scoped = _scoped(weight.regularizer, functools.partial(_scope_of_weight, layers))
+                stack.enter_context(_replaced(weight, "_regularizer", scoped))
+            return step(*args, **kwargs)
+
+    return named_step
+
+
+def named_metrics(model: keras.Model) -> dict[str, keras.Metric]:
+    """The metrics of a model by the names that they have in logs; numbered if they share one.
+
+    Args:
+        model: Built; it need not be compiled.
+    """
+    found: dict[str, keras.Metric] = {}
+    seen: set[int] = set()
+    for metric in model.metrics:
+        several = isinstance(metric, CompileMetrics)
+        for name, one in _compiled(metric).items() if several else [(metric.name, metric)]:
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            count = 0
+            while (unique := f"{name}_{count}" if count else name) in found:
+                count += 1
+            found[unique] = one
+    return found
+
+
+def _compiled(metrics: CompileMetrics) -> dict[str, keras.Metric]:
+    """What `compile` was given, by the names in logs: Keras makes these up with the results."""
+    if not metrics.built:
+        return {}
+    with contextlib.ExitStack() as stack:
+        for metric in metrics.metrics:
+            stack.enter_context(_replaced(metric, "result", lambda metric=metric: metric))
+        return metrics.result()
+
+
+def _regularized(model: keras.Model) -> Iterator[tuple[Any, tuple[keras.Layer, ...]]]:
+    """Weights that are punished, each with the layer that has it and the layers around that."""
+    seen: set[int] = set()
+
+    def visit(layer: keras.Layer, around: tuple[keras.Layer, ...]) -> Iterator:
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        layers = (layer, *around)
+        for weight in layer._trainable_variables:
+            if weight.regularizer is not None:
+                yield weight, layers
+        for inner in layer._layers:
+            # A model is around all: to be in its scope says nothing.
+            yield from visit(inner, () if layer is model else layers)
+
+    yield from visit(model, ())
+
+
+def _scope_of_metric(name: str) -> str:
+    return f"{_METRICS}/{_NOT_IN_SCOPES.sub('_', name)}"
+
+
+def _scope_of_weight(layers: tuple[keras.Layer, ...]) -> str:
+    """That of the innermost layer that was called in the graph that is being traced."""
+    scopes = current_layer_scopes()
+    if scopes is not None:
+        graph = tf.compat.v1.get_default_graph()
+        found = (scopes.first_of(graph, id(layer)) for layer in layers)
+        scope = next((scope for scope in found if scope is not None), None)
+        if scope is not None:
+            return f"{scope}/{_REGULARIZER}"
+    return _REGULARIZATION_LOSSES
+
+
+def _scoped(function: Callable, scope: Callable[[], str]) -> Callable:
+    """A function in a scope of that very name, wherever and however often it is called."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        # TensorFlow neither numbers a scope nor puts it within others if its name ends like this.
+        with tf.name_scope(f"{scope()}/"):
+            return function(*args, **kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An object with another attribute, which Keras does not track."""
+    attributes = vars(owner)
+    before = attributes.get(name)
+    had = name in attributes
+    object.__setattr__(owner, name, value)
+    try:
+        yield
+    finally:
+        if had:
+            object.__setattr__(owner, name, before)
+        else:
+            object.__delattr__(owner, name)
