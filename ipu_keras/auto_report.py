@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger("ipu_keras")
 def report_compilation(
     executable: Executable,
     outputs: CompilationOutputs,
-    recompilations: tuple[Recompilation, ...] = (),
+    again: Recompilation | None = None,
 ) -> CycleCount | None:
     """Models a program that was just compiled, writes its files, and judges whether it fits.
 
@@ -28,7 +28,7 @@ def report_compilation(
         executable: The compiled program; it has not run yet.
         outputs: What is asked for. A program of which there is no model may run, with a note,
             unless `debug.allowOutOfMemory` is `"false"`.
-        recompilations: Why programs of its name were compiled again, this one included.
+        again: Why, if programs of its name had been compiled before.
 
     Returns:
         What to log after each execution, if anything.
@@ -55,7 +55,7 @@ def report_compilation(
         return None
     cycle_count = _cycle_count(model, program, outputs.flags.log_cycle_count)
     if outputs.has_files or not model.memory.fits:
-        _report(program, model, outputs, recompilations)
+        _report(executable, model, outputs, again)
     return cycle_count
 
 
@@ -72,19 +72,24 @@ def _cycle_count(model: Model, program: Program, tile: int) -> CycleCount | None
 
 
 def _report(
-    program: Program,
+    executable: Executable,
     model: Model,
     outputs: CompilationOutputs,
-    recompilations: tuple[Recompilation, ...],
+    again: Recompilation | None,
 ) -> None:
     """Writes the program's files; refuses it, or warns, if it does not fit."""
     from ipu_keras.profiling import report_of_program
     from ipu_keras.report_files import out_of_memory, write_files
 
+    program = executable.program
     report = report_of_program(program, model, batch_size_of(program))
+    is_refused = not (report.fits or outputs.engine.allows_out_of_memory)
+    recompilations = executable.history.recompilations(program.name)
+    if again is not None and not is_refused:
+        recompilations += (again,)
     report = replace(report, recompilations=recompilations)
     write_files(report, outputs)
+    if is_refused:
+        raise tf.errors.ResourceExhaustedError(None, None, out_of_memory(report))
     if not report.fits:
-        if not outputs.engine.allows_out_of_memory:
-            raise tf.errors.ResourceExhaustedError(None, None, out_of_memory(report))
         _LOGGER.warning("%s", out_of_memory(report))

@@ -37,22 +37,23 @@ def compiled(
             cannot be told.
     """
     again = history.recompilation(program, signature)
+    executable = dataclasses.replace(build(), history=history)
+    executable = _with_outputs(executable, again)
+    # What was refused by now was not compiled; what takes longest, XLA's work, is still to come.
     if again is not None:
         log(again)
-    executable = dataclasses.replace(build(), history=history)
-    executable = _with_outputs(executable, () if again is None else (again,))
     history.add(program, signature, again)
     device.engine.count_compilation(program)
     return executable
 
 
-def _with_outputs(executable: Executable, again: tuple[Recompilation, ...]) -> Executable:
+def _with_outputs(executable: Executable, again: Recompilation | None) -> Executable:
     """Writes and checks what is asked for whenever a program is compiled."""
     outputs = current_compilation_outputs()
     if not outputs.needs_model and executable.is_small(configured_target()):
         return executable
     from ipu_keras.auto_report import report_compilation
 
-    before = executable.history.recompilations(executable.program.name)
-    cycle_count = report_compilation(executable, outputs, before + again)
-    return dataclasses.replace(executable, cycle_count=cycle_count)
+    return dataclasses.replace(
+        executable, cycle_count=report_compilation(executable, outputs, again)
+    )

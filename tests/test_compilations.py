@@ -1,5 +1,7 @@
 """What happens when a program is compiled: why again, the verdict, and what is counted."""
 
+import json
+
 import pytest
 import tensorflow as tf
 
@@ -40,14 +42,17 @@ def executable(size):
     )
 
 
-def compile_one(size, history, device):
-    signature = Signature(
+def signature(size):
+    return Signature(
         tensors=(("x", TensorSpec((size,), "float32")),),
         repeat_count=1,
         outfeed_mode=OutfeedMode.LAST,
         compiled=None,
     )
-    return compiled("sum", signature, history, device, lambda: executable(size))
+
+
+def compile_one(size, history, device):
+    return compiled("sum", signature(size), history, device, lambda: executable(size))
 
 
 def count(device):
@@ -84,20 +89,82 @@ def test_cycles_are_known_if_they_are_to_be_logged(device, monkeypatch):
     assert found.cycle_count.cycles > 0
 
 
-def test_what_was_refused_was_not_compiled(device):
-    # 300 million numbers and as many results are more than 897 MB.
+# That many numbers and as many results are more than 897 MB.
+TOO_MANY = 300_000_000
+
+
+def refuse_one(size, history, device):
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="Out of memory on tile"):
+        compile_one(size, history, device)
+
+
+def test_what_was_refused_was_not_compiled(device, caplog):
     history, before = CompilationHistory(), count(device)
-    for _ in range(2):
-        with pytest.raises(tf.errors.ResourceExhaustedError, match="Out of memory on tile"):
-            compile_one(300_000_000, history, device)
+    for size in (TOO_MANY, TOO_MANY, 2 * TOO_MANY):
+        refuse_one(size, history, device)
     assert count(device) == before
+    assert history.recompilations("sum") == ()
+    # What fits then is compiled for the first time.
+    compile_one(4, history, device)
+    assert count(device) == before + 1
+    assert not caplog.records
+
+
+def test_what_is_refused_between_two_compilations_is_not_named(device, caplog):
+    """Nor is an attempt itself called a compilation, however often it is made."""
+    history = CompilationHistory()
+    compile_one(4, history, device)
+    for size in (TOO_MANY, TOO_MANY, 2 * TOO_MANY):
+        refuse_one(size, history, device)
+    assert not caplog.records
+    compile_one(8, history, device)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Program 'sum' is compiled again: x has the shape (8,) instead of (4,)."
+    )
+    assert len(history.recompilations("sum")) == 1
+
+
+def test_files_of_what_was_refused_say_what_was_compiled(device, monkeypatch, tmp_path):
+    options = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
+    history = CompilationHistory()
+    compile_one(4, history, device)
+    compile_one(8, history, device)
+    refuse_one(TOO_MANY, history, device)
+    compile_one(16, history, device)
+    to_8, to_16 = (
+        ["x has the shape (8,) instead of (4,)"],
+        ["x has the shape (16,) instead of (8,)"],
+    )
+    for folder, expected in (
+        ("sum", []),
+        ("sum_1", [to_8]),
+        ("sum_2", [to_8]),  # the refused one
+        ("sum_3", [to_8, to_16]),
+    ):
+        written = json.loads((tmp_path / folder / "report.json").read_text())
+        assert written["memory"]["fits"] is (folder != "sum_2")
+        assert written["recompilations"] == expected
+
+
+def test_a_program_that_cannot_be_built_is_not_compiled_again(device, caplog):
+    history = CompilationHistory()
+    compile_one(4, history, device)
+
+    def build():
+        raise ValueError("no step")
+
+    with pytest.raises(ValueError, match="no step"):
+        compiled("sum", signature(8), history, device, build)
+    assert not caplog.records
     assert history.recompilations("sum") == ()
 
 
 def test_what_does_not_fit_is_reported_if_it_may_run(device, monkeypatch, caplog):
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}')
     before = count(device)
-    compile_one(300_000_000, CompilationHistory(), device)
+    compile_one(TOO_MANY, CompilationHistory(), device)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "Out of memory on tile" in record.getMessage()
