@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.config_tree import AttributeMetadata, ConfigTree, Constraint, category
-from ipu_keras.pipeline_choices import MODELLED_POPLAR_OPTIONS
+from ipu_keras.pipeline_choices import idle_poplar_options
 from ipu_keras.system import SYSTEM, check_cpu_device
 
 __all__ = [
@@ -764,8 +764,7 @@ def _idle_options(config: IPUConfig) -> list[str]:
         and value not in (config.TABLE[name].default, StochasticRoundingBehaviour.OFF)
     ]
     for name in ("convolutions.poplar_options", "matmuls.poplar_options"):
-        flags = sorted(set(config._values[name]) - MODELLED_POPLAR_OPTIONS)
-        idle += [f"{flag!r} in {name}" for flag in flags]
+        idle += [f"{flag} in {name}" for flag in idle_poplar_options(config._values[name])]
     return idle
 
 

@@ -1,7 +1,8 @@
 """Choices about how a pipeline runs on its IPUs."""
 
+import difflib
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +82,31 @@ def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> R
 
 
 # Poplar's options of convolutions and matrix products that have a model.
-MODELLED_POPLAR_OPTIONS = frozenset({"availableMemoryProportion", "partialsType"})
+MODELLED_POPLAR_OPTIONS = ("availableMemoryProportion", "partialsType")
+
+
+def idle_poplar_options(names: Iterable[str]) -> list[str]:
+    """Which of Poplar's options of convolutions and products have no model, for warnings.
+
+    The documents name no others than these that have one, and refer to Poplar's own for a list.
+    So a name that Poplar lacks cannot be told from one that has no model here.
+
+    Args:
+        names: Of options that were given.
+
+    Returns:
+        The names in quotes, sorted, each with what may have been meant.
+
+    Example:
+
+    >>> idle_poplar_options(["partialsType", "partialType", "use128BitConvUnitLoad"])
+    ["'partialType' (did you mean 'partialsType'?)", "'use128BitConvUnitLoad'"]
+    """
+    idle = []
+    for name in sorted(set(names) - set(MODELLED_POPLAR_OPTIONS)):
+        close = difflib.get_close_matches(name, MODELLED_POPLAR_OPTIONS, n=1)
+        idle.append(f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name))
+    return idle
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from ipu_keras.program_models import (
     MODEL_OPTIONS,
     batch_size_of,
     check_names,
+    check_options,
     checked_batch_size,
     graph_of_program,
     model_of,
     model_of_executable,
+    warn_of_idle,
 )
 from ipu_keras.report import Report, suggest_fixes
 from ipu_keras.report.text import rendered
@@ -112,6 +114,8 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             "that was made in an IPUStrategy's scope, or the strategy's `run`, first. "
             f"Received: {short_name(ipu_device.name)}, which has run none"
         )
+    check_options({name: value for name, value in options.items() if name != "batch_size"})
+    warn_of_idle(options)
     batch_size = options.pop("batch_size", batch_size_of(executable.program))
     batch_size = None if batch_size is None else checked_batch_size(batch_size)
     model = model_of_executable(executable, **options)

@@ -6,6 +6,7 @@ is for users and longer to import.
 
 import contextlib
 import difflib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -18,6 +19,7 @@ from ipu_keras.compiler.modelling import Model, ModelOptions, is_positive_intege
 from ipu_keras.configured_model import configured_options
 from ipu_keras.executable import Executable
 from ipu_keras.ir import Graph
+from ipu_keras.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program, TensorSpec
 from ipu_keras.target import DEFAULT_TARGET, TARGETS, Target, target_named
 from ipu_keras.tracing import (
@@ -123,6 +125,27 @@ def check_options(given: Mapping[str, Any]) -> None:
     options = dict(given)
     target_of(options.pop("target", None))
     model_options(options)
+
+
+def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
+    """Says which of Poplar's options that a user gave have no model.
+
+    Args:
+        given: Options as for `model_options`, checked; or lists of choices.
+        stacklevel: As of `warnings.warn`; by default for the caller of the caller.
+    """
+    idle = []
+    for name in ("convolution_options", "matmul_options"):
+        choices = given.get(name)
+        listed = choices if isinstance(choices, list) else [choices]
+        flags = idle_poplar_options(flag for one in listed for flag in one or ())
+        idle += [f"{flag} in `{name}`" for flag in flags]
+    if idle:
+        warnings.warn(
+            f"These options of Poplar have no model, and no effect: {', '.join(idle)}. Those that "
+            f"have one are {' and '.join(MODELLED_POPLAR_OPTIONS)}.",
+            stacklevel=stacklevel,
+        )
 
 
 def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -517,6 +517,19 @@ class TestConfigure:
         ]
         assert warned[0].filename == __file__
 
+    def test_idle_options_of_poplar_are_named_with_what_may_have_been_meant(self):
+        config = IPUConfig()
+        config.matmuls.poplar_options = {"partialsType": "half", "partialType": "half"}
+        config.convolutions.poplar_options = {"cycleBackOff": 0.1}
+        with pytest.warns(UserWarning, match="no effect today") as warned:
+            config.configure_ipu_system()
+        assert [str(warning.message) for warning in warned] == [
+            "These options are set but have no effect today: 'cycleBackOff' in "
+            "convolutions.poplar_options, 'partialType' (did you mean 'partialsType'?) in "
+            "matmuls.poplar_options. They are stored and checked; docs/ipu_config.md says what "
+            "each option does."
+        ]
+
     def test_defaults_and_their_other_spellings_do_not_warn(self):
         config = IPUConfig()
         config.floating_point_behaviour.esr = StochasticRoundingBehaviour.OFF

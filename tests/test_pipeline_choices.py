@@ -9,6 +9,7 @@ from ipu_keras.pipeline_choices import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
+    idle_poplar_options,
     recomputation_mode,
 )
 
@@ -39,6 +40,19 @@ def test_stage_options():
         "`convolution_options` must be a dictionary of Poplar options. "
         "Received: convolution_options=['partialsType']"
     )
+
+
+def test_options_of_poplar_without_a_model():
+    assert idle_poplar_options([]) == []
+    assert idle_poplar_options(["partialsType", "availableMemoryProportion"]) == []
+    # Sorted, each once, whoever else asks for it.
+    assert idle_poplar_options(["b", "partialstype", "a", "b"]) == [
+        "'a'",
+        "'b'",
+        "'partialstype' (did you mean 'partialsType'?)",
+    ]
+    (found,) = idle_poplar_options(["available_memory_proportion"])
+    assert found == "'available_memory_proportion' (did you mean 'availableMemoryProportion'?)"
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,8 @@ class ModelOptions:
             a matrix product or convolution may take. Poplibs' default is 0.6.
         convolution_options: Poplar's options of convolutions: `availableMemoryProportion`, which
             goes before the above, and `partialsType`, `"float"` or `"half"`, the type of the sums
-            that a product of float16 numbers adds up. Other options have no model.
+            that a product of float16 numbers adds up. Others have no model: `profile` and its like
+            warn of them.
         matmul_options: The same of matrix products.
         outlining: Whether calls of an outlined function share their code.
         steps_per_execution: Steps between two exchanges with the host; a step is one batch

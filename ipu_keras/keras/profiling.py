@@ -28,6 +28,7 @@ from ipu_keras.program_models import (
     checked_batch_size,
     first_axis,
     traced_graph,
+    warn_of_idle,
     with_dtype_names,
 )
 from ipu_keras.report import Choice, Report, WhatIf
@@ -65,12 +66,12 @@ def profile(
             default to what the active `IPUConfig` says), `name`, `batch_size`, the samples of a
             step (by default the first axis of the specs of a model, and unknown of a function),
             and those of `ModelOptions`: `available_memory_proportion`, `convolution_options` and
-            `matmul_options` (as `poplar_options` of the configuration), `outlining`,
-            `steps_per_execution`, `dtype`
-            (`"float16"` or `"float32"`: all floating point numbers of the step count as
-            such, whatever the model has), `recomputation` (`True`: activations are computed
-            again for the gradient instead of kept) and `num_ipus` (1, 2, 4, ...: the
-            layers are shared among so many IPUs, of which one computes at a time),
+            `matmul_options` (as `poplar_options` of the configuration; what has no model gives a
+            warning), `outlining`, `steps_per_execution`, `dtype` (`"float16"` or `"float32"`: all
+            floating point numbers of the step count as such, whatever the model has),
+            `recomputation` (`True`: activations are computed again for the gradient instead of
+            kept) and `num_ipus` (1, 2, 4, ...: the layers are shared among so many IPUs, of which
+            one computes at a time),
             `gradient_accumulation_count` (steps between two weight updates; by default what
             was set on the model), `gradient_accumulation_dtype`, `num_replicas`, `pipeline`
             (a `Pipeline`; by default that of the model's stages) and `stage_splits` (stages in
@@ -103,8 +104,10 @@ def profile(
     own_name = options.pop("name", None)
     if not isinstance(own_name, str | None):
         raise ValueError(f"`name` must be a text. Received: name={own_name!r}")
-    options = {**_options_as_set(model_or_function, specs, mode), **options}
+    given = options
+    options = {**_options_as_set(model_or_function, specs, mode), **given}
     check_options(options)
+    warn_of_idle(given)
     parts = _has_parts(options)
     make_step = _step_in_parts if parts else None
     name, graph = traced_step(model_or_function, specs, mode, make_step)
@@ -171,6 +174,7 @@ def what_if(
     ]
     for options in combinations:
         check_options({**as_set, **options})
+    warn_of_idle(lists)
     parts = any(_has_parts({**as_set, **options}) for options in combinations)
     make_step = _step_in_parts if parts else None
     for size, sized in given.items():

@@ -16,7 +16,7 @@ from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.keras.profiling import step_with_update, traced_step
 from ipu_keras.pipeline_choices import PipelineSchedule
 from ipu_keras.profiling import print_table
-from ipu_keras.program_models import model_options, target_of
+from ipu_keras.program_models import model_options, target_of, warn_of_idle
 from ipu_keras.report.balanced_pipeline import balanced_pipeline
 from ipu_keras.tracing import no_garbage_collection
 
@@ -73,6 +73,8 @@ def suggest_pipeline(
     configured = configured_options() if isinstance(model, ModelExtension) else {}
     configured_target = configured.pop("target", None)
     count = 2 if training else 1
+    chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
+    warn_of_idle(options, stacklevel=4)  # one call deeper, as no garbage is collected meanwhile
     found = balanced_pipeline(
         graph,
         len(layers),
@@ -80,7 +82,7 @@ def suggest_pipeline(
         target=target_of(configured_target if target is None else target),
         schedule=schedule,
         training=training,
-        options=model_options({"gradient_accumulation_count": count, **configured, **options}),
+        options=chosen,
         together=_together(layers),
         state_share=_state_share(model) if training else 0.0,
     )

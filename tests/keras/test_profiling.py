@@ -253,6 +253,34 @@ def test_options_are_checked_before_a_model_is_built(function, options, error, m
     assert not model.optimizer.built
 
 
+@pytest.mark.parametrize("call", [profile, what_if, last_report])
+def test_options_of_poplar_without_a_model(strategy, call):
+    """In one warning, where the user called; those that have a model give none."""
+    given = (lambda x: x @ x, tf.TensorSpec((8, 8)))
+    if call is last_report:
+        strategy.run(tf.function(lambda: tf.zeros((8, 8)) @ tf.ones((8, 8))))
+        given = ()
+    options = {"partialsType": "half", "availableMemoryProportion": "0.1"}
+    call(*given, matmul_options=options, convolution_options=None)
+    options = {**options, "partialType": "half", "cycleBackOff": 0.1}
+    with pytest.warns(UserWarning, match="have no model") as warned:
+        call(*given, matmul_options=options, convolution_options={"cycleBackOff": 0.1})
+    assert [str(each.message) for each in warned] == [
+        "These options of Poplar have no model, and no effect: 'cycleBackOff' in "
+        "`convolution_options`, 'cycleBackOff' in `matmul_options`, 'partialType' (did you mean "
+        "'partialsType'?) in `matmul_options`. Those that have one are availableMemoryProportion "
+        "and partialsType."
+    ]
+    assert warned[0].filename == __file__
+
+
+def test_choices_of_poplars_options_without_a_model():
+    choices = [None, {"a": "1"}, {"b": "1", "partialsType": "half"}, {"a": "2"}]
+    with pytest.warns(UserWarning, match="no effect: 'a' in `matmul_options`, 'b' in `matmul_op"):
+        table = what_if(lambda x: x @ x, tf.TensorSpec((8, 8)), matmul_options=choices)
+    assert len(table.rows) == 4
+
+
 @pytest.mark.parametrize("dtype", [tf.float16, np.float16, np.dtype("float16"), "half"])
 def test_other_names_of_a_precision(dtype):
     specs = tf.TensorSpec((16, 16), tf.float32)

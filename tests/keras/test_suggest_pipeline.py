@@ -85,6 +85,13 @@ def test_numbers_of_ipus_that_cannot_be():
         suggest_pipeline(sequential(8, 8), 4, X)
 
 
+def test_options_of_poplar_without_a_model(capsys):
+    options = {"availableMemoryProportion": "0.2", "cycleBackOff": "0.1"}
+    with pytest.warns(UserWarning, match="no effect: 'cycleBackOff' in `matmul_opt") as warned:
+        suggest_pipeline(sequential(8, 8), 2, X, matmul_options=options)
+    assert [each.filename for each in warned] == [__file__]
+
+
 def test_what_is_suggested_can_be_assigned():
     with IPUStrategy().scope():
         x = keras.Input((64,))

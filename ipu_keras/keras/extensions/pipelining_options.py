@@ -17,6 +17,7 @@ from ipu_keras.pipeline_choices import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
+    idle_poplar_options,
     recomputation_mode,
 )
 from ipu_keras.program import PipelineChoices
@@ -135,11 +136,11 @@ def _warn_of_idle(options: PipeliningOptions) -> None:
         for flags in (stage.convolution_options, stage.matmul_options)
         for name in flags or ()
     }
-    idle = sorted(given - MODELLED_POPLAR_OPTIONS)
+    idle = idle_poplar_options(given)
     if idle:
         warnings.warn(
-            f"Poplar's {', '.join(map(repr, idle))} has no effect on a stage here: of its options, "
-            f"{' and '.join(sorted(MODELLED_POPLAR_OPTIONS))} have a model.",
+            f"Poplar's {', '.join(idle)} has no effect on a stage here: of its options, "
+            f"{' and '.join(MODELLED_POPLAR_OPTIONS)} have a model.",
             stacklevel=4,
         )
 
