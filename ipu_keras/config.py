@@ -536,6 +536,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         int,
         128,
         "Bytes from which on a tensor may be kept in remote memory.",
+        effect="Reports, and whether a program fits, leave smaller variables of a pipeline on its "
+        "IPUs, whatever is offloaded or shared among replicas.",
         constraint=_NOT_NEGATIVE,
     ),
     _option(

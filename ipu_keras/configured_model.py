@@ -37,6 +37,7 @@ def configured_options() -> dict[str, Any]:
         "convolution_options": dict(config.convolutions.poplar_options) or None,
         "matmul_options": dict(config.matmuls.poplar_options) or None,
         "outlining": config.optimizations.enable_graph_outlining,
+        "minimum_remote_tensor_size": config.optimizations.minimum_remote_tensor_size,
     }
 
 

@@ -54,6 +54,7 @@ def test_defaults():
         "convolution_options": None,
         "matmul_options": None,
         "outlining": True,
+        "minimum_remote_tensor_size": 128,
     }
 
 
@@ -159,6 +160,14 @@ def test_suggested_pipelines_follow_it(monkeypatch, capsys):
     _, less_memory = suggested(matmuls__poplar_options={"availableMemoryProportion": "0.005"})
     _, fewer_tiles = suggested(ipu_model__tiles_per_ipu=64)
     assert len({table, less_memory, fewer_tiles}) == 3
+
+
+def test_what_is_too_small_for_remote_memory():
+    configured(optimizations__minimum_remote_tensor_size=1024)
+    with IPUStrategy().scope():
+        model = classifier()
+    assert profile(model, *SPECS).model.options.minimum_remote_tensor_size == 1024
+    assert profile(classifier(), *SPECS).model.options.minimum_remote_tensor_size == 128
 
 
 @pytest.mark.parametrize("fast_math", [False, True])

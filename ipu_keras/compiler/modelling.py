@@ -99,6 +99,8 @@ class ModelOptions:
             inference, without accumulation, those of an execution. `num_ipus` stays 1.
         stage_splits: Stages in place of each of the pipeline, which is cut between its layers,
             on as many IPUs in place of one; see `finer_stages`.
+        minimum_remote_tensor_size: Bytes from which on the pipeline's variables may be
+            in remote memory, or shared among replicas.
 
     Raises:
         ValueError: A number is out of its range or no number, or there is no such choice.
@@ -118,6 +120,8 @@ class ModelOptions:
     num_replicas: int = 1
     pipeline: Pipeline | None = None
     stage_splits: int = 1
+    # What is smaller lies on one tile, and would cost more to fetch than it takes.
+    minimum_remote_tensor_size: int = 128
 
     def __post_init__(self) -> None:
         self._check_counts()
@@ -157,6 +161,14 @@ class ModelOptions:
         for name in (*names, "num_ipus"):
             # NumPy's integers cannot be written down.
             object.__setattr__(self, name, int(getattr(self, name)))
+        self._check_not_negative("minimum_remote_tensor_size")
+
+    def _check_not_negative(self, name: str) -> None:
+        count = getattr(self, name)
+        is_integer = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+        if not is_integer or count < 0:
+            raise ValueError(f"`{name}` must be an integer, 0 or more. Received: {name}={count!r}")
+        object.__setattr__(self, name, int(count))
 
     def _check_proportion(self) -> None:
         proportion: Any = self.available_memory_proportion
@@ -370,7 +382,13 @@ def place_on_ipus(model: Model) -> Model:
         return replace(model, program=shard(model.program, model.options.num_ipus))
     plan = plan_of(model.program, pipeline, model.num_micro_batches)
     program = place_stages(model.program, plan)
-    return replace(model, program=offload(program, pipeline, model.options.num_replicas))
+    program = offload(
+        program,
+        pipeline,
+        model.options.num_replicas,
+        minimum_bytes=model.options.minimum_remote_tensor_size,
+    )
+    return replace(model, program=program)
 
 
 def estimate_cycles(model: Model) -> Model:

@@ -17,11 +17,10 @@ from ipu_keras.program import Pipeline, TensorSpec
 REMOTE_FAMILY = "remote copy"
 REMOTE = "remote"
 
-# What is no larger lies on one tile, and would cost more to fetch than it takes.
-_KEPT_BYTES = 128
 
-
-def offload(program: FlatProgram, pipeline: Pipeline, num_replicas: int) -> FlatProgram:
+def offload(
+    program: FlatProgram, pipeline: Pipeline, num_replicas: int, *, minimum_bytes: int
+) -> FlatProgram:
     """Moves what the options of a pipeline say to remote memory, or shares it among replicas.
 
     - Activations that wait for their backward part: stashes are written and read remotely.
@@ -38,8 +37,9 @@ def offload(program: FlatProgram, pipeline: Pipeline, num_replicas: int) -> Flat
         program: On its IPUs.
         pipeline: The options.
         num_replicas: Among which variables are shared.
+        minimum_bytes: Variables with fewer stay where they are, in bytes.
     """
-    accumulators, states, weights = _variables(program)
+    accumulators, states, weights = _variables(program, minimum_bytes)
     if pipeline.offload_activations:
         program = _with_remote_stashes(program)
     if pipeline.offload_gradient_accumulation_buffers:
@@ -53,12 +53,12 @@ def offload(program: FlatProgram, pipeline: Pipeline, num_replicas: int) -> Flat
     return program
 
 
-def _variables(program: FlatProgram) -> tuple[list[str], list[str], list[str]]:
+def _variables(program: FlatProgram, minimum_bytes: int) -> tuple[list[str], list[str], list[str]]:
     """Accumulators, what only the weight update reads, and what stages read."""
     by_stages = {n for one in program.compute_sets if not one.weight_update for n in one.reads}
     found: tuple[list[str], list[str], list[str]] = ([], [], [])
     for name, value in program.values.items():
-        if value.role == "variable" and value.spec.nbytes > _KEPT_BYTES:
+        if value.role == "variable" and value.spec.nbytes >= minimum_bytes:
             found[0 if is_accumulator(value) else 2 if name in by_stages else 1].append(name)
     return found
 

@@ -12,6 +12,7 @@ _IF_GIVEN = (
     "gradient_accumulation_count",
     "gradient_accumulation_dtype",
     "matmul_options",
+    "minimum_remote_tensor_size",
     "num_replicas",
     "outlining",
     "pipeline",

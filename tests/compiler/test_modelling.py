@@ -154,6 +154,7 @@ def test_options_that_cannot_be(options, message):
     [
         ("available_memory_proportion", "a number above 0 and at most 1"),
         ("gradient_accumulation_count", "a positive integer"),
+        ("minimum_remote_tensor_size", "an integer, 0 or more"),
         ("num_ipus", "a power of two: 1, 2, 4 and so on"),
         ("num_replicas", "a positive integer"),
         ("steps_per_execution", "a positive integer"),
@@ -166,7 +167,13 @@ def test_what_is_no_such_number(name, expected, value):
 
 
 def test_numbers_of_numpy_are_as_those_of_python():
-    counts = ("gradient_accumulation_count", "num_ipus", "num_replicas", "steps_per_execution")
+    counts = (
+        "gradient_accumulation_count",
+        "minimum_remote_tensor_size",
+        "num_ipus",
+        "num_replicas",
+        "steps_per_execution",
+    )
     given = ModelOptions(
         **dict.fromkeys(counts, np.int64(2)), available_memory_proportion=np.float32(0.5)
     )

@@ -30,7 +30,7 @@ def with_momentum():
     return graph(*ops, results=("loss", "u0", "u1", "n0", "n1"))
 
 
-def model(num_replicas=1, **options):
+def model(num_replicas=1, minimum=128, **options):
     pipeline = Pipeline(device_mapping=(0, 1), **options)
     return model_graph(
         "step",
@@ -41,6 +41,7 @@ def model(num_replicas=1, **options):
             steps_per_execution=4,
             num_replicas=num_replicas,
             pipeline=pipeline,
+            minimum_remote_tensor_size=minimum,
         ),
     )
 
@@ -114,6 +115,23 @@ def test_states_in_parts():
     assert loaded.cycles == pytest.approx(
         remote_seconds(GC200, TENSOR // 4, num_ipus=8) * 1.33e9, abs=1
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"offload_weight_update_variables": True},
+        {"offload_gradient_accumulation_buffers": True},
+        {"replicated_weight_sharding": True, "offload_weights": True, "num_replicas": 2},
+    ],
+)
+def test_variables_that_are_too_small_stay(options):
+    """Those of this step have all TENSOR bytes: as many are enough, one fewer is not."""
+    moved, kept = (model(minimum=TENSOR + more, **options) for more in (0, 1))
+    assert moved.program == model(**options).program
+    assert moved.program.remote_bytes > 0
+    assert (kept.program.remote_bytes, sets(kept, "remote copy")) == (0, {})
+    assert variables(kept) == 6 * TENSOR
 
 
 @pytest.mark.parametrize("offloaded", [False, True])
