@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from ipu_keras.compilation_outputs import current_compilation_outputs
-from ipu_keras.configured_model import configured_target
+from ipu_keras.configured_model import computing_target
 from ipu_keras.device import IpuDevice
 from ipu_keras.executable import Executable
 from ipu_keras.recompilation import CompilationHistory, Recompilation, Signature, log
@@ -50,7 +50,7 @@ def compiled(
 def _with_outputs(executable: Executable, again: Recompilation | None) -> Executable:
     """Writes and checks what is asked for whenever a program is compiled."""
     outputs = current_compilation_outputs()
-    if not outputs.needs_model and executable.is_small(configured_target()):
+    if not outputs.needs_model and executable.is_small(computing_target()):
         return executable
     from ipu_keras.auto_report import report_compilation
 

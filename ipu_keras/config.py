@@ -391,6 +391,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         int,
         0,
         "Tiles of each IPU that are set apart.",
+        effect="Reports, and whether a program fits, count with so many tiles less that compute.",
         constraint=_NOT_NEGATIVE,
     ),
     _option(
@@ -398,6 +399,9 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         False,
         "Run input and output operations on these tiles. Needs `num_io_tiles`.",
+        effect="In reports, the host's copies for steps of one execution pass while the other "
+        "tiles compute. They begin with the first step and end with the last: "
+        "`steps_per_execution` of 1 gains nothing.",
     ),
     _option(
         "io_tiles.available_memory_proportion",
@@ -405,6 +409,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0.9,
         "Share of these tiles' memory that may hold data, 0.0 to 1.0; the rest is for code. "
         "Operations with more data stay on the other tiles, with a warning.",
+        effect="Reports leave input and output on the other tiles if it is more, and say so.",
         constraint=_PROPORTION,
     ),
     category("ipu_model", "The IPU Model; only used with `--use_ipu_model` in `TF_POPLAR_FLAGS`."),

@@ -37,8 +37,20 @@ def configured_options() -> dict[str, Any]:
         "convolution_options": dict(config.convolutions.poplar_options) or None,
         "matmul_options": dict(config.matmuls.poplar_options) or None,
         "outlining": config.optimizations.enable_graph_outlining,
+        "num_io_tiles": config.io_tiles.num_io_tiles,
+        "place_ops_on_io_tiles": config.io_tiles.place_ops_on_io_tiles,
+        "io_tile_available_memory_proportion": config.io_tiles.available_memory_proportion,
         "minimum_remote_tensor_size": config.optimizations.minimum_remote_tensor_size,
     }
+
+
+def computing_target() -> Target:
+    """The configured hardware without the tiles that are set apart for input and output.
+
+    Raises:
+        ValueError: It has no other tiles.
+    """
+    return configured_target().without_tiles(SYSTEM.config.io_tiles.num_io_tiles)
 
 
 def configured_target() -> Target:

@@ -123,8 +123,8 @@ def check_options(given: Mapping[str, Any]) -> None:
         TypeError: No such option.
     """
     options = dict(given)
-    target_of(options.pop("target", None))
-    model_options(options)
+    target = target_of(options.pop("target", None))
+    target.without_tiles(model_options(options).num_io_tiles)
 
 
 def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
@@ -188,14 +188,17 @@ def model_of(
     Args:
         name: What the model is called.
         graph: The step.
-        target: Name of the hardware, or a `Target`.
+        target: Name of the hardware, or a `Target`. Tiles for input and output are some of its
+            tiles.
         **options: As for `model_options`.
 
     Raises:
         ValueError: No such target, or an option out of its range.
         TypeError: No such option.
     """
-    return cached_model(name, graph, target_of(target), model_options(options))
+    chosen = model_options(options)
+    hardware = target_of(target).without_tiles(chosen.num_io_tiles)
+    return cached_model(name, graph, hardware, chosen)
 
 
 @no_garbage_collection()

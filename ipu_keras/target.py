@@ -148,6 +148,22 @@ class Target:
         """
         return max(self.tile_bytes - self.code_region_bytes, 0) or self.tile_bytes
 
+    def without_tiles(self, count: int) -> "Target":
+        """A target whose tiles are those that are left if some are set apart.
+
+        Args:
+            count: Tiles that are set apart.
+
+        Raises:
+            ValueError: None would be left.
+        """
+        if count >= self.num_tiles:
+            raise ValueError(
+                f"`num_io_tiles` must be less than the {self.num_tiles} tiles of {self.name}, for "
+                f"some to compute. Received: num_io_tiles={count}"
+            )
+        return dataclasses.replace(self, num_tiles=self.num_tiles - count) if count else self
+
     def with_numbers(self, **numbers: Any) -> "Target":
         """A target that differs in some numbers, whose source is the caller.
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ipu_keras import configured_model, last_report, profile, suggest_pipeline
 from ipu_keras.config import DeviceConnectionType, IPUConfig
-from ipu_keras.configured_model import configured_options, configured_target
+from ipu_keras.configured_model import computing_target, configured_options, configured_target
 from ipu_keras.flags import ENVIRONMENT_VARIABLE
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.functional_ops import outlined_function
@@ -54,6 +54,9 @@ def test_defaults():
         "convolution_options": None,
         "matmul_options": None,
         "outlining": True,
+        "num_io_tiles": 0,
+        "place_ops_on_io_tiles": False,
+        "io_tile_available_memory_proportion": 0.9,
         "minimum_remote_tensor_size": 128,
     }
 
@@ -168,6 +171,40 @@ def test_what_is_too_small_for_remote_memory():
         model = classifier()
     assert profile(model, *SPECS).model.options.minimum_remote_tensor_size == 1024
     assert profile(classifier(), *SPECS).model.options.minimum_remote_tensor_size == 128
+
+
+def test_tiles_for_input_and_output():
+    """They compute nothing; whether a program is small is a matter of the others."""
+    configured(io_tiles__num_io_tiles=72, io_tiles__place_ops_on_io_tiles=True)
+    assert (configured_target().num_tiles, computing_target().num_tiles) == (1472, 1400)
+    with IPUStrategy().scope():
+        model = classifier()
+    model.compile("sgd", model.loss, steps_per_execution=4)
+    model.fit(tf.zeros((256, 512)), tf.zeros(256, tf.int32), batch_size=64, verbose=0)
+    report = last_report()
+    assert report.model.target.num_tiles == report.memory_by_tile.size == 1400
+    assert report.model.hidden_host_cycles > 0
+    others = last_report(target="bow", num_io_tiles=1, place_ops_on_io_tiles=False)
+    assert (others.model.target.num_tiles, others.model.hidden_host_cycles) == (1471, 0)
+    assert last_report(num_io_tiles=0, place_ops_on_io_tiles=False).memory_by_tile.size == 1472
+
+
+def test_some_tiles_have_to_compute():
+    configured(io_tiles__num_io_tiles=1472)
+    with pytest.raises(ValueError, match=r"less than the 1472 tiles of gc200, .*=1472"):
+        computing_target()
+    for options in ({"target": "gc2", "num_io_tiles": 1216}, {"num_io_tiles": 1472}):
+        with pytest.raises(ValueError, match=r"`num_io_tiles` must be less than the \d+ tiles of"):
+            profile(classifier(), *SPECS, **options)
+
+
+def test_suggested_pipelines_have_fewer_tiles(capsys):
+    model = classifier()
+    tables = []
+    for num_io_tiles in (0, 1400):
+        suggest_pipeline(model, 2, *SPECS, num_io_tiles=num_io_tiles)
+        tables.append(capsys.readouterr().out)
+    assert tables[0] != tables[1]
 
 
 @pytest.mark.parametrize("fast_math", [False, True])

@@ -18,6 +18,7 @@ from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.finer_stages import cut_stages
 from ipu_keras.compiler.host_tables import keep_tables_on_host
 from ipu_keras.compiler.in_place import share_memory
+from ipu_keras.compiler.io_tiles import StepCopies
 from ipu_keras.compiler.joint_normalizations import with_normalized_bodies
 from ipu_keras.compiler.liveness import schedule
 from ipu_keras.compiler.memory import (
@@ -101,6 +102,11 @@ class ModelOptions:
             on as many IPUs in place of one; see `finer_stages`.
         minimum_remote_tensor_size: Bytes from which on the pipeline's variables may be
             in remote memory, or shared among replicas.
+        num_io_tiles: Tiles of each IPU for input and output, besides those of the target.
+        place_ops_on_io_tiles: Whether input and output are there, so that they pass while the
+            other tiles compute; see `io_tiles`.
+        io_tile_available_memory_proportion: Of their memory, what data may fill. More data than
+            that stays on the other tiles.
 
     Raises:
         ValueError: A number is out of its range or no number, or there is no such choice.
@@ -122,16 +128,20 @@ class ModelOptions:
     stage_splits: int = 1
     # What is smaller lies on one tile, and would cost more to fetch than it takes.
     minimum_remote_tensor_size: int = 128
+    num_io_tiles: int = 0
+    place_ops_on_io_tiles: bool = False
+    io_tile_available_memory_proportion: float = 0.9
 
     def __post_init__(self) -> None:
         self._check_counts()
-        self._check_proportion()
+        self._check_proportion("available_memory_proportion", "a number above 0 and at most 1")
         self._check_dtype("dtype", "what the model has")
         self._check_dtype("gradient_accumulation_dtype", "that of the gradients")
-        for name in ("outlining", "recomputation"):
+        for name in ("outlining", "place_ops_on_io_tiles", "recomputation"):
             switch = getattr(self, name)
             if not isinstance(switch, bool):
                 raise ValueError(f"`{name}` must be True or False. Received: {name}={switch!r}")
+        self._check_io_tiles()
         self._check_pipeline()
         self.planning()
 
@@ -170,15 +180,23 @@ class ModelOptions:
             raise ValueError(f"`{name}` must be an integer, 0 or more. Received: {name}={count!r}")
         object.__setattr__(self, name, int(count))
 
-    def _check_proportion(self) -> None:
-        proportion: Any = self.available_memory_proportion
-        is_number = isinstance(proportion, numbers.Real) and not isinstance(proportion, bool)
-        if not is_number or not 0 < proportion <= 1:
+    def _check_io_tiles(self) -> None:
+        self._check_not_negative("num_io_tiles")
+        self._check_proportion(
+            "io_tile_available_memory_proportion", "a number from 0 to 1", may_be_zero=True
+        )
+        if self.place_ops_on_io_tiles and not self.num_io_tiles:
             raise ValueError(
-                "`available_memory_proportion` must be a number above 0 and at most 1. "
-                f"Received: available_memory_proportion={proportion!r}"
+                "`place_ops_on_io_tiles` needs tiles for input and output: set `num_io_tiles`. "
+                f"Received: place_ops_on_io_tiles={self.place_ops_on_io_tiles}, num_io_tiles=0"
             )
-        object.__setattr__(self, "available_memory_proportion", float(proportion))
+
+    def _check_proportion(self, name: str, expected: str, *, may_be_zero: bool = False) -> None:
+        proportion: Any = getattr(self, name)
+        is_number = isinstance(proportion, numbers.Real) and not isinstance(proportion, bool)
+        if not is_number or not 0 <= proportion <= 1 or not (proportion or may_be_zero):
+            raise ValueError(f"`{name}` must be {expected}. Received: {name}={proportion!r}")
+        object.__setattr__(self, name, float(proportion))
 
     def _check_dtype(self, name: str, default: str) -> None:
         dtype = getattr(self, name)
@@ -256,7 +274,11 @@ class Model:
         costs: Of each compute set.
         regions: Where each value lies.
         memory: How full the tiles become.
-        host_cycles: Tile cycles of one step in which data moves between host and IPU.
+        host_cycles: Tile cycles of one step in which data moves between host and IPU, and no
+            tile computes.
+        hidden_host_cycles: In which it moves while tiles compute.
+        io_tile_bytes: What tiles for input and output have to hold, if input and output are to be
+            there, in bytes.
         pipeline_run: Its pipeline in time, if it has one.
         kept: Its program without recomputation, until it is known which needs less memory.
     """
@@ -270,6 +292,8 @@ class Model:
     regions: dict[str, Region] = field(default_factory=dict)
     memory: MemoryPlan = field(default_factory=MemoryPlan)
     host_cycles: int = 0
+    hidden_host_cycles: int = 0
+    io_tile_bytes: int = 0
     pipeline_run: PipelineRun | None = None
     kept: FlatProgram | None = None
 
@@ -280,6 +304,13 @@ class Model:
         if count > 1 or is_training(self.program):
             return count
         return self.options.steps_per_execution
+
+    @property
+    def io_tile_capacity(self) -> int:
+        """Bytes of data that tiles for input and output may hold."""
+        options = self.options
+        proportion = options.io_tile_available_memory_proportion
+        return int(options.num_io_tiles * self.target.tile_bytes * proportion)
 
     @property
     def compute_cycles(self) -> int:
@@ -420,7 +451,35 @@ def estimate_host_copies(model: Model) -> Model:
 
     The host prepares what a loop takes from an infeed while the loop runs.
     """
-    program, target, steps = model.program, model.target, model.options.steps_per_execution
+    target, options = model.target, model.options
+    steps = options.steps_per_execution
+    # Replicas of several IPUs have links to the host of their own.
+    sharing = options.num_replicas if options.ipus_per_replica == 1 else 1
+    sizes = _copied_bytes(model.program)
+    seconds = [
+        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing) if num_bytes else 0
+        for num_bytes in sizes
+    ]
+    host_cycles = math.ceil(sum(seconds) * target.clock_hz / steps)
+    if not options.place_ops_on_io_tiles:
+        return replace(model, host_cycles=host_cycles)
+    begun = [target.host_latency_cycles if num_bytes else 0 for num_bytes in sizes]
+    cycles = [s * target.clock_hz - b for s, b in zip(seconds, begun, strict=True)]
+    copies = StepCopies(steps, *sizes, *(each / steps for each in cycles))
+    model = replace(model, host_cycles=host_cycles, io_tile_bytes=copies.held_bytes)
+    if model.io_tile_bytes > model.io_tile_capacity:
+        return model
+    waiting = copies.waiting_cycles(model.compute_cycles)
+    between = copies.exchange_cycles(target, options.num_io_tiles)
+    return replace(
+        model,
+        host_cycles=math.ceil((sum(begun) + waiting) / steps) + between,
+        hidden_host_cycles=int((copies.cycles - waiting) / steps),
+    )
+
+
+def _copied_bytes(program: FlatProgram) -> tuple[int, int]:
+    """To one replica for a step, and from it, in bytes."""
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
     infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
     fed += sum(one.repeat * one.bytes_written for one in infeeds)
@@ -429,14 +488,7 @@ def estimate_host_copies(model: Model) -> Model:
         for name in set(program.results) - set(program.updates)
         if program.values[name].role == "activation"
     )
-    # Replicas of several IPUs have links to the host of their own.
-    sharing = model.options.num_replicas if model.options.ipus_per_replica == 1 else 1
-    seconds = sum(
-        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing)
-        for num_bytes in (fed, fetched)
-        if num_bytes
-    )
-    return replace(model, host_cycles=math.ceil(seconds * target.clock_hz / steps))
+    return fed, fetched
 
 
 def fill_tiles(model: Model) -> Model:

@@ -72,6 +72,7 @@ def suggest_pipeline(
     training = name.endswith(".train")
     configured = configured_options() if isinstance(model, ModelExtension) else {}
     configured_target = configured.pop("target", None)
+    hardware = target_of(configured_target if target is None else target)
     count = 2 if training else 1
     chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
     warn_of_idle(options, stacklevel=4)  # one call deeper, as no garbage is collected meanwhile
@@ -79,7 +80,7 @@ def suggest_pipeline(
         graph,
         len(layers),
         num_ipus,
-        target=target_of(configured_target if target is None else target),
+        target=hardware.without_tiles(chosen.num_io_tiles),
         schedule=schedule,
         training=training,
         options=chosen,

@@ -11,11 +11,14 @@ _IF_GIVEN = (
     "convolution_options",
     "gradient_accumulation_count",
     "gradient_accumulation_dtype",
+    "io_tile_available_memory_proportion",
     "matmul_options",
     "minimum_remote_tensor_size",
+    "num_io_tiles",
     "num_replicas",
     "outlining",
     "pipeline",
+    "place_ops_on_io_tiles",
     "stage_splits",
 )
 

@@ -25,6 +25,7 @@ from ipu_keras.report.data_frame import data_frame
 from ipu_keras.report.difference import Difference, Figures, difference
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.fixes import Fix, fixes_table
+from ipu_keras.report.io_tiles_sentence import io_tiles_sentence
 from ipu_keras.report.perfetto_trace import perfetto_trace
 from ipu_keras.report.pipeline_view import PipelineView, pipeline_view, stage_table
 from ipu_keras.report.plain_options import plain_options
@@ -131,7 +132,11 @@ class Report:
 
     @property
     def host_cycles(self) -> int:
-        """Tile cycles of one step in which data moves between host and IPU."""
+        """Tile cycles of one step in which data moves between host and IPU.
+
+        Without those that are hidden: with tiles for input and output, most of it moves while
+        the others compute.
+        """
         return self.model.host_cycles
 
     @property
@@ -186,7 +191,8 @@ class Report:
     @property
     def bound(self) -> str:
         """What takes the larger part of a step: `"ipu"` or `"host"`."""
-        return "host" if self.host_cycles > self.compute_cycles else "ipu"
+        host = self.host_cycles + self.model.hidden_host_cycles
+        return "host" if host > self.compute_cycles else "ipu"
 
     @property
     def guessed_share(self) -> float:
@@ -364,6 +370,7 @@ class Report:
                 "per_execution": self.cycles_per_execution,
                 "ipu": self.compute_cycles,
                 "host": self.host_cycles,
+                **({"hidden_host": model.hidden_host_cycles} if model.io_tile_bytes else {}),
             },
             "seconds_per_step": self.seconds_per_step,
             "seconds_per_execution": self.seconds_per_execution,
@@ -564,6 +571,8 @@ class Report:
             )
         if self.pipeline is not None:
             yield str(self.pipeline)
+        if model.options.num_io_tiles:
+            yield io_tiles_sentence(model)
         if not memory.code_fits:
             yield "Bytes of code are a guess of the model: no sizes of code are published"
         if model.program.remote_bytes:
