@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.config_tree import AttributeMetadata, ConfigTree, Constraint, category
-from ipu_keras.pipeline_choices import idle_poplar_options
+from ipu_keras.pipeline_choices import SelectionOrder, idle_poplar_options
 from ipu_keras.system import SYSTEM, check_cpu_device
 
 __all__ = [
@@ -93,24 +93,6 @@ class SchedulingAlgorithm(enum.Enum):
     POST_ORDER = 2
     LOOK_AHEAD = 3
     SHORTEST_PATH = 4
-
-
-class SelectionOrder(enum.Enum):
-    """Which IPU of a device gets which shard or pipeline stage.
-
-    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and
-    only neighbours are linked directly.
-
-    * `AUTO`: chosen to suit the program.
-    * `ZIGZAG`: by number: 0, 1, 2, 3, 4, 5, 6, 7.
-    * `SNAKE`: consecutive shards are linked: 0, 1, 3, 2, 4, 5, 7, 6.
-    * `HOOF`: as `SNAKE`, and the last is linked to the first: 0, 2, 4, 6, 7, 5, 3, 1.
-    """
-
-    AUTO = 0
-    ZIGZAG = 1
-    SNAKE = 2
-    HOOF = 3
 
 
 class StochasticRoundingBehaviour(enum.Enum):
@@ -243,6 +225,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         SelectionOrder,
         SelectionOrder.AUTO,
         "Which IPU of a device gets which shard or pipeline stage, see `SelectionOrder`.",
+        effect="In reports, it decides over how many links copies between stages go.",
     ),
     _option(
         "serialization_output_folder",

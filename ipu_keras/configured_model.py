@@ -37,6 +37,7 @@ def configured_options() -> dict[str, Any]:
         "convolution_options": dict(config.convolutions.poplar_options) or None,
         "matmul_options": dict(config.matmuls.poplar_options) or None,
         "outlining": config.optimizations.enable_graph_outlining,
+        "selection_order": config.selection_order,
         "num_io_tiles": config.io_tiles.num_io_tiles,
         "place_ops_on_io_tiles": config.io_tiles.place_ops_on_io_tiles,
         "io_tile_available_memory_proportion": config.io_tiles.available_memory_proportion,

@@ -1,4 +1,4 @@
-"""Choices about how a pipeline runs on its IPUs."""
+"""Choices about how pipelines, and what else has several IPUs, run on them."""
 
 import difflib
 import enum
@@ -38,6 +38,44 @@ class RecomputationMode(enum.Enum):
     Auto = 0
     RecomputeThenBackpropagate = 1
     RecomputeAndBackpropagateInterleaved = 2
+
+
+class SelectionOrder(enum.Enum):
+    """Which IPU of a device gets which shard or pipeline stage.
+
+    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and
+    only neighbours are linked directly.
+
+    * `AUTO`: chosen to suit the program: `SNAKE` for pipelines, else `ZIGZAG`.
+    * `ZIGZAG`: by number: 0, 1, 2, 3, 4, 5, 6, 7.
+    * `SNAKE`: consecutive shards are linked: 0, 1, 3, 2, 4, 5, 7, 6.
+    * `HOOF`: as `SNAKE`, and the last is linked to the first: 0, 2, 4, 6, 7, 5, 3, 1.
+    """
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3
+
+    def ipu_at(self, position: int, num_ipus: int, *, pipelined: bool) -> int:
+        """Which IPU of a device has a position in this order.
+
+        Args:
+            position: Of a shard, or of the IPU that a stage is mapped to.
+            num_ipus: Of the device, or of a replica on it.
+            pipelined: Whether the program is a pipeline.
+
+        Example:
+
+        >>> [SelectionOrder.SNAKE.ipu_at(k, 8, pipelined=True) for k in range(8)]
+        [0, 1, 3, 2, 4, 5, 7, 6]
+        """
+        if self is SelectionOrder.HOOF:
+            is_there = 2 * position < num_ipus
+            return 2 * position if is_there else 2 * (num_ipus - position) - 1
+        if self is SelectionOrder.SNAKE or (self is SelectionOrder.AUTO and pipelined):
+            return position ^ 1 if position % 4 >= 2 else position
+        return position
 
 
 # What each schedule supports, its default first.

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras import configured_model, last_report, profile, suggest_pipeline
-from ipu_keras.config import DeviceConnectionType, IPUConfig
+from ipu_keras.config import DeviceConnectionType, IPUConfig, SelectionOrder
 from ipu_keras.configured_model import computing_target, configured_options, configured_target
 from ipu_keras.flags import ENVIRONMENT_VARIABLE
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -54,6 +54,7 @@ def test_defaults():
         "convolution_options": None,
         "matmul_options": None,
         "outlining": True,
+        "selection_order": SelectionOrder.AUTO,
         "num_io_tiles": 0,
         "place_ops_on_io_tiles": False,
         "io_tile_available_memory_proportion": 0.9,

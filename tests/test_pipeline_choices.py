@@ -9,6 +9,7 @@ from ipu_keras.pipeline_choices import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
+    SelectionOrder,
     idle_poplar_options,
     recomputation_mode,
 )
@@ -19,6 +20,29 @@ AUTO, THEN, TOGETHER = RecomputationMode
 
 def test_examples():
     assert doctest.testmod(pipeline_choices).failed == 0
+
+
+# As document 001 has them, of 16 IPUs; of HOOF it shows 8.
+ZIGZAG = list(range(16))
+SNAKE = [0, 1, 3, 2, 4, 5, 7, 6, 8, 9, 11, 10, 12, 13, 15, 14]
+
+
+@pytest.mark.parametrize(
+    ("order", "pipelined", "ipus"),
+    [
+        (SelectionOrder.ZIGZAG, True, ZIGZAG),
+        (SelectionOrder.SNAKE, False, SNAKE),
+        (SelectionOrder.HOOF, True, [0, 2, 4, 6, 7, 5, 3, 1]),
+        (SelectionOrder.HOOF, True, [0, 2, 3, 1]),
+        (SelectionOrder.HOOF, True, [0, 1]),
+        (SelectionOrder.HOOF, True, [0]),
+        (SelectionOrder.AUTO, True, SNAKE),
+        (SelectionOrder.AUTO, False, ZIGZAG),
+    ],
+)
+def test_orders_of_ipus(order, pipelined, ipus):
+    found = [order.ipu_at(k, len(ipus), pipelined=pipelined) for k in range(len(ipus))]
+    assert found == ipus
 
 
 def test_members():

@@ -127,6 +127,7 @@ class CostTable:
         program: In the order of execution.
         planning: Says how a compute set that is a convolution or product is planned.
         num_ipus: That run the program, all replicas together.
+        ipu_at: Which IPU of a replica is the one of a number; its links depend on it.
     """
 
     def __init__(
@@ -136,12 +137,14 @@ class CostTable:
         *,
         planning: Callable[[ComputeSet], Planning],
         num_ipus: int = 1,
+        ipu_at: Callable[[int], int] = lambda position: position,
     ):
         self._target = target
         self._values = program.values
         self._in_place = {**program.in_place, **program.updates}
         self._planning = planning
         self._num_ipus = num_ipus
+        self._ipu_at = ipu_at
         self._plans: dict[tuple[Convolution, float], ConvolutionPlan] = {}
         # The value whose spread over the tiles a value shares.
         self._layouts: dict[str, str] = {}
@@ -246,7 +249,8 @@ class CostTable:
         target, source = self._target, self._values[one.reads[0]]
         specs = [self._spec(name) for name in one.reads]
         size = sum(spec.nbytes for spec in specs)
-        seconds = inter_ipu_copy_seconds(target, size, source=source.ipu, to=one.ipu)
+        here, there = self._ipu_at(source.ipu), self._ipu_at(one.ipu)
+        seconds = inter_ipu_copy_seconds(target, size, source=here, to=there)
         sync = sync_cycles(target, num_ipus=2)
         return Cost(
             exchange_cycles=math.ceil(seconds * target.clock_hz) - sync,

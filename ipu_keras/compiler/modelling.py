@@ -48,7 +48,7 @@ from ipu_keras.compiler.recomputation import recompute
 from ipu_keras.compiler.stages import shard
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
-from ipu_keras.pipeline_choices import RecomputationMode, recomputation_mode
+from ipu_keras.pipeline_choices import RecomputationMode, SelectionOrder, recomputation_mode
 from ipu_keras.program import Pipeline
 from ipu_keras.target import Target
 
@@ -107,6 +107,8 @@ class ModelOptions:
             other tiles compute; see `io_tiles`.
         io_tile_available_memory_proportion: Of their memory, what data may fill. More data than
             that stays on the other tiles.
+        selection_order: Which IPU of a replica gets which shard or stage: copies between
+            neighbours go over one link.
 
     Raises:
         ValueError: A number is out of its range or no number, or there is no such choice.
@@ -131,6 +133,7 @@ class ModelOptions:
     num_io_tiles: int = 0
     place_ops_on_io_tiles: bool = False
     io_tile_available_memory_proportion: float = 0.9
+    selection_order: SelectionOrder = SelectionOrder.AUTO
 
     def __post_init__(self) -> None:
         self._check_counts()
@@ -142,6 +145,11 @@ class ModelOptions:
             if not isinstance(switch, bool):
                 raise ValueError(f"`{name}` must be True or False. Received: {name}={switch!r}")
         self._check_io_tiles()
+        if not isinstance(self.selection_order, SelectionOrder):
+            raise ValueError(
+                "`selection_order` must be a SelectionOrder, such as SelectionOrder.SNAKE. "
+                f"Received: selection_order={self.selection_order!r}"
+            )
         self._check_pipeline()
         self.planning()
 
@@ -226,6 +234,11 @@ class ModelOptions:
         """IPUs that a copy of the program has."""
         pipeline = self.pipeline_as_cut
         return self.num_ipus if pipeline is None else pipeline.num_ipus
+
+    def ipu_at(self, position: int) -> int:
+        """Which IPU of a replica is the one of a number."""
+        is_pipelined = self.pipeline is not None
+        return self.selection_order.ipu_at(position, self.ipus_per_replica, pipelined=is_pipelined)
 
     @property
     def has_parts(self) -> bool:
@@ -428,11 +441,13 @@ def estimate_cycles(model: Model) -> Model:
 
 
 def _costs(model: Model, program: FlatProgram) -> tuple[Cost, ...]:
+    options = model.options
     table = CostTable(
         model.target,
         program,
-        planning=model.options.planning(),
-        num_ipus=model.options.ipus_per_replica * model.options.num_replicas,
+        planning=options.planning(),
+        num_ipus=options.ipus_per_replica * options.num_replicas,
+        ipu_at=options.ipu_at,
     )
     return tuple(map(table.cost, program.compute_sets))
 

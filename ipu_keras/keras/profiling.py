@@ -74,10 +74,10 @@ def profile(
             one computes at a time), `gradient_accumulation_count` (steps between two weight
             updates; by default what was set on the model), `gradient_accumulation_dtype`,
             `num_replicas`, `pipeline` (a `Pipeline`; by default that of the model's stages),
-            `stage_splits` (stages in place of each of the pipeline, on as many IPUs in place of
-            one), `minimum_remote_tensor_size`, `num_io_tiles`, `place_ops_on_io_tiles` and
-            `io_tile_available_memory_proportion`. Functions that have stages or a weight update
-            trace them in the scopes of these.
+            `selection_order` (a `SelectionOrder`), `stage_splits` (stages in place of each of the
+            pipeline, on as many IPUs in place of one), `minimum_remote_tensor_size`,
+            `num_io_tiles`, `place_ops_on_io_tiles` and `io_tile_available_memory_proportion`.
+            Functions that have stages or a weight update trace them in the scopes of these.
 
     Returns:
         The report. If the step does not fit into the memory of an IPU, its `fixes` say what

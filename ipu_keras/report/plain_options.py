@@ -19,6 +19,7 @@ _IF_GIVEN = (
     "outlining",
     "pipeline",
     "place_ops_on_io_tiles",
+    "selection_order",
     "stage_splits",
 )
 

@@ -140,6 +140,7 @@ def test_less_memory_for_temporaries():
         ({"gradient_accumulation_dtype": 16}, "Received: gradient_accumulation_dtype=16"),
         ({"outlining": "x"}, "`outlining` must be True or False. Received: outlining='x'"),
         ({"recomputation": 1}, "`recomputation` must be True or False. .*recomputation=1"),
+        ({"selection_order": "SNAKE"}, "a SelectionOrder, such as .*selection_order='SNAKE'"),
         ({"pipeline": 3}, "`pipeline` must be a Pipeline, or None .* Received: pipeline=3"),
     ],
 )

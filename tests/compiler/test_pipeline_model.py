@@ -4,16 +4,30 @@ import pytest
 from hlo_graphs import argument, forward_only, graph, op, staged_step
 
 from ipu_keras.canonical_json import from_json, to_json
+from ipu_keras.compiler.exchange import link_seconds
 from ipu_keras.compiler.modelling import Model, ModelOptions, model_graph
 from ipu_keras.compiler.pipeline_schedule import Work, depth_message
-from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras.pipeline_choices import (
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    SelectionOrder,
+)
 from ipu_keras.program import Pipeline
 from ipu_keras.target import TARGETS
 
 GC200 = TARGETS["gc200"]
 
 
-def model(layers=2, count=8, step=None, target=GC200, recomputation=False, **options):
+def model(
+    layers=2,
+    count=8,
+    step=None,
+    target=GC200,
+    recomputation=False,
+    selection_order=SelectionOrder.AUTO,
+    **options,
+):
     pipeline = Pipeline(**{"device_mapping": tuple(range(layers)), **options})
     return model_graph(
         "step",
@@ -24,8 +38,42 @@ def model(layers=2, count=8, step=None, target=GC200, recomputation=False, **opt
             steps_per_execution=count,
             recomputation=recomputation,
             pipeline=pipeline,
+            selection_order=selection_order,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("order", "hops"),
+    [
+        # IPUs 0 and 1 are a pair, as are 2 and 3; 0 and 2 are neighbours, as are 1 and 3.
+        (SelectionOrder.ZIGZAG, {(0, 1): 1, (1, 2): 2, (2, 3): 1}),
+        (SelectionOrder.SNAKE, {(0, 1): 1, (1, 2): 1, (2, 3): 1}),
+        (SelectionOrder.AUTO, {(0, 1): 1, (1, 2): 1, (2, 3): 1}),
+        (SelectionOrder.HOOF, {(0, 1): 1, (1, 2): 1, (2, 3): 1}),
+    ],
+)
+def test_links_between_stages(order, hops):
+    """Stages 1 and 2 are neighbours unless IPUs are taken by number."""
+    off_board = {
+        SelectionOrder.ZIGZAG: {(1, 2)},
+        SelectionOrder.HOOF: {(0, 1), (2, 3)},
+    }.get(order, {(1, 2)})
+    found = model(4, selection_order=order)
+    values = found.program.values
+    seen = set()
+    for one, cost in zip(found.program.compute_sets, found.costs, strict=True):
+        if one.family != "inter-IPU copy" or one.backward or one.weight_update:
+            continue
+        way = values[one.reads[0]].ipu, one.ipu
+        size = sum(values[name].spec.nbytes for name in one.reads)
+        seconds = link_seconds(GC200, size, hops=hops[way], off_board=way in off_board)
+        # What tiles wait for one another, and how long, is as without links.
+        rest = cost.cycles - seconds * GC200.clock_hz
+        assert rest == pytest.approx(600 + 3000, abs=1)
+        assert cost.detail == f"from IPU {way[0]} to IPU {way[1]}"
+        seen.add(way)
+    assert seen == set(hops)
 
 
 def cycles(found, name):
