@@ -187,6 +187,12 @@ _PLANNED = (
     "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
     "account; other flags have no effect and give a warning."
 )
+_NO_ENGINE = "Programs run on the host, without Poplar's engine."
+_ONE_PROCESS = "Each process has an emulated machine of its own."
+_HOST_NUMBERS = "The host computes, which does not stop."
+_NO_PASS = "Models have no such pass."
+_GUESSED_SOLVERS = "Models guess what it costs from its tensors alone."
+_ONE_ORDER = "Models have one order: as traced, but for what frees memory."
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
     "the path of a directory, which need not exist yet",
@@ -243,6 +249,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         {},
         "Flags for the Poplar engine, by name.",
         constraint=_FLAGS,
+        why_idle=_NO_ENGINE,
     ),
     _option(
         "gcl_poplar_options",
@@ -250,6 +257,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         {},
         "Flags for collective operations between replicas, by name.",
         constraint=_FLAGS,
+        why_idle="Models cost each kind of collective in one way.",
     ),
     _option(
         "auto_select_ipus",
@@ -289,6 +297,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         DeviceConnectionType,
         DeviceConnectionType.ALWAYS,
         "When IPUs are attached, see `DeviceConnectionType`.",
+        why_idle="Emulated IPUs are always there, and programs run with every type. Only "
+        "whether `version` counts depends on it.",
     ),
     _option(
         "device_connection.version",
@@ -305,6 +315,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         False,
         "Whether the machine that will run the program has remote buffers. Only asked for if the "
         "type is not `ALWAYS`: otherwise the hardware knows.",
+        why_idle="In models, every machine has the memory for them.",
     ),
     category("experimental", "Options that may change without notice."),
     _option(
@@ -313,12 +324,14 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         False,
         "Let the host bring streamed data into the device's layout. Spares the device, adds "
         "latency.",
+        why_idle="Models of host copies have no layouts.",
     ),
     _option(
         "experimental.enable_remote_buffer_embedding",
         bool,
         False,
         "Keep host embeddings in remote buffers.",
+        why_idle="Tables of host embeddings are in the host's memory; models cost the way there.",
     ),
     category(
         "experimental.multi_replica_distribution",
@@ -331,6 +344,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Number of this process, below `process_count`.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_PROCESS,
     ),
     _option(
         "experimental.multi_replica_distribution.process_count",
@@ -338,6 +352,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "How many processes take part; 0 switches this off.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_PROCESS,
     ),
     category("floating_point_behaviour", "Exceptions, overflow and rounding of floating point."),
     _option(
@@ -345,28 +360,39 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         False,
         "Stop on an invalid operation as IEEE 754 defines it.",
+        why_idle=_HOST_NUMBERS,
     ),
-    _option("floating_point_behaviour.div0", bool, False, "Stop on a division by zero."),
-    _option("floating_point_behaviour.oflo", bool, False, "Stop on an overflow."),
+    _option(
+        "floating_point_behaviour.div0",
+        bool,
+        False,
+        "Stop on a division by zero.",
+        why_idle=_HOST_NUMBERS,
+    ),
+    _option(
+        "floating_point_behaviour.oflo", bool, False, "Stop on an overflow.", why_idle=_HOST_NUMBERS
+    ),
     _option(
         "floating_point_behaviour.esr",
         bool,
         False,
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
         also_accepts=(StochasticRoundingBehaviour,),
+        why_idle="The host computes, and rounds to nearest.",
     ),
     _option(
         "floating_point_behaviour.nanoo",
         bool,
         False,
         "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
+        why_idle="The host computes, where such an overflow is infinite.",
     ),
     _option(
         "floating_point_behaviour.set_all",
         bool,
         False,
         "Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.",
-        effect="Applied when the system is configured; the five have no effect of their own yet.",
+        effect="Applied when the system is configured; the five have no effect of their own.",
     ),
     category("io_tiles", "Tiles that are set apart for input and output."),
     _option(
@@ -401,6 +427,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         True,
         "Compile for the IPU's instruction set, to model its code size and cycles.",
+        why_idle="No code is compiled for IPUs: models estimate its size and cycles.",
     ),
     _option(
         "ipu_model.tiles_per_ipu",
@@ -427,6 +454,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         False,
         "Do not tell the planner whether a multiplication belongs to the forward or the backward "
         "pass. Can save memory in large models.",
+        why_idle="Models plan all passes alike.",
     ),
     _option(
         "matmuls.poplar_options",
@@ -445,6 +473,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         False,
         "Subtract the mean before computing the variance. More precise and slower.",
+        why_idle="The host subtracts the mean first anyway, and models cost the faster way.",
     ),
     category("norms.experimental", "Options that may change without notice."),
     _option(
@@ -462,18 +491,21 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         True,
         "Fetch the next data on the host while the IPU computes.",
+        why_idle="Batches are always prepared ahead: `prefetch_depth` of a model says how many.",
     ),
     _option(
         "optimizations.combine_embedding_lookups",
         bool,
         False,
         "Merge lookups in the same table. May be faster and take more memory.",
+        why_idle=_NO_PASS,
     ),
     _option(
         "optimizations.combine_matmuls",
         bool,
         False,
         "Merge matrix multiplications that share their input or their weights.",
+        why_idle=_NO_PASS,
     ),
     _option(
         "optimizations.enable_graph_outlining",
@@ -489,6 +521,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         False,
         "Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.",
+        why_idle="In models, all inputs of an execution are one copy.",
     ),
     _option(
         "optimizations.maximum_cross_replica_sum_buffer_size",
@@ -497,6 +530,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
         "sums each at once. More needs larger buffers and less code.",
         constraint=_NOT_NEGATIVE,
+        why_idle="Models cost a sum for each gradient.",
     ),
     _option(
         "optimizations.maximum_reduce_scatter_buffer_size",
@@ -504,6 +538,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Bytes that may wait for a common reduce-scatter.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_NO_PASS,
     ),
     _option(
         "optimizations.maximum_inter_ipu_copies_buffer_size",
@@ -511,6 +546,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Bytes that may wait for a common copy between IPUs.",
         constraint=_NOT_NEGATIVE,
+        why_idle="In models, a stage of a pipeline sends all that another one needs at once.",
     ),
     _option(
         "optimizations.maximum_send_recv_cluster_size",
@@ -518,6 +554,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Bytes that may wait for a common transfer to or from the host.",
         constraint=_NOT_NEGATIVE,
+        why_idle="In models, all that an execution takes or returns is one copy.",
     ),
     _option(
         "optimizations.minimum_remote_tensor_size",
@@ -533,12 +570,14 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         MergeRemoteBuffersBehaviour,
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
         "Whether compatible remote buffers become one, see `MergeRemoteBuffersBehaviour`.",
+        why_idle="Models have no code of remote buffers that could be shared.",
     ),
     _option(
         "optimizations.enable_gather_simplifier",
         bool,
         True,
         "Simplify embedding lookups more thoroughly.",
+        why_idle=_NO_PASS,
     ),
     _option(
         "optimizations.triangular_solve_expander_block_size",
@@ -547,6 +586,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "Rows in a block of the triangular solver, each block on one tile; 0 lets the compiler "
         "choose. Small blocks run in parallel, large ones need less code.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_GUESSED_SOLVERS,
     ),
     _option(
         "optimizations.cholesky_block_size",
@@ -555,6 +595,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "Rows in a block of the Cholesky factorisation, each block on one tile; 0 lets the "
         "compiler choose. Small blocks run in parallel, large ones need less code.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_GUESSED_SOLVERS,
     ),
     _option(
         "optimizations.enable_fast_math",
@@ -572,6 +613,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         {},
         "Flags for every pooling operation, by name.",
         constraint=_FLAGS,
+        why_idle="Models cost each kind of pooling in one way.",
     ),
     category("scheduling", "The order of instructions."),
     _option(
@@ -579,6 +621,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         SchedulingAlgorithm,
         SchedulingAlgorithm.CHOOSE_BEST,
         "How instructions are ordered, see `SchedulingAlgorithm`.",
+        why_idle=_ONE_ORDER,
     ),
     _option(
         "scheduling.maximum_scheduler_lookahead_depth",
@@ -586,6 +629,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         5,
         "Steps that `LOOK_AHEAD` sees ahead; its time grows steeply with it.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_ORDER,
     ),
     _option(
         "scheduling.maximum_scheduler_search_space_size",
@@ -593,6 +637,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         64,
         "Candidates that `LOOK_AHEAD` examines at most.",
         constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_ORDER,
     ),
 )
 
@@ -738,7 +783,7 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
     if idle:
         warnings.warn(
             f"These options are set but have no effect today: {', '.join(idle)}. They are stored "
-            "and checked; docs/ipu_config.md says what each option does.",
+            "and checked; docs/ipu_config.md says why, and what each option does.",
             stacklevel=3,
         )
     SYSTEM.configure(active, reset=reset_configuration)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-NO_EFFECT = "No effect yet: stored and checked."
+NO_EFFECT = "No effect: stored and checked."
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class AttributeMetadata:
         default: The default value. Each reader gets its own copy.
         documentation: What the option means, with units.
         effect: What the option does in the emulator today, or `None` if
-            nothing reads it yet.
+            nothing reads it.
+        why_idle: Why nothing does, a sentence.
         constraint: Condition on values of the right type, if any.
         also_accepts: Further classes that values may have although `type`
             does not name them.
@@ -65,6 +66,7 @@ class AttributeMetadata:
         documentation: str,
         *,
         effect: str | None = None,
+        why_idle: str | None = None,
         constraint: Constraint | None = None,
         also_accepts: tuple[type, ...] = (),
         deprecated_msg: str | None = None,
@@ -74,6 +76,7 @@ class AttributeMetadata:
         self._hint = hint
         self._default = default
         self._effect = effect
+        self._why_idle = why_idle
         self._constraint = constraint
         self._also_accepts = also_accepts
         self._deprecated_msg = deprecated_msg
@@ -102,8 +105,13 @@ class AttributeMetadata:
 
     @property
     def effect(self) -> str | None:
-        """What the option does in the emulator today; `None` means nothing yet."""
+        """What the option does in the emulator today; `None` means nothing."""
         return self._effect
+
+    @property
+    def why_idle(self) -> str | None:
+        """Why the option has no effect; `None` if it has one."""
+        return self._why_idle
 
     @property
     def is_category(self) -> bool:
@@ -442,6 +450,6 @@ def markdown_table(options: Iterable[AttributeMetadata]) -> str:
             shown = str(default) if isinstance(default, enum.Enum) else repr(default)
             rows.append(
                 f"| `{option.name}` | `{option.type}` | `{shown}` | {meaning} "
-                f"| {option.effect or NO_EFFECT} |"
+                f"| {option.effect or ' '.join([NO_EFFECT, *filter(None, [option.why_idle])])} |"
             )
     return "\n".join(rows) + "\n"

@@ -430,7 +430,7 @@ class TestDeprecation:
         assert table.splitlines()[2:4] == [
             "| **`old`** | category | | Options of the past. Deprecated: Use `new`. | |",
             "| `old.size` | `int` | `1` | A size. Deprecated: Use `new.size`. "
-            "| No effect yet: stored and checked. |",
+            "| No effect: stored and checked. |",
         ]
 
 
@@ -513,9 +513,15 @@ class TestConfigure:
         names = ", ".join(option.name for option in idle)
         assert [str(warning.message) for warning in warned] == [
             f"These options are set but have no effect today: {names}. They are stored and "
-            "checked; docs/ipu_config.md says what each option does."
+            "checked; docs/ipu_config.md says why, and what each option does."
         ]
         assert warned[0].filename == __file__
+
+    def test_each_option_has_an_effect_or_a_reason(self):
+        for option in OPTIONS:
+            if not option.is_category:
+                assert (option.effect is None) is not (option.why_idle is None), option.name
+                assert (option.effect or option.why_idle).endswith("."), option.name
 
     def test_idle_options_of_poplar_are_named_with_what_may_have_been_meant(self):
         config = IPUConfig()
@@ -526,8 +532,8 @@ class TestConfigure:
         assert [str(warning.message) for warning in warned] == [
             "These options are set but have no effect today: 'cycleBackOff' in "
             "convolutions.poplar_options, 'partialType' (did you mean 'partialsType'?) in "
-            "matmuls.poplar_options. They are stored and checked; docs/ipu_config.md says what "
-            "each option does."
+            "matmuls.poplar_options. They are stored and checked; docs/ipu_config.md says why, "
+            "and what each option does."
         ]
 
     def test_defaults_and_their_other_spellings_do_not_warn(self):
