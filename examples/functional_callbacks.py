@@ -63,7 +63,8 @@ def main(max_epochs: int = 30) -> dict:
         best = loaded.evaluate(x_test, test, return_dict=True, **options)
         with log.open() as file:
             logged = list(csv.DictReader(file))
-    print(f"stopped after {len(logged)} epochs; best:", best)
+    accuracies = f"digits {best['digit_accuracy']:.3f}, odd or even {best['odd_accuracy']:.3f}"
+    print(f"test accuracy of the best of {len(logged)} epochs: {accuracies}")
     devices = {variable.value.device for variable in model.variables}
     return {"history": history, "logged": logged, "best": best, "variable_devices": devices}
 

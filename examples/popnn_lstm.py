@@ -54,7 +54,9 @@ def main(num_epochs: int = 10) -> dict:
         "differences": differences(weights, x_test[:BATCH_SIZE]),
         "variable_devices": {variable.value.device for variable in model.variables},
     }
-    print(f"accuracy {accuracy:.3f}; other LSTMs of these weights: {results['differences']}")
+    print(f"test accuracy {accuracy:.3f}")
+    for name, difference in results["differences"].items():
+        print(f"{name} with these weights differs by {difference:.0e}")
     return results
 
 

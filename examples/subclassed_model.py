@@ -71,7 +71,9 @@ def main(num_epochs: int = 15) -> dict:
         "difference_of_loaded": float(np.abs(np.array(loaded) - predictions).max()),
         "variable_devices": {variable.value.device for variable in model.variables},
     }
-    print(results)
+    print(f"loss {results['losses'][0]:.2f}, after {num_epochs} epochs {results['losses'][-1]:.4f}")
+    print(f"test accuracy {accuracy:.3f}, on {', '.join(sorted(results['variable_devices']))}")
+    print(f"loaded models differ by {results['difference_of_loaded']:.0e}")
     return results
 
 

@@ -54,7 +54,7 @@ def test_custom_training_loop(run_example, capsys):
     assert "epoch 15: loss" in capsys.readouterr().out
 
 
-def test_functional_callbacks(run_example):
+def test_functional_callbacks(run_example, capsys):
     result = run_example("functional_callbacks")
     history = result["history"]
     num_epochs = len(history["loss"])
@@ -69,15 +69,19 @@ def test_functional_callbacks(run_example):
     assert result["best"]["digit_accuracy"] >= 0.95
     assert result["best"]["odd_accuracy"] >= 0.95
     assert result["variable_devices"] == {IPU}
+    assert f"the best of {num_epochs} epochs: digits 0.9" in capsys.readouterr().out
 
 
-def test_subclassed_model(run_example):
+def test_subclassed_model(run_example, capsys):
     result = run_example("subclassed_model")
     assert len(result["losses"]) == 15
     assert result["losses"][-1] < result["losses"][0] / 10
     assert result["accuracy"] >= 0.95
     assert result["difference_of_loaded"] < 1e-6
     assert result["variable_devices"] == {IPU}
+    printed = capsys.readouterr().out
+    assert f"after 15 epochs {result['losses'][-1]:.4f}" in printed
+    assert f", on {IPU}" in printed
 
 
 def test_pipelined_resnet(run_example, capsys):
@@ -178,4 +182,4 @@ def test_popnn_lstm(run_example, capsys):
     assert set(result["differences"]) == {"keras.layers.LSTM", "rnn_ops.PopnnLSTM"}
     assert max(result["differences"].values()) < 1e-5
     assert result["variable_devices"] == {IPU}
-    assert "other LSTMs of these weights" in capsys.readouterr().out
+    assert "keras.layers.LSTM with these weights differs by " in capsys.readouterr().out
