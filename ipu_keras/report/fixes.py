@@ -25,6 +25,8 @@ _MAX_IPUS = 16
 _PROPORTION_HALVINGS = 2
 # What puts a program on more of them.
 _ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
+# Of the bytes that are too many: what saves less is worth a try with others, but no line.
+_LEAST_SAVING = 0.1
 # Tracing a step takes longer than all its modelling.
 _MAX_TRACES = 3
 
@@ -91,8 +93,8 @@ def suggest_fixes(
             Smaller batches are only tried with it.
 
     Returns:
-        What needs less memory than the program: first what fits, and of that what takes the
-        least time per sample. Empty if the program fits.
+        What needs less memory than the program, by a tenth at least of what is too much: first
+        what fits, and of that what takes the least time per sample. Empty if the program fits.
     """
     if model.memory.fits:
         return ()
@@ -102,7 +104,8 @@ def suggest_fixes(
         fixes += search.with_smaller_batch(trace)
     if not any(fix.fits for fix in fixes):
         fixes += search.combined(fixes)
-    return tuple(sorted(fixes, key=lambda fix: (not fix.fits, fix.seconds_per_sample, fix.name)))
+    worth = [fix for fix in fixes if _is_better(fix, model.memory.max_tile_bytes, model)]
+    return tuple(sorted(worth, key=lambda fix: (not fix.fits, fix.seconds_per_sample, fix.name)))
 
 
 def fixes_table(fixes: Sequence[Fix]) -> Table:
@@ -218,7 +221,7 @@ class _Search:
             if fix.fits:
                 yield fix
                 return
-            if best is None or fix.max_tile_bytes < best.max_tile_bytes:
+            if best is None or _is_better(fix, best.max_tile_bytes, self._model):
                 best = fix
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
@@ -245,6 +248,12 @@ class _Search:
             fits=model.memory.fits,
             seconds_per_sample=seconds / batch_size,
         )
+
+
+def _is_better(fix: Fix, needed: int, model: Model) -> bool:
+    """Whether a fix makes the model fit, or is clearly nearer to that than the bytes needed."""
+    excess = needed - model.memory.tile_bytes
+    return fix.fits or fix.max_tile_bytes <= needed - _LEAST_SAVING * excess
 
 
 def _after(passes: Sequence[Callable[[Model], Model]], model: Model) -> Model:

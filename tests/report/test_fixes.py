@@ -68,6 +68,17 @@ def test_the_least_number_of_ipus_that_fits():
     assert not modelled(**LARGE, target=model.target, num_ipus=count // 2).memory.fits
 
 
+def test_no_more_ipus_than_clearly_help():
+    """Two layers of 4096 units: a third IPU would have the loss, and save some bytes of code."""
+    tight = GC200.with_numbers(tile_bytes=100_000)
+    models = {n: modelled(2, 64, 4096, target=tight, num_ipus=n) for n in (1, 2, 4)}
+    needs = {n: model.memory.max_tile_bytes for n, model in models.items()}
+    assert needs[1] - needs[2] > 10_000
+    assert 0 < needs[2] - needs[4] < 1000
+    (fix,) = (fix for fix in suggest_fixes(models[1]) if set(fix.changes) == {"num_ipus"})
+    assert (fix.changes["num_ipus"], fix.max_tile_bytes, fix.fits) == (2, needs[2], False)
+
+
 def test_what_helps_is_combined_if_nothing_else_fits():
     """On two IPUs of half precision, half of a tile's bytes is enough; alone neither is."""
     needs = {
