@@ -29,6 +29,7 @@ from ipu_keras.tracing import (
     fast_pooling_gradients,
     graph_of,
     joint_summed_products,
+    late_tiles,
     layer_scopes,
     no_garbage_collection,
     replicated,
@@ -145,6 +146,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as pooled,
         compilable_random() if for_xla else nullcontext([]) as drawn,
         joint_summed_products() as summed,
+        late_tiles() as tiled,
         batch_norms(fused=program.fast_math and not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
         layer_scopes(),
@@ -155,7 +157,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
             _, gradients = concrete.structured_outputs
             update = _traced(_update_of(program.name, program.update), gradients)
     could_fuse = norms.found and program.fast_math and not norms.fused
-    return TracedStep(concrete, for_xla, (*pooled, *drawn, *summed), could_fuse, update)
+    return TracedStep(concrete, for_xla, (*pooled, *drawn, *summed, *tiled), could_fuse, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:

@@ -8,6 +8,7 @@ from ipu_keras.tracing.garbage_collection import no_garbage_collection as no_gar
 from ipu_keras.tracing.joint_batches import bytes_of_batch as bytes_of_batch
 from ipu_keras.tracing.joint_batches import can_join as can_join
 from ipu_keras.tracing.joint_batches import joint_function as joint_function
+from ipu_keras.tracing.late_tiles import late_tiles as late_tiles
 from ipu_keras.tracing.layer_scopes import layer_scopes as layer_scopes
 from ipu_keras.tracing.pooling import POOLING_GRADIENT as POOLING_GRADIENT
 from ipu_keras.tracing.pooling import fast_pooling_gradients as fast_pooling_gradients

@@ -28,7 +28,7 @@ def fast_pooling_gradients() -> contextlib.AbstractContextManager[list[Replaced]
     is NaN differs: there the kernel's gradient goes to the first NaN, here to
     none, and the weights are lost to NaN either way.
     """
-    return replaced(POOLING_GRADIENT, _fast_gradient)
+    return replaced({POOLING_GRADIENT}, _fast_gradient)
 
 
 def _fast_gradient(inputs, output) -> tf.Tensor | None:

@@ -45,7 +45,7 @@ def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
         _, key, counter, _ = inputs
         return uniform(output.shape, key, counter)
 
-    return replaced(RANDOM_UNIFORM, uniform_for_xla)
+    return replaced({RANDOM_UNIFORM}, uniform_for_xla)
 
 
 def uniform(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,7 @@
 """Operations that get other results while a graph is built."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -36,15 +36,16 @@ class Replaced:
 
 @contextlib.contextmanager
 def replaced(
-    kind: str, replacement: Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor | None]
+    kinds: Collection[str],
+    replacement: Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor | None],
 ) -> Iterator[list[Replaced]]:
-    """While graphs are traced, gives the operations of a kind another result.
+    """While graphs are traced, gives the operations of some kinds another result.
 
     Uses TensorFlow's op callbacks. The operation itself stays in the graph,
     without a use. Eager operations are left alone.
 
     Args:
-        kind: TensorFlow's name of an operation type with one result.
+        kinds: TensorFlow's names of operation types with one result.
         replacement: Takes the inputs and the result of an operation; returns
             what users of the result get, or `None` to leave it.
 
@@ -54,7 +55,7 @@ def replaced(
     found: list[Replaced] = []
 
     def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
-        if op_type == kind and graph is not None:
+        if op_type in kinds and graph is not None:
             (output,) = outputs
             other = replacement(inputs, output)
             if other is not None:

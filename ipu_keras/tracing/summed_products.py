@@ -24,7 +24,7 @@ def joint_summed_products() -> contextlib.AbstractContextManager[list[Replaced]]
     The numbers are the same but for the order in which they are summed. Only float32 is
     replaced: the sum of short types is rounded after each product.
     """
-    return replaced("Sum", _joint_product)
+    return replaced({"Sum"}, _joint_product)
 
 
 def _joint_product(inputs, output) -> tf.Tensor | None:

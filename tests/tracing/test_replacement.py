@@ -17,7 +17,7 @@ X = tf.constant([1.0, 2.0, 3.0])
 
 def squares_for_sines():
     """Replaces a sine by a square, which shows in results."""
-    return replaced("Sin", lambda inputs, output: tf.multiply(*inputs, *inputs, name="square"))
+    return replaced({"Sin"}, lambda inputs, output: tf.multiply(*inputs, *inputs, name="square"))
 
 
 def traced(function, *specs):
