@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops.dataset_ops import _OptionsDataset
+from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
 from tensorflow.python.ops import gen_dataset_ops
 
 from ipu_keras.program import FEED_DTYPES, TensorSpec
@@ -140,6 +142,33 @@ def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
     return [tf.experimental.dlpack.from_dlpack(capsule) for capsule in super_batch.capsules()]
 
 
+def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same elements without a thread of the dataset's own that reads ahead.
+
+    A feed's thread does that. TensorFlow's would hand each batch over to it, which takes as long
+    as making a small one.
+
+    Args:
+        dataset: Ends in `prefetch`, or TensorFlow appends it, or not. Other sources are returned.
+
+    Returns:
+        The same dataset in every call: a new one costs TensorFlow some 10 ms when it is first
+        iterated.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    # A strategy makes copies of one dataset, which keeps what is found and takes it along.
+    owner = getattr(dataset, "_ipu_copy_of", dataset)
+    if not hasattr(owner, "_ipu_without_prefetch"):
+        inner = owner
+        while isinstance(inner, _OptionsDataset | _PrefetchDataset):
+            inner = inner._input_dataset
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        owner._ipu_without_prefetch = inner.with_options(owner.options().merge(options))
+    return owner._ipu_without_prefetch
+
+
 @contextlib.contextmanager
 def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator[list[np.ndarray]]]:
     """The elements of a dataset as rows of arrays.
@@ -149,7 +178,7 @@ def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator
     iterator has lived. That happens on a thread of its own, for which only the
     interpreter's exit waits; once it is exiting, whoever stops the feed does.
     """
-    iterators = [iter(dataset)]
+    iterators = [iter(without_prefetch(dataset))]
     read = _read_flat if _is_flat(dataset.element_spec) else _read
     try:
         yield read(iterators, element)

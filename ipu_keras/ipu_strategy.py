@@ -237,6 +237,7 @@ class IPUExtended(one_device_strategy.OneDeviceExtended):
         # make, costs TensorFlow some 25 ms when it is first iterated.
         distributed = copy.copy(dataset)
         distributed._ipu_distributed = True
+        distributed._ipu_copy_of = dataset
         return distributed
 
     def _distribute_datasets_from_function(self, dataset_fn, options):

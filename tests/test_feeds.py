@@ -1,7 +1,10 @@
 """Datasets as sources of feeds: which elements can travel, and how they come out."""
 
 import collections
+import copy
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -9,9 +12,17 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.feeds import DatasetFeed, ElementFormat, element_format, tensors_of
+from ipu_keras.feeds import (
+    DatasetFeed,
+    ElementFormat,
+    element_format,
+    tensors_of,
+    without_prefetch,
+)
+from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.program import FEED_DTYPES, TensorSpec
 from ipu_keras.runtime import SuperBatch
+from ipu_keras.system import SYSTEM
 
 X = tf.TensorSpec((8, 3), tf.float32)
 Y = tf.TensorSpec((8,), tf.int32)
@@ -227,6 +238,91 @@ def test_a_dataset_that_is_read_twice():
     for _ in range(2):
         with DatasetFeed(dataset, form, num_steps=2) as feed:
             assert len(list(feed)) == 2
+
+
+# -- prefetching -----------------------------------------------------------------
+
+
+def shuffled():
+    """32 numbers in batches of 4, in a new order in each pass."""
+    return (
+        tf.data.Dataset.range(32)
+        .map(lambda k: tf.cast(k, tf.int32))
+        .shuffle(8, seed=3)
+        .batch(4, drop_remainder=True)
+    )
+
+
+def kinds(dataset):
+    """The operations of a dataset, from its end."""
+    found = []
+    while dataset is not None:
+        found.append(type(dataset).__name__)
+        dataset = getattr(dataset, "_input_dataset", None)
+    return found
+
+
+def private_threads():
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    return options
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda dataset: dataset,
+        lambda dataset: dataset.prefetch(2),
+        lambda dataset: dataset.prefetch(tf.data.AUTOTUNE).prefetch(1),
+        lambda dataset: dataset.prefetch(2).with_options(private_threads()),
+        lambda dataset: dataset.with_options(private_threads()).prefetch(2),
+        lambda dataset: copy.copy(dataset.prefetch(2)),
+    ],
+    ids=["none", "one", "two", "before options", "after options", "a copy"],
+)
+def test_only_the_feed_reads_ahead(end):
+    """Two passes have the orders that two passes of the same dataset have without a feed."""
+    dataset = end(shuffled())
+    direct = without_prefetch(dataset)
+    assert kinds(direct) == ["_OptionsDataset", *kinds(shuffled())]
+    assert without_prefetch(dataset) is direct
+    options = direct.options()
+    assert options.experimental_optimization.inject_prefetch is False
+    given = dataset.options().threading.private_threadpool_size
+    assert options.threading.private_threadpool_size == given
+    other = end(shuffled())
+    expected = [[batch.numpy().tolist() for batch in other] for _ in range(2)]
+    assert expected[0] != expected[1]
+    found = [[x[0].numpy().tolist() for (x,) in read(dataset, 1)] for _ in range(2)]
+    assert found == expected
+
+
+def test_copies_of_a_strategy_share_what_is_read():
+    SYSTEM.reset()
+    strategy = IPUStrategy()
+    dataset = shuffled().prefetch(1)
+    distributed = [strategy.experimental_distribute_dataset(dataset) for _ in range(2)]
+    assert without_prefetch(distributed[0]) is without_prefetch(distributed[1])
+    assert without_prefetch(dataset) is without_prefetch(distributed[0])
+    SYSTEM.reset()
+
+
+def test_a_dataset_goes_when_nobody_has_it():
+    """Its tensors may be large: no cycle keeps them until garbage is collected."""
+    dataset = shuffled().prefetch(1)
+    without_prefetch(dataset)
+    gone = [weakref.ref(dataset), weakref.ref(without_prefetch(dataset))]
+    gc.disable()
+    try:
+        del dataset
+        assert [reference() for reference in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_what_is_no_dataset_is_read_as_it_is():
+    source = object()
+    assert without_prefetch(source) is source
 
 
 def test_a_feed_tells_its_format():
