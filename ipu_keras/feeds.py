@@ -220,7 +220,8 @@ def _read_flat(iterators: list[Any], element: ElementFormat) -> Iterator[list[np
             tensors = gen_dataset_ops.iterator_get_next(
                 iterators[0]._iterator_resource, output_types=types, output_shapes=shapes
             )
-            yield [tensor.numpy() for tensor in tensors]
+            # Arrays of the tensors' own memory; their method `numpy` makes copies.
+            yield [np.asarray(tensor) for tensor in tensors]
 
 
 def _is_flat(element_spec: Any) -> bool:
