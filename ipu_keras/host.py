@@ -21,6 +21,7 @@ from ipu_keras.host_steps import StepGraphs
 from ipu_keras.program import HostExecution, Program, TensorSpec
 from ipu_keras.tracing import (
     POOLING_GRADIENT,
+    PRODUCT,
     RANDOM_UNIFORM,
     Replaced,
     as_written,
@@ -35,6 +36,7 @@ from ipu_keras.tracing import (
     replicated,
     traced_for_xla,
     undone,
+    wide_products,
 )
 
 
@@ -120,7 +122,7 @@ class TracedStep:
         Args:
             onednn: Whether TensorFlow computes with oneDNN, whose pooling needs no replacement.
         """
-        needless = {RANDOM_UNIFORM, POOLING_GRADIENT} if onednn else {RANDOM_UNIFORM}
+        needless = {RANDOM_UNIFORM, PRODUCT, *([POOLING_GRADIENT] if onednn else [])}
         gone = [one for one in self.replaced if one.result.op.type in needless]
         kept = [one for one in self.replaced if one.result.op.type not in needless]
         function = undone(self.function, gone)
@@ -141,12 +143,15 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         return program.step(program.unflatten(tensors))
 
     step.__name__ = f"{program.name}_step"
+    # Gradients of many batches may be computed together, by what knows TensorFlow's products.
+    alone = for_xla and program.update is None
     with (
         replicated(program.num_replicas),
         fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as pooled,
         compilable_random() if for_xla else nullcontext([]) as drawn,
         joint_summed_products() as summed,
         late_tiles() as tiled,
+        wide_products() if alone else nullcontext([]) as wide,
         batch_norms(fused=program.fast_math and not for_xla) as norms,
         traced_for_xla() if for_xla else nullcontext(),
         layer_scopes(),
@@ -157,7 +162,8 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
             _, gradients = concrete.structured_outputs
             update = _traced(_update_of(program.name, program.update), gradients)
     could_fuse = norms.found and program.fast_math and not norms.fused
-    return TracedStep(concrete, for_xla, (*pooled, *drawn, *summed, *tiled), could_fuse, update)
+    instead = (*pooled, *drawn, *summed, *tiled, *wide)
+    return TracedStep(concrete, for_xla, instead, could_fuse, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:

@@ -25,4 +25,6 @@ from ipu_keras.tracing.splitting import before_return as before_return
 from ipu_keras.tracing.splitting import open_step as open_step
 from ipu_keras.tracing.splitting import split_step as split_step
 from ipu_keras.tracing.summed_products import joint_summed_products as joint_summed_products
+from ipu_keras.tracing.wide_products import PRODUCT as PRODUCT
+from ipu_keras.tracing.wide_products import wide_products as wide_products
 from ipu_keras.tracing.xla import traced_for_xla as traced_for_xla
