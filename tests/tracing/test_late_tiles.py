@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operations_in_use import operations_in_use
 
 from ipu_keras.tracing import as_written, late_tiles
 
@@ -22,16 +23,10 @@ def traced(function, *specs):
 
 def in_use(concrete, shape=None):
     """What computes the results, or as much of it as has a shape."""
-    found, pending = set(), [tensor.op for tensor in concrete.graph.outputs]
-    while pending:
-        op = pending.pop()
-        if op not in found:
-            found.add(op)
-            pending.extend(tensor.op for tensor in op.inputs)
     given = ("Identity", "Placeholder")
     return sorted(
         op.type
-        for op in found
+        for op in operations_in_use(concrete)
         if op.type not in given and (shape is None or op.outputs[0].shape == shape)
     )
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from operations_in_use import operations_in_use
 
 from ipu_keras.tracing import joint_summed_products
 
@@ -20,14 +21,8 @@ CUBE = tf.TensorSpec((3, 3, 3))
 
 
 def in_use(concrete):
-    """The operations that the results need."""
-    found, pending = set(), [tensor.op for tensor in concrete.graph.outputs]
-    while pending:
-        op = pending.pop()
-        if op not in found:
-            found.add(op)
-            pending.extend(tensor.op for tensor in op.inputs)
-    return [op.type for op in found]
+    """The kinds of operations that the results need."""
+    return [op.type for op in operations_in_use(concrete)]
 
 
 def random(*shape, seed=0):
