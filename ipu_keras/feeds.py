@@ -2,6 +2,8 @@
 
 import atexit
 import contextlib
+import copy
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from ipu_keras.program import FEED_DTYPES, TensorSpec
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
+from ipu_keras.sliced_datasets import SlicedDataset, sliced_dataset
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
@@ -121,11 +124,10 @@ class DatasetFeed(ElementFeed):
         memory: FeedMemory | None = None,
     ):
         def batches() -> Iterator[list[np.ndarray]]:
-            with _rows(dataset, element) as rows:
-                for arrays in rows:
-                    if check is not None:
-                        check(arrays)
-                    yield arrays
+            for arrays in _batches(dataset, element):
+                if check is not None:
+                    check(arrays)
+                yield arrays
 
         super().__init__(
             batches,
@@ -157,10 +159,10 @@ def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset
-    # A strategy makes copies of one dataset, which keeps what is found and takes it along.
-    owner = getattr(dataset, "_ipu_copy_of", dataset)
+    owner = _owner(dataset)
     if not hasattr(owner, "_ipu_without_prefetch"):
-        inner = owner
+        # A copy of the Python object, as what is kept must not keep its keeper.
+        inner = copy.copy(owner)
         while isinstance(inner, _OptionsDataset | _PrefetchDataset):
             inner = inner._input_dataset
         options = tf.data.Options()
@@ -169,21 +171,50 @@ def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return owner._ipu_without_prefetch
 
 
+def _batches(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    """The elements of a dataset as rows of arrays."""
+    sliced = _sliced(dataset)
+    if sliced is None:
+        with _rows(without_prefetch(dataset), element) as rows:
+            yield from rows
+        return
+    passes = itertools.count() if sliced.num_passes < 0 else range(sliced.num_passes)
+    for _ in passes:
+        with _rows(sliced.one_pass, element) as rows:
+            yield from sliced.batches(rows)
+
+
+def _sliced(dataset: tf.data.Dataset) -> SlicedDataset | None:
+    """The same in every call: it knows how many passes there were."""
+    if not isinstance(dataset, tf.data.Dataset) or not _is_flat(dataset.element_spec):
+        return None
+    owner = _owner(dataset)
+    if not hasattr(owner, "_ipu_sliced"):
+        owner._ipu_sliced = sliced_dataset(without_prefetch(owner))
+    return owner._ipu_sliced
+
+
+def _owner(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The one that keeps what is found of a dataset: a strategy makes copies of it."""
+    return getattr(dataset, "_ipu_copy_of", dataset)
+
+
 @contextlib.contextmanager
 def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator[list[np.ndarray]]]:
-    """The elements of a dataset as rows of arrays.
+    """The elements of a dataset as rows of arrays, as TensorFlow reads them.
 
-    The dataset's iterator is not waited for when it ends: TensorFlow deletes it
-    only when its autotuner next wakes up, which takes up to the time that the
-    iterator has lived. That happens on a thread of its own, for which only the
-    interpreter's exit waits; once it is exiting, whoever stops the feed does.
+    Nothing is opened before the first is asked for. The dataset's iterator is not
+    waited for when it ends: TensorFlow deletes it only when its autotuner next wakes
+    up, which takes up to the time that the iterator has lived. That happens on a
+    thread of its own, for which only the interpreter's exit waits; once it is exiting,
+    whoever stops the feed does.
     """
-    iterators = [iter(without_prefetch(dataset))]
+    iterators: list[Any] = []
     read = _read_flat if _is_flat(dataset.element_spec) else _read
     try:
-        yield read(iterators, element)
+        yield read(dataset, iterators, element)
     finally:
-        if threading.main_thread().is_alive():
+        if iterators and threading.main_thread().is_alive():
             deleting = threading.Thread(target=_delete, args=(iterators,), daemon=True)
             atexit.register(deleting.join, _DELETE_SECONDS)
             deleting.start()
@@ -200,19 +231,25 @@ def _delete(iterators: list[Any]) -> None:
 # to it when they are left.
 
 
-def _read(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+def _read(
+    dataset: tf.data.Dataset, iterators: list[Any], element: ElementFormat
+) -> Iterator[list[np.ndarray]]:
+    iterators.append(iter(dataset))
     with contextlib.suppress(StopIteration):
         while True:
             yield element.flatten(next(iterators[0]))
 
 
-def _read_flat(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+def _read_flat(
+    dataset: tf.data.Dataset, iterators: list[Any], element: ElementFormat
+) -> Iterator[list[np.ndarray]]:
     """Reads tensors with the op itself.
 
     `next` of TensorFlow's iterator takes more than twice as long, to rebuild
     structures that are flattened here. Joining batches in tf.data would be as
     fast, but a new dataset costs 10 ms in every epoch.
     """
+    iterators.append(iter(dataset))
     types = iterators[0]._flat_output_types
     shapes = iterators[0]._flat_output_shapes
     with contextlib.suppress(tf.errors.OutOfRangeError):

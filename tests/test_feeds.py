@@ -307,10 +307,11 @@ def test_copies_of_a_strategy_share_what_is_read():
     SYSTEM.reset()
 
 
-def test_a_dataset_goes_when_nobody_has_it():
+@pytest.mark.parametrize("end", [lambda dataset: dataset, lambda dataset: dataset.prefetch(1)])
+def test_a_dataset_goes_when_nobody_has_it(end):
     """Its tensors may be large: no cycle keeps them until garbage is collected."""
-    dataset = shuffled().prefetch(1)
-    without_prefetch(dataset)
+    dataset = end(shuffled())
+    assert read(dataset, 1)
     gone = [weakref.ref(dataset), weakref.ref(without_prefetch(dataset))]
     gc.disable()
     try:

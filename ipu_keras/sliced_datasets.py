@@ -1,0 +1,271 @@
+"""Datasets of slices: batches that a feed copies from the arrays themselves.
+
+TensorFlow makes tensors of rows and of batches, which takes longer than copying them. A feed needs
+no more than the order of the rows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.batch_op import _BatchDataset
+from tensorflow.python.data.ops.dataset_ops import _OptionsDataset
+from tensorflow.python.data.ops.from_tensor_slices_op import _TensorSliceDataset
+from tensorflow.python.data.ops.from_tensors_op import _TensorDataset
+from tensorflow.python.data.ops.map_op import _ParallelMapDataset
+from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+from tensorflow.python.data.ops.repeat_op import _RepeatDataset
+from tensorflow.python.data.ops.shuffle_op import _ShuffleDataset
+from tensorflow.python.data.ops.zip_op import _ZipDataset
+
+from ipu_keras._engine import shuffled_rows
+
+Batch = list[np.ndarray]
+
+# How many passes that others made over a dataset in the meantime are looked for.
+_PASSES_OF_OTHERS = 64
+
+# TensorFlow's number of the generator that it shuffles with.
+_PHILOX = 1
+
+# What a dataset of batched rows is made of, the last step first.
+_BATCHED_ROWS = [
+    (*repeat, _BatchDataset, *shuffle, _TensorSliceDataset)
+    for repeat in ((), (_RepeatDataset,))
+    for shuffle in ((), (_ShuffleDataset,))
+]
+
+
+class Shuffle:
+    """The orders of the rows of a shuffled dataset.
+
+    A generator inside TensorFlow gives each pass its seeds, whoever makes the pass. Where it
+    stands nobody tells, so the rows that TensorFlow reads first decide.
+
+    Args:
+        buffer_size: Rows that TensorFlow draws from.
+        seeds: As TensorFlow has them; two zeros if the user set none.
+        reshuffles: Whether each pass has an order of its own.
+    """
+
+    def __init__(self, buffer_size: int, seeds: tuple[int, int], *, reshuffles: bool):
+        self._buffer_size = buffer_size
+        self._seeds = seeds
+        self._reshuffles = reshuffles
+        self._num_passes = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether any order will do: no seed is set, and no pass has to have that of another."""
+        return self._reshuffles and self._seeds == (0, 0)
+
+    def any_order(self, num_rows: int) -> np.ndarray:
+        """An order for which there was no seed."""
+        draws = np.random.default_rng().integers(2**32, size=num_rows, dtype=np.uint32)
+        return np.asarray(shuffled_rows(draws, num_rows, self._buffer_size))
+
+    def order(
+        self, num_rows: int, num_first: int, is_first: Callable[[np.ndarray], bool]
+    ) -> np.ndarray | None:
+        """The order of the next pass that begins with certain rows.
+
+        Args:
+            num_rows: Of the dataset.
+            num_first: How many rows decide.
+            is_first: Called with the positions of so many rows.
+
+        Returns:
+            The positions of all rows in their order, or `None` if no pass begins so.
+        """
+        for num_passes, seeds in self._next_passes():
+            if is_first(self._drawn(seeds, num_rows, num_first)):
+                self._num_passes = num_passes
+                return self._drawn(seeds, num_rows, num_rows)
+        return None
+
+    def _next_passes(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """The number of passes until the end of each, and its seeds."""
+        if not self._reshuffles:
+            yield 0, self._seeds
+            return
+        last = self._num_passes + _PASSES_OF_OTHERS
+        seeds = _random_words(self._seeds, 2 * last).reshape(last, 2).tolist()
+        for index in range(self._num_passes, last):
+            yield index + 1, tuple(seeds[index])
+
+    def _drawn(self, seeds: tuple[int, int], num_rows: int, num_wanted: int) -> np.ndarray:
+        draws = _random_words(seeds, num_wanted)
+        return np.asarray(shuffled_rows(draws, num_rows, self._buffer_size))
+
+
+@dataclass(frozen=True)
+class SlicedDataset:
+    """A dataset whose batches are rows of arrays at hand.
+
+    Args:
+        one_pass: What TensorFlow reads of it in a pass, if it reads anything.
+        arrays: What the rows are taken from, one for each tensor of a batch.
+        num_passes: How often it is repeated; -1 for without end.
+    """
+
+    one_pass: tf.data.Dataset
+    arrays: list[np.ndarray]
+    num_passes: int = field(kw_only=True, default=1)
+
+    def batches(self, read: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches of one pass.
+
+        Args:
+            read: What TensorFlow reads of `one_pass`; not asked if the order is known without it.
+
+        Yields:
+            One array for each tensor.
+        """
+        raise NotImplementedError
+
+    def _taken(self, rows: np.ndarray) -> Batch:
+        return [array.take(rows, axis=0) for array in self.arrays]
+
+
+@dataclass(frozen=True)
+class BatchedRows(SlicedDataset):
+    """`from_tensor_slices`, shuffled or not, then batched.
+
+    Args:
+        batch_size: Rows of a batch. Those that fill none are left out.
+        shuffle: Their order, if it is not that of the arrays.
+    """
+
+    batch_size: int
+    shuffle: Shuffle | None
+
+    @property
+    def num_rows(self) -> int:
+        """Of the arrays."""
+        return len(self.arrays[0])
+
+    def batches(self, read: Iterator[Batch]) -> Iterator[Batch]:
+        order = None
+        if self.shuffle is not None and self.shuffle.is_free:
+            order = self.shuffle.any_order(self.num_rows)
+        elif self.shuffle is not None:
+            first = next(read)
+            order = self.shuffle.order(
+                self.num_rows, self.batch_size, lambda rows: self._are_at(rows, first)
+            )
+            if order is None:
+                yield first
+                yield from read
+                return
+        for start in range(0, self.num_rows - self.batch_size + 1, self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            if order is None:
+                yield [array[rows] for array in self.arrays]
+            else:
+                yield self._taken(order[rows])
+
+    def _are_at(self, rows: np.ndarray, batch: Batch) -> bool:
+        """Whether a batch has these rows, bit by bit: a NaN is itself here."""
+        pairs = zip(self._taken(rows), batch, strict=True)
+        return all(taken.tobytes() == read.tobytes() for taken, read in pairs)
+
+
+class IndexedRows(SlicedDataset):
+    """Arrays of which another dataset, `one_pass`, says which rows are the next batch."""
+
+    def batches(self, read: Iterator[Batch]) -> Iterator[Batch]:
+        for (rows,) in read:
+            yield self._taken(rows)
+
+
+def sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
+    """Finds the arrays that the batches of a dataset are rows of.
+
+    Args:
+        dataset: Any, of dense tensors.
+
+    Returns:
+        `None` unless it is one that Keras makes of arrays, or `from_tensor_slices`, then
+        `shuffle` or not, `batch` with `drop_remainder=True`, and `repeat` or not; made
+        outside of functions.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> examples = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4, 5])
+    >>> sliced = sliced_dataset(examples.batch(2, drop_remainder=True))
+    >>> [batch.tolist() for (batch,) in sliced.batches(iter([]))]
+    [[1, 2], [3, 4]]
+    """
+    if not hasattr(dataset._variant_tensor, "numpy"):
+        return None
+    parts = list(_parts(dataset))
+    kinds = tuple(type(part) for part in parts)
+    if kinds in _BATCHED_ROWS:
+        return _batched_rows(dataset, dict(zip(kinds, parts, strict=True)))
+    if kinds == (_ParallelMapDataset, _ZipDataset) and _is_kerass(parts[0]._map_func):
+        indices, arrays = parts[1]._datasets
+        return IndexedRows(indices.with_options(dataset.options()), _arrays(arrays._input_dataset))
+    return None
+
+
+def _batched_rows(dataset: tf.data.Dataset, parts: dict[type, Any]) -> BatchedRows | None:
+    batch = parts[_BatchDataset]
+    repeat, shuffled = parts.get(_RepeatDataset), parts.get(_ShuffleDataset)
+    shuffle = None if shuffled is None else _shuffle(shuffled)
+    if not batch._drop_remainder or (shuffle is None) != (shuffled is None):
+        return None
+    rows = BatchedRows(
+        one_pass=dataset if repeat is None else batch.with_options(dataset.options()),
+        arrays=_arrays(parts[_TensorSliceDataset]),
+        num_passes=1 if repeat is None else int(repeat._count),
+        batch_size=int(batch._batch_size),
+        shuffle=shuffle,
+    )
+    # As in TensorFlow, a pass without batches ends the repetition.
+    return rows if rows.num_rows >= rows.batch_size else replace(rows, num_passes=0)
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    """What a dataset is made of, the last step first, without what leaves its elements alone."""
+    while dataset is not None:
+        if not isinstance(dataset, _OptionsDataset | _PrefetchDataset):
+            yield dataset
+        dataset = getattr(dataset, "_input_dataset", None)
+
+
+def _arrays(dataset: _TensorDataset | _TensorSliceDataset) -> list[np.ndarray]:
+    """What a dataset was made from, without a copy."""
+    return [np.asarray(tensor) for tensor in dataset._tensors]
+
+
+def _is_kerass(map_function: Any) -> bool:
+    """Whether Keras takes batches from arrays with this function of `map`."""
+    function = map_function._func
+    return (function.__module__, function.__qualname__) == (
+        "keras.src.trainers.data_adapters.array_data_adapter",
+        "ArrayDataAdapter.get_tf_dataset.<locals>.slice_inputs.<locals>.grab_batch",
+    )
+
+
+def _shuffle(dataset: _ShuffleDataset) -> Shuffle | None:
+    """`None` if TensorFlow alone knows the order."""
+    buffer_size = int(dataset._buffer_size)
+    seeds = (int(dataset._seed), int(dataset._seed2))
+    reshuffles = bool(dataset._reshuffle_each_iteration)
+    # A buffer without a size takes in all rows first, whatever their number.
+    if buffer_size < 1 or (seeds == (0, 0) and not reshuffles):
+        return None
+    return Shuffle(buffer_size, seeds, reshuffles=reshuffles)
+
+
+def _random_words(seeds: tuple[int, int], count: int) -> np.ndarray:
+    """The first numbers of TensorFlow's generator with these seeds, as uint32."""
+    first, second = np.array(seeds, np.int64).view(np.uint64)
+    with tf.device("CPU:0"):
+        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[count], key=[first], counter=[0, second], alg=_PHILOX, dtype=tf.uint32
+        )
+    return words.numpy()
