@@ -6,8 +6,6 @@ consumer takes slots in order and gives their tensors to TensorFlow through
 DLPack, without copying. A slot is written again only when TensorFlow has
 released every tensor that reads it, so a result that shares an input's memory
 stays valid for as long as somebody holds it.
-
-`shuffled_rows` is what a shuffled dataset of rows would read, in its order.
 """
 
 from array import array
@@ -19,7 +17,7 @@ from cpython.buffer cimport (
 )
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, clockid_t, timespec
@@ -561,41 +559,3 @@ cdef class Ring:
         self.num_committed += change
         pthread_cond_broadcast(&self.changed)
         pthread_mutex_unlock(&self.mutex)
-
-
-def shuffled_rows(const uint32_t[::1] draws, Py_ssize_t num_rows, Py_ssize_t buffer_size):
-    """The order in which a buffer of rows is drawn from, as `tf.data.Dataset.shuffle` does.
-
-    The buffer is a ring. Each draw takes one of the rows that it holds, whose place the row that
-    is first in the ring gets; the next row of the input takes the place of that one.
-
-    Args:
-        draws: One random number for each row wanted, at most `num_rows`.
-        num_rows: Of the input.
-        buffer_size: Rows that the buffer holds.
-
-    Returns:
-        An array of int64, the positions in the input of the first `len(draws)` rows.
-
-    Raises:
-        ValueError: More rows are wanted than there are, or the buffer holds none.
-    """
-    cdef Py_ssize_t wanted = draws.shape[0]
-    cdef Py_ssize_t size = min(buffer_size, num_rows)
-    cdef Py_ssize_t first, chosen, entering
-    if wanted > num_rows or buffer_size < 1:
-        raise ValueError(
-            "At most all rows can be drawn, from a buffer of at least one. Received: "
-            f"{wanted} draws, num_rows={num_rows}, buffer_size={buffer_size}")
-    order = array("q", bytes(8 * wanted))
-    cdef int64_t[::1] rows = order
-    cdef int64_t[::1] buffer = array("q", range(size))
-    with nogil:
-        for first in range(wanted):
-            entering = first + size - 1
-            if first > 0 and entering < num_rows:
-                buffer[entering % size] = entering
-            chosen = (first + draws[first] % min(size, num_rows - first)) % size
-            rows[first] = buffer[chosen]
-            buffer[chosen] = buffer[first % size]
-    return order

@@ -20,7 +20,7 @@ from tensorflow.python.data.ops.repeat_op import _RepeatDataset
 from tensorflow.python.data.ops.shuffle_op import _ShuffleDataset
 from tensorflow.python.data.ops.zip_op import _ZipDataset
 
-from ipu_keras._engine import shuffled_rows
+from ipu_keras._shuffle import shuffled_rows
 
 Batch = list[np.ndarray]
 
