@@ -8,6 +8,7 @@ from ipu_keras.compiler import vertices
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_carry
 from ipu_keras.compiler.convolution_planner import ConvolutionPlan, plan
 from ipu_keras.compiler.convolutions import Convolution
+from ipu_keras.compiler.divided import DividedCycles
 from ipu_keras.compiler.exchange import (
     ExchangePhase,
     all_gather_seconds,
@@ -27,6 +28,7 @@ from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.planning import Planning
 from ipu_keras.compiler.scans import scan_cycles
+from ipu_keras.compiler.sorts import sort_cycles
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertex_rates import ELEMENTWISE
 from ipu_keras.compiler.vertices import VertexCycles
@@ -503,17 +505,7 @@ class CostTable:
         own = operation if operation in ELEMENTWISE else "map"
         parts = op.attributes.get("operations") or (own,)
         found = scan_cycles(self._target, operations=parts, source=source, axis=axis)
-        return Cost(
-            compute_cycles=found.compute,
-            exchange_cycles=found.exchange,
-            sync_cycles=found.sync,
-            exchange_bytes=found.exchange_bytes,
-            num_vertices=found.num_compute_sets,
-            tiles=self._tiles(source),
-            vertex=f"scan {operation} {source.dtype}",
-            confidence=Confidence.GUESSED,
-            detail=f"{found.num_compute_sets} stages",
-        )
+        return self._divided(found, source, vertex=f"scan {operation}")
 
     def _pooling(self, one: ComputeSet) -> Cost:
         op, output = one.ops[-1], one.writes[0].spec
@@ -638,21 +630,25 @@ class CostTable:
         """As XLA has it: random keys are sorted with numbers or, of others, numbers of rows."""
         output = one.writes[-1].spec
         keys = TensorSpec(output.shape[:1], "uint32")
-        count, per_tile = self._share(keys), self._bytes_per_tile(keys)
-        ordered = vertices.sort(self._target, dtype=keys.dtype, num_elements=count)
-        parts = [
-            self._drawn(one, keys),
-            self._cost(one, ordered, 2 * per_tile, vertex="sort"),
-        ]
+        numbers = output if len(output.shape) == 1 else keys
+        ordered = sort_cycles(self._target, operands=[keys, numbers], axis=0)
+        parts = [self._drawn(one, keys), self._divided(ordered, keys, vertex="sort")]
         if len(output.shape) > 1:
             parts.append(self._rows(one, vertices.multi_slice, rows=output, indices=keys))
         whole = _one_after_the_other(parts, vertex="random shuffle")
-        return replace(whole, temporary_bytes=2 * per_tile + whole.exchange_bytes)
+        per_tile = self._bytes_per_tile(keys) + self._bytes_per_tile(numbers)
+        return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
 
     def _sort(self, one: ComputeSet) -> Cost:
-        source = self._spec(one.reads[0])
-        cycles = vertices.sort(self._target, dtype=source.dtype, num_elements=self._share(source))
-        return self._cost(one, cycles, self._inputs_per_tile(one), vertex="sort")
+        op = one.ops[-1]
+        operands = [self._spec(name) for name in one.reads]
+        (axis,) = op.attributes.get("dimensions", (len(operands[0].shape) - 1,))
+        if op.kind == "topk":
+            operands.append(TensorSpec(operands[0].shape, "int32"))
+        found = sort_cycles(
+            self._target, operands=operands, axis=axis, num_largest=op.attributes.get("k")
+        )
+        return self._divided(found, operands[0], vertex="sort")
 
     def _unknown(self, one: ComputeSet) -> Cost:
         tiles = max([self._tiles(value.spec) for value in one.writes], default=1)
@@ -680,6 +676,19 @@ class CostTable:
             tiles=max((self._tiles(value.spec) for value in one.writes), default=1),
             vertex=vertex,
             confidence=cycles.confidence,
+        )
+
+    def _divided(self, found: DividedCycles, source: TensorSpec, *, vertex: str) -> Cost:
+        return Cost(
+            compute_cycles=found.compute,
+            exchange_cycles=found.exchange,
+            sync_cycles=found.sync,
+            exchange_bytes=found.exchange_bytes,
+            num_vertices=found.num_compute_sets,
+            tiles=self._tiles(source),
+            vertex=f"{vertex} {source.dtype}",
+            confidence=Confidence.GUESSED,
+            detail=f"{found.num_compute_sets} stages",
         )
 
     def _layout(self, name: str) -> str:

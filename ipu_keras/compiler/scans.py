@@ -12,32 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_keras.compiler import vertices
-from ipu_keras.compiler.exchange import ExchangePhase, exchange_cycles, sync_cycles
+from ipu_keras.compiler.divided import DividedCycles, divided_cycles
 from ipu_keras.compiler.memory import num_tiles_of
 from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import Target
 
 _MAX_STAGES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScanCycles:
-    """Cycles of all scans of one tensor.
-
-    Args:
-        compute: Of the slowest tile, with the start of each compute set.
-        exchange: Between tiles.
-        sync: Of synchronization.
-        exchange_bytes: What the tile with the most receives at a time, in bytes.
-        num_compute_sets: That run one behind the other.
-    """
-
-    compute: int
-    exchange: int
-    sync: int
-    exchange_bytes: int
-    num_compute_sets: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +35,7 @@ class _Level:
 
 def scan_cycles(
     target: Target, *, operations: Sequence[str], source: TensorSpec, axis: int
-) -> ScanCycles:
+) -> DividedCycles:
     """The fastest way to combine each element with all before it along an axis.
 
     Scans are whole on their tile if there are as many as tiles with a part of the tensor. What
@@ -75,7 +56,7 @@ def scan_cycles(
     counts = range(1, _MAX_STAGES + 1) if parts > 1 else (0,)
     ways = [_levels(length, num_scans, parts, tiles, count) for count in counts]
     found = [_cycles(target, operations, source, levels, received) for levels in ways]
-    return min(found, key=lambda way: way.compute + way.exchange + way.sync)
+    return min(found, key=lambda way: way.total)
 
 
 def _levels(length: int, num_scans: int, parts: int, tiles: int, num_stages: int) -> list[_Level]:
@@ -94,7 +75,7 @@ def _cycles(
     source: TensorSpec,
     levels: Sequence[_Level],
     received: int,
-) -> ScanCycles:
+) -> DividedCycles:
     """Up all levels, and down again to the first."""
     up = [
         vertices.scan(
@@ -119,12 +100,9 @@ def _cycles(
     item = source.nbytes // num_elements(source)
     sums = [level.size * item for level in levels[1:]]
     moved = [num_bytes for num_bytes in (received, *sums, *sums) if num_bytes]
-    phases = [ExchangePhase(bytes_in=num_bytes, bytes_out=num_bytes) for num_bytes in moved]
-    started = [*up, *down]
-    return ScanCycles(
-        compute=sum(vertex.cycles + target.launch_cycles for vertex in started),
-        exchange=sum(exchange_cycles(target, phase) for phase in phases),
-        sync=sync_cycles(target, num_ipus=1) * (len(started) + len(phases)),
-        exchange_bytes=max(moved, default=0),
-        num_compute_sets=len(started),
+    return divided_cycles(
+        target,
+        vertices=sum(vertex.cycles for vertex in (*up, *down)),
+        num_compute_sets=len(up) + len(down),
+        moved=moved,
     )

@@ -477,27 +477,26 @@ def scan(
     return VertexCycles(cycles, Confidence.GUESSED)
 
 
-def sort(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:
-    """Cycles of sorting what lies on one tile: a guess.
+def sort_pass(target: Target, *, dtype: str, num_pairs: int, num_selections: int) -> VertexCycles:
+    """Cycles of one pass of a sort over what lies on one tile: a guess.
 
-    No estimator of a sort is published. Counted is a bitonic network, log2(n) *
-    (log2(n) + 1) / 2 passes over n / 2 pairs, with a comparison and two selections for
-    each pair, and the workers meeting after each pass.
+    No estimator of a sort is published. Counted are a comparison and some selections for
+    each pair, and the workers meeting after the pass.
 
     Args:
         dtype: Of the keys.
-        num_elements: Keys on this tile.
+        num_pairs: On this tile.
+        num_selections: For each pair: of keys, and of what goes with them.
     """
     element, compare = rate_of("compare", dtype)
     _, select = rate_of("select", dtype)
-    if num_elements < 1:
-        return _nothing(num_elements=num_elements)
-    depth = (num_elements - 1).bit_length()
-    pairs = _split(1 << max(0, depth - 1), target.num_workers)
+    if num_pairs < 1:
+        return _nothing(num_pairs=num_pairs)
+    pairs = _split(num_pairs, target.num_workers)
     comparison = compare.cycles * _split(pairs, compare.vector)
-    selections = 2 * select.cycles * _split(pairs, select.vector)
-    one_pass = 11 + target.num_workers * (29 + (comparison + selections) * element.num_words)
-    return VertexCycles(one_pass * max(1, depth * (depth + 1) // 2), Confidence.GUESSED)
+    selections = num_selections * select.cycles * _split(pairs, select.vector)
+    cycles = 11 + target.num_workers * (29 + (comparison + selections) * element.num_words)
+    return VertexCycles(cycles, Confidence.GUESSED)
 
 
 def unknown(

@@ -18,7 +18,9 @@ from ipu_keras.compiler.exchange import (
 )
 from ipu_keras.compiler.in_place import share_memory
 from ipu_keras.compiler.planning import planning_of
+from ipu_keras.compiler.sorts import sort_cycles
 from ipu_keras.ir import Op
+from ipu_keras.program import TensorSpec
 from ipu_keras.target import TARGETS, Confidence
 
 GC200 = TARGETS["gc200"]
@@ -235,23 +237,38 @@ def shuffled(*shape, kind="random", **attributes):
 
 
 def test_a_shuffle_draws_sorts_and_looks_up():
-    # 32 keys on each tile, 6 for a worker: 3 vectors. 5 levels are 15 passes of 16 pairs.
+    # 32 keys on each tile, 6 for a worker: 3 vectors.
     rows = 32 * TILES
     drawn = vertices.random_uniform(GC200, dtype="uint32", num_elements=32).cycles
     assert drawn == 4 + 6 * (22 + 4 * 3)
-    ordered = 15 * (11 + 6 * (29 + 3 * 5 + 2 * 3 * 5))
+    keys, numbers = TensorSpec((rows,), "uint32"), TensorSpec((rows,), "float32")
+    ordered = sort_cycles(GC200, operands=[keys, numbers], axis=0)
     for found in (shuffled(rows, distribution="shuffle"), shuffled(rows, kind="StatelessShuffle")):
-        assert found.compute_cycles == drawn + ordered + 2 * LAUNCH
+        assert found.compute_cycles == drawn + LAUNCH + ordered.compute
+        assert found.exchange_cycles == ordered.exchange
         # The keys and the numbers that go with them.
-        assert found.exchange_bytes == found.temporary_bytes // 2 == 2 * 4 * 32
-        assert found.sync_cycles == 3 * SYNC
+        assert found.temporary_bytes == 2 * 4 * 32 + ordered.exchange_bytes
+        assert found.sync_cycles == SYNC + ordered.sync
         assert found.vertex == "random shuffle"
         assert found.confidence is Confidence.GUESSED
     # Of rows of 1472, each tile looks its own column up, for which it needs all indices.
     wide = shuffled(rows, TILES, distribution="shuffle")
     look = vertices.multi_slice(GC200, dtype="float32", num_indices=rows, row_elements=1)
-    assert wide.compute_cycles == drawn + ordered + look.cycles + 3 * LAUNCH
+    assert wide.compute_cycles == drawn + ordered.compute + look.cycles + 2 * LAUNCH
     assert wide.exchange_bytes == 4 * rows + 4 * rows
+
+
+def test_the_largest_are_found_with_their_positions():
+    """Of 1472 rows of 32, one for each tile, as in `test_sorts`."""
+    shape = (TILES, 32)
+    found = costs(argument("x", *shape), op("y", "topk", (TILES, 3), "x", k=3, largest=True))["y"]
+    operands = [TensorSpec(shape, "float32"), TensorSpec(shape, "int32")]
+    largest = sort_cycles(GC200, operands=operands, axis=1, num_largest=3)
+    assert found.compute_cycles == largest.compute
+    assert found.vertex == "sort float32"
+    ordered = costs(argument("x", *shape), op("y", "sort", shape, "x", dimensions=(1,)))["y"]
+    assert ordered.compute_cycles == sort_cycles(GC200, operands=operands[:1], axis=1).compute
+    assert ordered.compute_cycles > found.compute_cycles
 
 
 def scanned(operation, *shape, **attributes):

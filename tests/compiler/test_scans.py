@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.compiler.scans import ScanCycles, scan_cycles
+from ipu_keras.compiler.divided import DividedCycles
+from ipu_keras.compiler.scans import scan_cycles
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import TARGETS
 
@@ -23,14 +24,14 @@ def sums(*shape, axis, dtype="float32"):
 
 
 def test_scans_that_are_whole_on_their_tiles():
-    assert sums(TILES, 64, axis=1) == ScanCycles(
+    assert sums(TILES, 64, axis=1) == DividedCycles(
         compute=OF_64 + LAUNCH, exchange=0, sync=SYNC, exchange_bytes=0, num_compute_sets=1
     )
 
 
 def test_what_lies_apart_comes_together():
     # A tile has 256 bytes of a row, and gets as much of a column.
-    assert sums(64, TILES, axis=0) == ScanCycles(
+    assert sums(64, TILES, axis=0) == DividedCycles(
         compute=OF_64 + LAUNCH,
         exchange=64 + WAY,
         sync=2 * SYNC,
@@ -47,7 +48,7 @@ def test_one_long_scan_meets_in_two_stages():
     of_39, added_to_39 = 335 + LAUNCH + 257, 257
     compute = OF_64 + 2 * of_39 + added_to_39 + ADDED_TO_64 + 5 * LAUNCH
     assert compute == 3082
-    assert sums(TILES * 64, axis=0) == ScanCycles(
+    assert sums(TILES * 64, axis=0) == DividedCycles(
         compute=compute,
         exchange=2 * (39 + WAY + 38 + WAY),
         sync=(5 + 4) * SYNC,

@@ -108,8 +108,8 @@ GOLDEN = [
         11 + 6 * (33 + 10 * (7 + 2) * 2),
         GUESSED,
     ),
-    # 3 levels are 6 passes, each with one pair for a worker: 11 + 6 * (29 + 14 + 10).
-    ("sort", {**F32, "num_elements": 8}, 6 * 329, GUESSED),
+    # One pair for a worker, and both of its keys are selected: 11 + 6 * (29 + 14 + 2 * 5).
+    ("sort_pass", {**F32, "num_pairs": 4, "num_selections": 2}, 329, GUESSED),
     # 3 times the loads (1600 / 16), 3 times the arithmetic (1000 / 2, 1000 / 4).
     ("unknown", {**F32, "bytes_read": 1600, "bytes_written": 80, "flops": 50}, 300, GUESSED),
     ("unknown", {**F32, "bytes_read": 1600, "bytes_written": 80, "flops": 1000}, 1500, GUESSED),
@@ -162,7 +162,7 @@ BY_COUNT = {
     "scan num_elements": functools.partial(
         vertices.scan, operations=["add", "multiply"], dtype="float32", num_scans=2
     ),
-    "sort num_elements": functools.partial(vertices.sort, dtype="int32"),
+    "sort_pass num_pairs": functools.partial(vertices.sort_pass, dtype="int32", num_selections=2),
     "unknown flops": functools.partial(
         vertices.unknown, dtype="float32", bytes_read=0, bytes_written=0
     ),
