@@ -19,6 +19,14 @@ X = np.arange(2 * NUM_ROWS, dtype=np.float32).reshape(NUM_ROWS, 2)
 Y = np.arange(NUM_ROWS, dtype=np.int32)
 
 
+@pytest.fixture(autouse=True)
+def unseeded() -> Iterator[None]:
+    """Without the seed that another test may have left, and without leaving one."""
+    tf.random.set_seed(None)
+    yield
+    tf.random.set_seed(None)
+
+
 def slices() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((X, Y))
 
@@ -219,7 +227,6 @@ def test_arrays_in_keras(arguments, shuffle):
 
 
 def test_shuffled_arrays_in_keras_have_a_new_order_in_each_pass():
-    tf.random.set_seed(None)
     dataset = ArrayDataAdapter(Y, batch_size=5, shuffle=True).get_tf_dataset()
     orders = [fed(dataset) for _ in range(2)]
     assert orders[0] != orders[1]
