@@ -123,14 +123,14 @@ class DatasetFeed(ElementFeed):
         name: str = "infeed",
         memory: FeedMemory | None = None,
     ):
-        def batches() -> Iterator[list[np.ndarray]]:
-            for arrays in _batches(dataset, element):
+        def checked(batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+            for arrays in batches:
                 if check is not None:
                     check(arrays)
                 yield arrays
 
         super().__init__(
-            batches,
+            lambda: checked(_opened(dataset, element)),
             element,
             num_steps=num_steps,
             prefetch_depth=prefetch_depth,
@@ -171,17 +171,36 @@ def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return owner._ipu_without_prefetch
 
 
+def _opened(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    """The elements of a dataset as rows of arrays.
+
+    It is open then, which counts: each opening of a shuffled dataset takes the seeds of a
+    pass, and Keras opens one that it does not read after every epoch.
+    """
+    batches = _batches(dataset, element)
+    next(batches, None)
+    return batches
+
+
 def _batches(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[np.ndarray]]:
-    """The elements of a dataset as rows of arrays."""
+    """Yields nothing when the dataset is open, then the rows of its elements."""
     sliced = _sliced(dataset)
     if sliced is None:
         with _rows(without_prefetch(dataset), element) as rows:
+            yield []
             yield from rows
         return
     passes = itertools.count() if sliced.num_passes < 0 else range(sliced.num_passes)
-    for _ in passes:
-        with _rows(sliced.one_pass, element) as rows:
+    for index in passes:
+        read = _rows(sliced.one_pass, element) if sliced.is_read else contextlib.nullcontext()
+        with read as rows:
+            if index == 0:
+                yield []
             yield from sliced.batches(rows)
+    if sliced.num_passes > 1 and sliced.is_read:
+        # So does TensorFlow when the last repetition ends.
+        with _rows(sliced.one_pass, element):
+            pass
 
 
 def _sliced(dataset: tf.data.Dataset) -> SlicedDataset | None:
@@ -203,18 +222,17 @@ def _owner(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator[list[np.ndarray]]]:
     """The elements of a dataset as rows of arrays, as TensorFlow reads them.
 
-    Nothing is opened before the first is asked for. The dataset's iterator is not
-    waited for when it ends: TensorFlow deletes it only when its autotuner next wakes
-    up, which takes up to the time that the iterator has lived. That happens on a
-    thread of its own, for which only the interpreter's exit waits; once it is exiting,
-    whoever stops the feed does.
+    The dataset's iterator is not waited for when it ends: TensorFlow deletes it
+    only when its autotuner next wakes up, which takes up to the time that the
+    iterator has lived. That happens on a thread of its own, for which only the
+    interpreter's exit waits; once it is exiting, whoever stops the feed does.
     """
-    iterators: list[Any] = []
+    iterators = [iter(dataset)]
     read = _read_flat if _is_flat(dataset.element_spec) else _read
     try:
-        yield read(dataset, iterators, element)
+        yield read(iterators, element)
     finally:
-        if iterators and threading.main_thread().is_alive():
+        if threading.main_thread().is_alive():
             deleting = threading.Thread(target=_delete, args=(iterators,), daemon=True)
             atexit.register(deleting.join, _DELETE_SECONDS)
             deleting.start()
@@ -231,25 +249,19 @@ def _delete(iterators: list[Any]) -> None:
 # to it when they are left.
 
 
-def _read(
-    dataset: tf.data.Dataset, iterators: list[Any], element: ElementFormat
-) -> Iterator[list[np.ndarray]]:
-    iterators.append(iter(dataset))
+def _read(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
     with contextlib.suppress(StopIteration):
         while True:
             yield element.flatten(next(iterators[0]))
 
 
-def _read_flat(
-    dataset: tf.data.Dataset, iterators: list[Any], element: ElementFormat
-) -> Iterator[list[np.ndarray]]:
+def _read_flat(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
     """Reads tensors with the op itself.
 
     `next` of TensorFlow's iterator takes more than twice as long, to rebuild
     structures that are flattened here. Joining batches in tf.data would be as
     fast, but a new dataset costs 10 ms in every epoch.
     """
-    iterators.append(iter(dataset))
     types = iterators[0]._flat_output_types
     shapes = iterators[0]._flat_output_shapes
     with contextlib.suppress(tf.errors.OutOfRangeError):

@@ -105,7 +105,7 @@ class SlicedDataset:
     """A dataset whose batches are rows of arrays at hand.
 
     Args:
-        one_pass: What TensorFlow reads of it in a pass, if it reads anything.
+        one_pass: What TensorFlow reads in a pass.
         arrays: What the rows are taken from, one for each tensor of a batch.
         num_passes: How often it is repeated; -1 for without end.
     """
@@ -114,11 +114,16 @@ class SlicedDataset:
     arrays: list[np.ndarray]
     num_passes: int = field(kw_only=True, default=1)
 
-    def batches(self, read: Iterator[Batch]) -> Iterator[Batch]:
+    @property
+    def is_read(self) -> bool:
+        """Whether TensorFlow reads anything."""
+        return True
+
+    def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
         """The batches of one pass.
 
         Args:
-            read: What TensorFlow reads of `one_pass`; not asked if the order is known without it.
+            read: What TensorFlow reads of `one_pass`, if it does.
 
         Yields:
             One array for each tensor.
@@ -146,11 +151,16 @@ class BatchedRows(SlicedDataset):
         """Of the arrays."""
         return len(self.arrays[0])
 
-    def batches(self, read: Iterator[Batch]) -> Iterator[Batch]:
+    @property
+    def is_read(self) -> bool:
+        return self.shuffle is not None and not self.shuffle.is_free
+
+    def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
         order = None
         if self.shuffle is not None and self.shuffle.is_free:
             order = self.shuffle.any_order(self.num_rows)
         elif self.shuffle is not None:
+            assert read is not None
             first = next(read)
             order = self.shuffle.order(
                 self.num_rows, self.batch_size, lambda rows: self._are_at(rows, first)
@@ -175,7 +185,8 @@ class BatchedRows(SlicedDataset):
 class IndexedRows(SlicedDataset):
     """Arrays of which another dataset, `one_pass`, says which rows are the next batch."""
 
-    def batches(self, read: Iterator[Batch]) -> Iterator[Batch]:
+    def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
+        assert read is not None
         for (rows,) in read:
             yield self._taken(rows)
 
@@ -196,7 +207,7 @@ def sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
     >>> import tensorflow as tf
     >>> examples = tf.data.Dataset.from_tensor_slices([1, 2, 3, 4, 5])
     >>> sliced = sliced_dataset(examples.batch(2, drop_remainder=True))
-    >>> [batch.tolist() for (batch,) in sliced.batches(iter([]))]
+    >>> [batch.tolist() for (batch,) in sliced.batches(None)]
     [[1, 2], [3, 4]]
     """
     if not hasattr(dataset._variant_tensor, "numpy"):

@@ -56,14 +56,14 @@ class SuperBatch:
 class Feed:
     """Super-batches of a data source, made ahead of time by a thread.
 
-    The thread starts when the first super-batch is asked for and ends by itself
-    with the source. Close the feed when it is not read to its end: `close` stops
-    the thread, also when it waits. A feed that is dropped, or alive when the
-    interpreter exits, closes itself.
+    The thread starts when the feed is opened, at the latest when the first super-batch is asked
+    for; before that it reads nothing. It ends by itself with the source. Close the feed when it
+    is not read to its end: `close` stops the thread, also when it waits. A feed that is dropped,
+    or alive when the interpreter exits, closes itself.
 
     Args:
-        open_source: Called on the thread; returns the batches, each a sequence
-            of arrays in the order of `specs`.
+        open_source: Called on the thread when it starts; returns the batches, each a
+            sequence of arrays in the order of `specs`.
         specs: The tensors of one batch.
         num_steps: Batches per super-batch.
         prefetch_depth: Super-batches that may wait to be taken.
@@ -97,13 +97,19 @@ class Feed:
         # The thread knows the ring but not the feed, so that a dropped feed is
         # collected, and is a daemon, so that the interpreter can exit: the
         # finalizer runs before it does.
+        self._asked = threading.Event()
         self._thread = threading.Thread(
             target=_produce,
-            args=(self._ring, open_source, specs),
+            args=(self._ring, open_source, specs, self._asked),
             name=f"ipu-{name}",
             daemon=True,
         )
-        self._finalizer = weakref.finalize(self, _stop, self._ring, self._thread)
+        self._finalizer = weakref.finalize(self, _stop, self._ring, self._thread, self._asked)
+
+    def open(self) -> None:
+        """Opens the source, and does not wait for it. Opening again does nothing."""
+        if self._thread.ident is None and not self._ring.closed:
+            self._thread.start()
 
     def __iter__(self) -> "Feed":
         return self
@@ -116,8 +122,8 @@ class Feed:
             Exception: What the source raised, with its traceback, after the
                 super-batches before it were taken.
         """
-        if self._thread.ident is None and not self._ring.closed:
-            self._thread.start()
+        self.open()
+        self._asked.set()
         slot = self._ring.take()
         if slot is None:
             raise StopIteration
@@ -134,10 +140,13 @@ class Feed:
         self.close()
 
 
-def _produce(ring: Ring, open_source, specs: tuple[TensorSpec, ...]) -> None:
-    """Body of the thread: fills slots until the source or the ring ends."""
+def _produce(
+    ring: Ring, open_source, specs: tuple[TensorSpec, ...], asked: threading.Event
+) -> None:
+    """Body of the thread: fills slots, once asked, until the source or the ring ends."""
     try:
         batches = iter(open_source())
+        asked.wait()
         while _produce_one(ring, batches, specs):
             pass
     except BaseException as error:  # whatever it is, the consumer has to hear of it
@@ -175,8 +184,9 @@ def _write(slot: Slot, step: int, batch: Sequence[Any], specs: tuple[TensorSpec,
         slot.write(step, index, array)
 
 
-def _stop(ring: Ring, thread: threading.Thread) -> None:
+def _stop(ring: Ring, thread: threading.Thread, asked: threading.Event) -> None:
     ring.close()
+    asked.set()
     if thread.ident is not None and thread is not threading.current_thread():
         thread.join(_CLOSE_SECONDS)
 

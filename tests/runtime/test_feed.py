@@ -224,6 +224,40 @@ def test_the_thread_starts_with_the_first_request():
         assert opened[0].daemon
 
 
+def test_a_feed_that_was_opened_reads_when_it_is_asked():
+    opened, read = threading.Event(), []
+
+    def source():
+        opened.set()
+
+        def batches():
+            for batch in pairs(4)():
+                read.append(batch)
+                yield batch
+
+        return batches()
+
+    with Feed(source, PAIR, num_steps=2) as feed:
+        for _ in range(2):
+            feed.open()
+        assert opened.wait(SECONDS)
+        time.sleep(0.05)
+        assert not read
+        assert len(feed_threads()) == 1
+        assert numbers_of(next(feed)) == [0, 1]
+    assert not feed_threads()
+
+    opened.clear()
+    read.clear()
+    with Feed(source, PAIR, num_steps=2) as feed:
+        feed.open()
+        assert opened.wait(SECONDS)
+    assert not feed_threads()
+    feed.open()
+    assert not feed_threads()
+    assert not read
+
+
 def test_the_thread_ends_with_the_source():
     feed = Feed(pairs(4), PAIR, num_steps=2)
     next(feed)
@@ -278,6 +312,12 @@ def closed_before_its_start():
     return Feed(Endless(), PAIR, num_steps=1)
 
 
+def closed_before_it_was_asked():
+    feed = Feed(Endless(), PAIR, num_steps=1)
+    feed.open()
+    return feed
+
+
 def closed_while_the_producer_waits_for_room():
     feed = Feed(Endless(), PAIR, num_steps=1)
     next(feed)
@@ -316,7 +356,8 @@ def closed_within_a_super_batch():
 
     reading = threading.Event()
     feed = Feed(source, PAIR, num_steps=10_000)
-    feed._thread.start()
+    feed.open()
+    feed._asked.set()
     assert reading.wait(SECONDS)
     return feed
 
@@ -325,6 +366,7 @@ def closed_within_a_super_batch():
     "make",
     [
         closed_before_its_start,
+        closed_before_it_was_asked,
         closed_while_the_producer_waits_for_room,
         closed_within_a_super_batch,
         closed_at_the_end,

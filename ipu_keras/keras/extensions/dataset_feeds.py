@@ -56,6 +56,7 @@ class DatasetFeeds:
     def __iter__(self) -> ElementFeed:
         self._close_feed()
         self._feed = self._source.feed(self._check, **self._options)
+        self._feed.open()
         return self._feed
 
     def close(self) -> None:

@@ -274,7 +274,31 @@ def test_feeds_of_earlier_epochs_are_given_up(pair, data):
             assert len(threads("ipu-infeed")) <= 1
 
     pair[1].fit(*data, batch_size=8, epochs=4, validation_data=data, verbose=0, callbacks=[Look()])
-    assert alive == [0, 0, 0, 0]
+    # After each epoch Keras opens the data again, and once more before it reads.
+    assert alive == [0, 1, 1, 1]
+    assert not threads("ipu-infeed")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_pass_over_shuffled_data_has_the_order_of_stock_keras(pair, data, count):
+    """Keras opens a dataset again after each epoch, which takes the order of a pass."""
+
+    def shuffled(seed):
+        examples = tf.data.Dataset.from_tensor_slices(data).shuffle(20, seed=seed)
+        return examples.batch(8, drop_remainder=True).repeat(count)
+
+    def mapped(seed):
+        return shuffled(seed).map(lambda x, y: (2 * x, y))
+
+    for make in (shuffled, mapped):
+        stock, ours = (make(5), make(6)), (make(5), make(6))
+        options = {"epochs": 3, "shuffle": False, "verbose": 0}
+        expected = pair[0].fit(stock[0], validation_data=stock[1], **options).history
+        assert_same(pair[1].fit(ours[0], validation_data=ours[1], **options).history, expected)
+        # A program that reads them afterwards finds them as it would have.
+        for one, other in zip(ours, stock, strict=True):
+            for (x, _), (same, _) in zip(one, other, strict=True):
+                np.testing.assert_array_equal(x, same)
 
 
 @pytest.mark.parametrize("options", [{}, {"workers": 2}], ids=["one", "two"])
@@ -315,7 +339,10 @@ class Source:
 
 
 class Feed:
-    closed = False
+    opened = closed = False
+
+    def open(self):
+        self.opened = True
 
     def close(self):
         self.closed = True
@@ -329,6 +356,7 @@ def test_each_pass_closes_the_feed_of_the_pass_before():
     )
     first, second = feeds.__iter__(), feeds.__iter__()
     assert source.feeds == [first, second]
+    assert second.opened
     options = {"num_steps": 2, "prefetch_depth": 4, "name": "mine", "memory": memory}
     assert source.options == {"check": None, **options}
     assert first.closed
