@@ -14,7 +14,7 @@ class DividedCycles:
     Args:
         compute: Of the slowest tile, with the start of each compute set.
         exchange: Between tiles.
-        sync: Of synchronization.
+        sync: Of synchronization before each exchange.
         exchange_bytes: What the tile with the most receives at a time, in bytes.
         num_compute_sets: How many there are.
     """
@@ -46,7 +46,7 @@ def divided_cycles(
     return DividedCycles(
         compute=vertices + num_compute_sets * target.launch_cycles,
         exchange=sum(exchange_cycles(target, phase) for phase in phases),
-        sync=sync_cycles(target, num_ipus=1) * (num_compute_sets + len(phases)),
+        sync=sync_cycles(target, num_ipus=1) * len(phases),
         exchange_bytes=max(moved, default=0),
         num_compute_sets=num_compute_sets,
     )

@@ -514,7 +514,7 @@ def _add_seconds(target: Target, num_bytes: int) -> float:
         num_elements=math.ceil(per_tile / 4),
         num_operands=2,
     )
-    return (target.sync_cycles + target.launch_cycles + added.cycles) / target.clock_hz
+    return (target.launch_cycles + added.cycles) / target.clock_hz
 
 
 def _part_bytes(num_bytes: int, num_ipus: int) -> int:

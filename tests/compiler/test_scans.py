@@ -25,7 +25,7 @@ def sums(*shape, axis, dtype="float32"):
 
 def test_scans_that_are_whole_on_their_tiles():
     assert sums(TILES, 64, axis=1) == DividedCycles(
-        compute=OF_64 + LAUNCH, exchange=0, sync=SYNC, exchange_bytes=0, num_compute_sets=1
+        compute=OF_64 + LAUNCH, exchange=0, sync=0, exchange_bytes=0, num_compute_sets=1
     )
 
 
@@ -34,7 +34,7 @@ def test_what_lies_apart_comes_together():
     assert sums(64, TILES, axis=0) == DividedCycles(
         compute=OF_64 + LAUNCH,
         exchange=64 + WAY,
-        sync=2 * SYNC,
+        sync=SYNC,
         exchange_bytes=256,
         num_compute_sets=1,
     )
@@ -51,7 +51,7 @@ def test_one_long_scan_meets_in_two_stages():
     assert sums(TILES * 64, axis=0) == DividedCycles(
         compute=compute,
         exchange=2 * (39 + WAY + 38 + WAY),
-        sync=(5 + 4) * SYNC,
+        sync=4 * SYNC,
         exchange_bytes=4 * 39,
         num_compute_sets=5,
     )
