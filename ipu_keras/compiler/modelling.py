@@ -45,6 +45,7 @@ from ipu_keras.compiler.poplar_bodies import with_bodies_in_order
 from ipu_keras.compiler.powers import with_products_for_powers
 from ipu_keras.compiler.precision import PRECISIONS, with_precision
 from ipu_keras.compiler.recomputation import recompute
+from ipu_keras.compiler.relu_gradients import with_relu_gradients
 from ipu_keras.compiler.stages import shard
 from ipu_keras.compiler.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.ir import Graph
@@ -353,7 +354,7 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    graph, options = with_products_for_powers(model.graph), model.options
+    graph, options = with_relu_gradients(with_products_for_powers(model.graph)), model.options
 
     def cycles_of(branch: FlatProgram) -> int:
         costs = _costs(model, branch)

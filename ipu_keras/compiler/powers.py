@@ -37,7 +37,8 @@ def with_products_for_powers(graph: Graph) -> Graph:
     """
     functions = {name: with_products_for_powers(body) for name, body in graph.functions.items()}
     made_by = {op.name: op for op in graph.ops}
-    exponents = {op.name: _number(op.inputs[1], made_by) for op in graph.ops if op.kind == "power"}
+    powers = [op for op in graph.ops if op.kind == "power"]
+    exponents = {op.name: number_of(op.inputs[1], made_by) for op in powers}
     exponents = {name: value for name, value in exponents.items() if value in _EXPONENTS}
     if not exponents:
         return replace(graph, functions=functions)
@@ -52,12 +53,17 @@ def with_products_for_powers(graph: Graph) -> Graph:
             renamed[op.name] = now.inputs[0]
         else:
             ops += _written_out(now, int(exponent))
-    unused = _constants_behind((made_by[name].inputs[1] for name in exponents), made_by)
-    return replace(graph, ops=_without(ops, unused, graph.results), functions=functions)
+    unused = names_behind((made_by[name].inputs[1] for name in exponents), made_by)
+    return replace(graph, ops=without_unused(ops, unused, graph.results), functions=functions)
 
 
-def _number(name: str, made_by: Mapping[str, Op]) -> float | None:
-    """The one number that all elements of a value are, if it is such a constant."""
+def number_of(name: str, made_by: Mapping[str, Op]) -> float | None:
+    """The one number that all elements of a value are, if it is such a constant.
+
+    Args:
+        name: Of the value.
+        made_by: The operations of its graph by name.
+    """
     op = made_by.get(name)
     while op is not None and op.kind in _SAME_NUMBER:
         op = made_by.get(op.inputs[0])
@@ -102,8 +108,13 @@ def _written_out(power: Op, exponent: int) -> Iterator[Op]:
         yield replace(power, kind="divide", inputs=(ones.name, x))
 
 
-def _constants_behind(names: Iterable[str], made_by: Mapping[str, Op]) -> set[str]:
-    """What exponents were made by."""
+def names_behind(names: Iterable[str], made_by: Mapping[str, Op]) -> set[str]:
+    """The names of values, and of all that they are made of.
+
+    Args:
+        names: Of the values.
+        made_by: The operations of their graph by name.
+    """
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -113,8 +124,14 @@ def _constants_behind(names: Iterable[str], made_by: Mapping[str, Op]) -> set[st
     return found
 
 
-def _without(ops: Iterable[Op], names: set[str], results: Iterable[str]) -> tuple[Op, ...]:
-    """Leaves out which of these operations nothing uses."""
+def without_unused(ops: Iterable[Op], names: set[str], results: Iterable[str]) -> tuple[Op, ...]:
+    """Leaves out which of these operations nothing uses.
+
+    Args:
+        ops: Of a graph.
+        names: Of those that may be left out.
+        results: Of the graph.
+    """
     used, kept = set(results), []
     for op in reversed(list(ops)):
         if op.name in used or op.name not in names:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ipu_keras.ir import RELU_GRADIENT
 from ipu_keras.target import Confidence, Target
 
 
@@ -118,6 +119,9 @@ ELEMENTWISE: Mapping[str, Mapping[str, Rate]] = {
     "power": _rates(Rate(312, 1), Rate(325, 1), _guess(325, 1)),
     "real": _rates(_guess(1, 2)),
     "reduce-precision": _GUESSED_ROUNDING,
+    # Of popnn's non-linearities, only the rates of ReLU itself are published: a comparison of
+    # whole vectors, which the gradient makes and masks with.
+    RELU_GRADIENT: _rates(_guess(3, 2), _guess(3, 4)),
     # A division, a rounding, a multiplication and a subtraction.
     "remainder": _rates(_guess(15, 2), _guess(29, 4), _guess(277, 1)),
     "round-nearest-afz": _GUESSED_ROUNDING,

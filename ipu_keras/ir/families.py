@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipu_keras.ir.graph import CHECKPOINT, POPLAR_CALL, Op
+from ipu_keras.ir.graph import CHECKPOINT, POPLAR_CALL, RELU_GRADIENT, Op
 from ipu_keras.program import TensorSpec
 
 UNARY = frozenset(
@@ -51,6 +51,7 @@ BINARY = frozenset(
         "multiply",
         "or",
         "power",
+        RELU_GRADIENT,
         "remainder",
         "shift-left",
         "shift-right-arithmetic",

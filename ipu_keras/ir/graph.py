@@ -11,9 +11,11 @@ from ipu_keras.program import TensorSpec
 NOT_LOWERED = "not_lowered"
 
 # Kinds of operations of HLO graphs that XLA does not have: what one operation of Poplar's
-# libraries computes, by the graph that is its `body`; and a value that recomputation keeps.
+# libraries computes, by the graph that is its `body`; a value that recomputation keeps; and
+# gradients where features are positive, else zeros.
 POPLAR_CALL = "poplar-call"
 CHECKPOINT = "recomputation-checkpoint"
+RELU_GRADIENT = "relu-gradient"
 
 
 @dataclass(frozen=True)
