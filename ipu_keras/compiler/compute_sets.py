@@ -462,7 +462,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
     An operation joins the one that uses its result if nobody else does, both
     have as many elements, and both run as often. A broadcast joins everyone
     who uses it: it costs nothing within another vertex. Nothing else joins what runs in
-    another part of a pipeline, or not as often.
+    another part of a pipeline, or not as often. Before all, reductions that are the only ones to
+    use halves converted to float32 take the halves, which popops' vertices add up in float32.
 
     Args:
         program: Compute sets of one operation each.
@@ -470,9 +471,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
     Returns:
         A program without the values that never reach memory.
     """
-    uses = Counter(name for one in program.compute_sets for name in dict.fromkeys(one.reads))
-    uses.update(program.results)
-    uses.update(program.checkpoints)
+    program = _without_widening(program)
+    uses = _uses(program)
     made_by = {value.name: one for one in program.compute_sets for value in one.writes}
     joined: dict[str, list[ComputeSet]] = {}  # by the name of the last of a chain
     times_joined: Counter[str] = Counter()
@@ -493,6 +493,62 @@ def fuse(program: FlatProgram) -> FlatProgram:
     alive.update(name for one in compute_sets for name in one.reads)
     values = {name: value for name, value in program.values.items() if name in alive}
     return replace(program, compute_sets=compute_sets, values=values)
+
+
+def _uses(program: FlatProgram) -> Counter[str]:
+    """By how many compute sets a value is read, and as how many results it is returned."""
+    uses = Counter(name for one in program.compute_sets for name in dict.fromkeys(one.reads))
+    uses.update(program.results)
+    uses.update(program.checkpoints)
+    return uses
+
+
+def _without_widening(program: FlatProgram) -> FlatProgram:
+    """Conversions of halves to float32 that only reductions read become part of these."""
+    wide = {one.writes[0].name: one for one in program.compute_sets if _widens(one)}
+    reduced = Counter(
+        one.reads[0]
+        for one in program.compute_sets
+        if one.reads and one.reads[0] in wide and _takes_halves(one, wide[one.reads[0]])
+    )
+    uses = _uses(program)
+    joined = {name: one for name, one in wide.items() if 0 < uses[name] == reduced[name]}
+    compute_sets = []
+    for one in program.compute_sets:
+        conversion = joined.get(one.reads[0]) if one.reads else None
+        if conversion is not None:
+            one = _reducing_halves(one, conversion)
+        if not one.writes or one.writes[0].name not in joined:
+            compute_sets.append(one)
+    values = {name: value for name, value in program.values.items() if name not in joined}
+    return replace(program, compute_sets=tuple(compute_sets), values=values)
+
+
+def _widens(one: ComputeSet) -> bool:
+    specs = (*one.operands, *(value.spec for value in one.writes))
+    return one.family == "cast" and [spec.dtype for spec in specs] == ["float16", "float32"]
+
+
+def _takes_halves(one: ComputeSet, conversion: ComputeSet) -> bool:
+    """Whether it is a reduction of one tensor, which a conversion makes when and as often."""
+    return (
+        one.family == "reduce"
+        and len(one.writes) == 1
+        and conversion.writes[0].name not in one.reads[1:]
+        and (conversion.repeat, conversion.part) == (one.repeat, one.part)
+    )
+
+
+def _reducing_halves(one: ComputeSet, conversion: ComputeSet) -> ComputeSet:
+    narrow = replace(one.operands[0], dtype=conversion.operands[0].dtype)
+    return replace(
+        one,
+        ops=(*conversion.ops, *one.ops),
+        operands=(narrow, *one.operands[1:]),
+        reads=(*conversion.reads, *one.reads[1:]),
+        flops=conversion.flops + one.flops,
+        bytes_read=one.bytes_read - one.operands[0].nbytes + narrow.nbytes,
+    )
 
 
 def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:

@@ -388,15 +388,20 @@ class CostTable:
     def _reduce(self, one: ComputeSet) -> Cost:
         source = one.operands[0]
         outputs = sum(num_elements(value.spec) for value in one.writes)
-        return self._reduced(one.ops[-1].attributes["operation"], source, outputs)
+        found = one.writes[0].spec.dtype
+        return self._reduced(one.ops[-1].attributes["operation"], source, outputs, found)
 
-    def _reduced(self, operation: str, source: TensorSpec, outputs: int) -> Cost:
-        """Each tile reduces what it has; what the tiles found meets in one or more stages."""
+    def _reduced(self, operation: str, source: TensorSpec, outputs: int, found_dtype: str) -> Cost:
+        """Each tile reduces what it has; what the tiles found meets in one or more stages.
+
+        What they found is of the type of the results: sums of halves are float32.
+        """
         outputs = max(outputs, 1)
         on_tile = self._share(source)
         first = self._reduction(operation, source.dtype, min(outputs, on_tile), on_tile)
         parts = min(self._tiles(source), max(num_elements(source) // outputs, 1))
-        found = [self._stages(operation, source, outputs, parts, count) for count in (1, 2, 3)]
+        partials = replace(source, dtype=found_dtype)
+        found = [self._stages(operation, partials, outputs, parts, count) for count in (1, 2, 3)]
         cycles, received, exchange, stages = min(found, key=lambda stage: stage[0] + stage[2])
         target = self._target
         sync = sync_cycles(target, num_ipus=1)
@@ -424,7 +429,7 @@ class CostTable:
         self._layouts.update((value.name, self._layout(one.reads[0])) for value in made)
         count = self._share(tensor)
         parts = [self._pass(tensor, kind, operands, count) for kind, operands in passes]
-        reduced = [self._reduced(operation, tensor, outputs) for operation, outputs in sums]
+        reduced = [self._reduced(kind, tensor, outputs, dtype) for kind, outputs, dtype in sums]
         launches, sync = self._target.launch_cycles, sync_cycles(self._target, num_ipus=1)
         received = self._arriving(one, tensor)
         exchange = self._arrival_cycles(received)
@@ -472,7 +477,7 @@ class CostTable:
         return exchange_cycles(self._target, phase) if received else 0
 
     def _stages(
-        self, operation: str, source: TensorSpec, outputs: int, parts: int, count: int
+        self, operation: str, partials: TensorSpec, outputs: int, parts: int, count: int
     ) -> tuple[int, int, int, int]:
         """Compute cycles, bytes received, exchange cycles and number of stages.
 
@@ -487,11 +492,11 @@ class CostTable:
             remaining = math.ceil(parts / together)
             owners = min(self._target.num_tiles, outputs * remaining)
             results = math.ceil(outputs * remaining / owners)
-            num_bytes = results * together * _item(source)
+            num_bytes = results * together * _item(partials)
             phase = ExchangePhase(bytes_in=num_bytes, bytes_out=num_bytes)
             exchange += exchange_cycles(self._target, phase)
             received = max(received, num_bytes)
-            cycles += self._reduction(operation, source.dtype, results, results * together).cycles
+            cycles += self._reduction(operation, partials.dtype, results, results * together).cycles
             parts = remaining
         return cycles, received, exchange, count
 
@@ -625,7 +630,7 @@ class CostTable:
         parts = [
             self._drawn(one, numbers),
             self._cost(one, noisy, received, vertex="map"),
-            self._reduced("custom", numbers, num_elements(one.writes[-1].spec)),
+            self._reduced("custom", numbers, num_elements(one.writes[-1].spec), dtype),
         ]
         whole = _one_after_the_other(parts, vertex="random categorical")
         return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
@@ -717,16 +722,21 @@ class CostTable:
         return sum(self._bytes_per_tile(self._spec(name)) for name in one.reads)
 
 
-def _vertices_of(one: ComputeSet) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+def _vertices_of(
+    one: ComputeSet,
+) -> tuple[list[tuple[str, int]], list[tuple[str, int, str]]]:
     """Of a pass over a tensor, the operations on each element with the number of their
-    operands, and the reductions with the number of their results."""
+    operands, and the reductions with the number of their results and the type of these."""
     op = one.ops[-1]
     if op.kind in _BATCH_NORMS:
         passes, num_sums = _BATCH_NORMS[op.kind]
-        return passes, [("add", num_elements(op.outputs[-1]))] * num_sums
+        vector = op.outputs[-1]
+        return passes, [("add", num_elements(vector), vector.dtype)] * num_sums
     passes = [(op.kind, len(op.inputs)) for op in one.ops if op.kind != "reduce"]
-    sums = [op for op in one.ops if op.kind == "reduce"]
-    return passes, [(op.attributes["operation"], num_elements(op.outputs[0])) for op in sums]
+    sums = [(op, op.outputs[0]) for op in one.ops if op.kind == "reduce"]
+    return passes, [
+        (op.attributes["operation"], num_elements(found), found.dtype) for op, found in sums
+    ]
 
 
 def _one_after_the_other(parts: Sequence[Cost], *, vertex: str) -> Cost:

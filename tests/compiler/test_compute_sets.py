@@ -1,5 +1,7 @@
 """Graphs written out and fused, on graphs that are built by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hlo_graphs import argument, graph, inner_parameter, loop, op, spec, variable
 
@@ -181,6 +183,72 @@ def test_new_values_of_variables_are_written_in_place():
         )
     )
     assert program.updates == {"next": "w"}
+
+
+def halves(*ops, results=("sum",), repeat=1):
+    """The sum of halves that were converted to float32, and what else; the sum runs so often."""
+    program = flatten(
+        graph(
+            op("x", "parameter", (8, 32), dtype="float16", role="argument"),
+            op("zero", "constant", (), value=0.0),
+            op("wide", "convert", (8, 32), "x"),
+            op("sum", "reduce", (32,), "wide", "zero", dimensions=(0,), operation="add"),
+            *ops,
+            results=results,
+        )
+    )
+    sets = [replace(s, repeat=repeat) if s.name == "sum" else s for s in program.compute_sets]
+    return fuse(replace(program, compute_sets=tuple(sets)))
+
+
+def test_a_reduction_takes_halves_as_they_are():
+    program = halves()
+    (one,) = program.compute_sets
+    assert [member.name for member in one.ops] == ["wide", "sum"]
+    assert (one.family, one.reads) == ("reduce", ("x", "float32(0.0)"))
+    assert one.operands == (spec(8, 32, dtype="float16"), spec())
+    assert one.writes[0].spec == spec(32)
+    # 256 halves and what they are added to; an addition for each.
+    assert (one.bytes_read, one.bytes_written, one.flops) == (512 + 4, 128, 256)
+    assert set(program.values) == {"x", "float32(0.0)", "sum"}
+
+
+def test_so_do_all_that_reduce_them():
+    highest = op("max", "reduce", (8,), "wide", "zero", dimensions=(1,), operation="maximum")
+    program = halves(highest, results=("sum", "max"))
+    assert [(one.name, one.reads) for one in program.compute_sets] == [
+        ("sum", ("x", "float32(0.0)")),
+        ("max", ("x", "float32(0.0)")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        halves(op("y", "tanh", (8, 32), "wide"), results=("sum", "y")),
+        halves(results=("sum", "wide")),
+        halves(repeat=2),
+    ],
+)
+def test_a_conversion_that_others_need_too_stays(program):
+    found = {one.name: one for one in program.compute_sets}
+    assert found["sum"].reads == ("wide", "float32(0.0)")
+    assert (found["wide"].family, found["wide"].reads) == ("cast", ("x",))
+
+
+def test_other_conversions_before_a_reduction_stay():
+    for dtype, wide in (("int32", "float32"), ("float32", "float16")):
+        program = fuse(
+            flatten(
+                graph(
+                    op("x", "parameter", (8,), dtype=dtype, role="argument"),
+                    op("zero", "constant", (), dtype=wide, value=0.0),
+                    op("wide", "convert", (8,), "x", dtype=wide),
+                    op("sum", "reduce", (), "wide", "zero", dtype=wide, dimensions=(0,)),
+                )
+            )
+        )
+        assert names(program) == ["wide", "sum"]
 
 
 def test_what_two_use_is_kept():

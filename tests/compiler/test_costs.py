@@ -174,6 +174,22 @@ def test_partial_sums_of_all_tiles_meet_in_stages():
     assert found.sync_cycles == 2 * SYNC
 
 
+def test_halves_are_added_up_in_float32():
+    # A tile's 64 halves are 16 vectors of a worker: 11 + 6 * (33 + 24 + 2 * 16) = 545. Its sum has
+    # four bytes, as have 39 and 39 that meet: 20 vectors, 11 + 6 * (33 + 24 + 2 * 20) = 593.
+    found = costs(
+        op("x", "parameter", (TILES * 64,), dtype="float16", role="argument"),
+        op("zero", "constant", (), value=0.0),
+        op("wide", "convert", (TILES * 64,), "x"),
+        op("sum", "reduce", (), "wide", "zero", dimensions=(0,), operation="add"),
+    )
+    assert list(found) == ["sum"]
+    assert found["sum"].compute_cycles == 545 + 2 * 593 + 3 * LAUNCH
+    assert found["sum"].exchange_bytes == 4 * 39
+    assert found["sum"].exchange_cycles == 2 * (39 + WAY)
+    assert found["sum"].vertex == "reduce add float16"
+
+
 @pytest.mark.parametrize(
     ("kind", "attributes", "shape", "confidence"),
     [
