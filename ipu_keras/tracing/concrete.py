@@ -42,6 +42,14 @@ def _collect_functions(func_graph, functions: dict[str, Graph]) -> None:
             _collect_functions(function.graph, functions)
 
 
+def names_of_functions(func_graph: Any) -> tuple[str, ...]:
+    """The names of the functions that the operations of a graph may call.
+
+    Those of TensorFlow 1's `Defun` are among them.
+    """
+    return tuple(map(_text, func_graph._functions))
+
+
 def called_functions(func_graph: Any) -> dict[str, Any]:
     """The functions that the operations of a graph may call, by name.
 
@@ -49,10 +57,14 @@ def called_functions(func_graph: Any) -> dict[str, Any]:
     have no graph and are left out.
     """
     return {
-        name.decode() if isinstance(name, bytes) else name: function
+        _text(name): function
         for name, function in func_graph._functions.items()
         if hasattr(function, "graph")
     }
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name
 
 
 def _ops(func_graph) -> tuple[Op, ...]:

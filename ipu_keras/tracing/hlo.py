@@ -8,7 +8,7 @@ instruction's attributes are is in `hlo_attributes`, whose layer it is in
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from ipu_keras.ir import Graph, Op
-from ipu_keras.tracing.concrete import called_functions
+from ipu_keras.tracing.concrete import called_functions, names_of_functions
 from ipu_keras.tracing.hlo_attributes import attributes_of, kind_of, specs_of
 from ipu_keras.tracing.layers import (
     LayerNames,
@@ -96,7 +96,11 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
         >>> [op.kind for op in graph.ops]
         ['parameter', 'reshape', 'add', 'reshape']
     """
-    layers = LayerNames(frozenset(_operation_names(concrete.graph)))
+    graphs = _graphs(concrete.graph)
+    layers = LayerNames(
+        frozenset(operation.name for graph in graphs for operation in graph.get_operations()),
+        frozenset(name for graph in graphs for name in names_of_functions(graph)),
+    )
     name = plain_name(concrete.function_def.signature.name)
     try:
         graph = _read(concrete, name, layers, stand_ins)
@@ -118,15 +122,16 @@ def _read(
     return _ModuleReader(module, layers, without).read(name, lowering.inputs)
 
 
-def _operation_names(func_graph, seen: set[int] | None = None) -> Iterator[str]:
-    """Names of the traced operations, those of called functions included."""
-    seen = set() if seen is None else seen
-    seen.add(id(func_graph))
-    for operation in func_graph.get_operations():
-        yield operation.name
-    for function in called_functions(func_graph).values():
-        if id(function.graph) not in seen:
-            yield from _operation_names(function.graph, seen)
+def _graphs(func_graph) -> list[Any]:
+    """The traced graph and those of called functions, each once."""
+    found = {id(func_graph): func_graph}
+    pending = [func_graph]
+    while pending:
+        for function in called_functions(pending.pop()).values():
+            if id(function.graph) not in found:
+                found[id(function.graph)] = function.graph
+                pending.append(function.graph)
+    return list(found.values())
 
 
 class _ModuleReader:

@@ -36,6 +36,7 @@ _CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while"})
 _FUNCTION_SCOPES = frozenset(
     {
         "RaggedFromRowSplits",
+        "ReduceLogSumExp",
         "Tensordot",
         "TensorArrayUnstack",
         "TensorArrayV2Read",
@@ -127,6 +128,8 @@ class LayerNames:
     Args:
         operations: Names of the traced operations. A scope of the same name is
             one that a gradient opened for the operation.
+        functions: Names of the functions that they call. XLA puts that of a loop of
+            TensorFlow 1's `Defun`, as losses of sequences have, before the names in it.
 
     Example:
         >>> names = LayerNames({"model/dense/MatMul"})
@@ -141,8 +144,9 @@ class LayerNames:
     ('norm', True, 1, 'gradient_tape/pipeline_stage_1/norm/poplar.GroupNorm')
     """
 
-    def __init__(self, operations: Collection[str]):
+    def __init__(self, operations: Collection[str], functions: Collection[str] = ()):
         self._operations = operations
+        self._functions = functions
         self._places: dict[str, Place] = {}
         self._is_kind: dict[str, bool] = {}
 
@@ -164,7 +168,7 @@ class LayerNames:
             forward = _without_repetition([p.removesuffix(_GRADIENT_SUFFIX) for p in forward])
         scopes: list[str] = []
         for index, scope in enumerate(forward[:-1]):
-            if _kind(scope) in _CONTROL_FLOW:
+            if _kind(scope) in _CONTROL_FLOW or scope in self._functions:
                 continue
             if is_poplar_operation(scope):
                 break

@@ -736,3 +736,19 @@ def test_a_train_step_of_ones_own_has_no_known_parts():
     model.compile("sgd", "mse")
     with pytest.raises(RuntimeError, match="The function `train_step` for the model own has been"):
         profile(model, tf.TensorSpec((4, 8)), tf.TensorSpec((4, 4)), gradient_accumulation_count=2)
+
+
+def test_loops_of_a_loss_are_its_own(strategy):
+    """TensorFlow writes the scans of this loss as functions named after a digest of themselves."""
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((6, 4)), keras.layers.Dense(5, name="last")], name="model"
+        )
+    model.compile(keras.optimizers.SGD(name="sgd"), keras.losses.CTC())
+    specs = tf.TensorSpec((8, 6, 4)), tf.TensorSpec((8, 2), tf.int32)
+    model.fit(np.ones((8, 6, 4), "float32"), np.ones((8, 2), "int32"), batch_size=8, verbose=0)
+    for report in (profile(model, *specs), last_report()):
+        loops = {row.layer for row in report.rows if row.repeat > 1}
+        assert loops == {"compile_loss/ctc/ctc_loss_dense"}
+        named = {row.layer.partition("/")[0] for row in report.rows if row.layer}
+        assert named == {"model", "compile_loss", "sgd", "metrics"}

@@ -113,6 +113,23 @@ def test_parts_of_a_step(path, place):
     assert LayerNames(OPERATIONS).place(path) == place
 
 
+@pytest.mark.parametrize(
+    ("path", "layer"),
+    [
+        # The place of a loop's body is that of the loop, which is handed down.
+        ("body_He4wU6CkfJ8/add", ""),
+        ("body_He4wU6CkfJ8/ReduceLogSumExp_1/Max", ""),
+        ("loss/body_He4wU6CkfJ8/scan/Max", "loss/scan"),
+        # Another scope, and an operation, may have such a name.
+        ("body_of_model/dense/MatMul", "body_of_model/dense"),
+        ("dense/body_He4wU6CkfJ8", "dense"),
+    ],
+)
+def test_functions_of_loops_are_no_layers(path, layer):
+    names = LayerNames(OPERATIONS, functions={"body_He4wU6CkfJ8", "cond_Mxoz55ZgkIA"})
+    assert names.place(path).layer == layer
+
+
 def op(name, *inputs, kind="add", layer="", backward=False):
     return Op(name, kind, inputs=inputs, layer=layer, backward=backward)
 
