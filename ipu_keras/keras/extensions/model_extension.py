@@ -228,7 +228,8 @@ class ModelExtension(SavedOptions, TensorFlowTrainer):
         dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
         parts = TrainingParts(self, dtype)
         accumulation = Accumulation(count=count, reduction=chosen.reduction)
-        return parts.step, replace(layout, update=parts.update, accumulation=accumulation)
+        update = with_named_parts(self, parts.update)
+        return parts.step, replace(layout, update=update, accumulation=accumulation)
 
     def _ipu_layout(self, name: str) -> Layout:
         def pipeline_of(num_steps: int) -> Pipeline | None:

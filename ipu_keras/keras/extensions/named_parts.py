@@ -1,4 +1,4 @@
-"""Names for what a step computes besides its layers: metrics, and what punishes weights."""
+"""Names for what a step computes besides layers: metrics, penalties of weights, loss scales."""
 
 import contextlib
 import functools
@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 from keras.src.trainers.compile_utils import CompileMetrics
 
+from ipu_keras.keras.extensions.replaced_attributes import replaced
 from ipu_keras.tracing.layer_scopes import current_layer_scopes
 
 _METRICS = "metrics"
@@ -21,19 +22,20 @@ _NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.>-]")
 
 
 def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A step whose metrics and regularizers are traced in name scopes of their own.
+    """A step whose metrics, regularizers and loss scale are traced in name scopes of their own.
 
     Metrics are in `metrics/<name>`, by the names that logs have. A regularizer is in
     `<layer>/regularizer`, or in `regularization_losses` if the layer of its weight has not been
-    called in the same graph.
+    called in the same graph. A `LossScaleOptimizer` is in a scope of its name, without the
+    optimizer that it has.
 
     Keras opens a scope around each loss, but none around these, and has no hook there. So the
-    methods of the metrics, and the regularizers of the weights, are others while the step is
-    traced; no class of Keras's is changed.
+    methods of the metrics and of that optimizer, and the regularizers of the weights, are others
+    while the step is traced; no class of Keras's is changed.
 
     Args:
         model: Built, for all of its metrics to be known.
-        step: Its step.
+        step: Its step, or its weight update.
     """
 
     @functools.wraps(step)
@@ -43,10 +45,13 @@ def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable
                 of_metric = functools.partial(_scope_of_metric, name)
                 for method in ("update_state", "result"):
                     scoped = _scoped(getattr(metric, method), of_metric)
-                    stack.enter_context(_replaced(metric, method, scoped))
+                    stack.enter_context(replaced(metric, method, scoped))
             for weight, layers in _regularized(model):
                 scoped = _scoped(weight.regularizer, functools.partial(_scope_of_weight, layers))
-                stack.enter_context(_replaced(weight, "_regularizer", scoped))
+                stack.enter_context(replaced(weight, "_regularizer", scoped))
+            optimizer = getattr(model, "optimizer", None)
+            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                _name_loss_scale(optimizer, stack)
             return step(*args, **kwargs)
 
     return named_step
@@ -79,7 +84,7 @@ def _compiled(metrics: CompileMetrics) -> dict[str, keras.Metric]:
         return {}
     with contextlib.ExitStack() as stack:
         for metric in metrics.metrics:
-            stack.enter_context(_replaced(metric, "result", lambda metric=metric: metric))
+            stack.enter_context(replaced(metric, "result", lambda metric=metric: metric))
         return metrics.result()
 
 
@@ -118,29 +123,40 @@ def _scope_of_weight(layers: tuple[keras.Layer, ...]) -> str:
     return _REGULARIZATION_LOSSES
 
 
+def _name_loss_scale(optimizer: Any, stack: contextlib.ExitStack) -> None:
+    """Until the stack is closed, has a scope for what an optimizer does about its loss scale.
+
+    Its `apply` as a whole has none, since the branch that it asks for would have it too, and
+    all in there, or not, depending on how the branch is lowered.
+    """
+
+    def scope(name: str) -> str:
+        # The weight update has a scope too, which stays around this one.
+        around = [part for part in _open_scopes() if part != optimizer.name]
+        return "/".join([*around, name] if name else around)
+
+    inner = optimizer.inner_optimizer
+    for method in ("scale_loss", "check_finite", "_stateful_handle_finite_grads"):
+        scoped = _scoped(getattr(optimizer, method), functools.partial(scope, optimizer.name))
+        stack.enter_context(replaced(optimizer, method, scoped))
+    stack.enter_context(
+        replaced(inner, "apply", _scoped(inner.apply, functools.partial(scope, "")))
+    )
+
+
+def _open_scopes() -> list[str]:
+    name = tf.compat.v1.get_default_graph().get_name_scope()
+    return name.split("/") if name else []
+
+
 def _scoped(function: Callable, scope: Callable[[], str]) -> Callable:
     """A function in a scope of that very name, wherever and however often it is called."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         # TensorFlow neither numbers a scope nor puts it within others if its name ends like this.
-        with tf.name_scope(f"{scope()}/"):
+        name = scope()
+        with tf.name_scope(f"{name}/" if name else ""):
             return function(*args, **kwargs)
 
     return call
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An object with another attribute, which Keras does not track."""
-    attributes = vars(owner)
-    before = attributes.get(name)
-    had = name in attributes
-    object.__setattr__(owner, name, value)
-    try:
-        yield
-    finally:
-        if had:
-            object.__setattr__(owner, name, before)
-        else:
-            object.__delattr__(owner, name)

@@ -2,7 +2,8 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import tensorflow as tf
 from keras.src import tree
 
 from ipu_keras.accumulator_options import dtype_for
+from ipu_keras.keras.extensions.replaced_attributes import replaced
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 
 _OPTIMIZER = keras.optimizers.Optimizer
@@ -104,23 +106,17 @@ def summing_gradients(model: keras.Model, step: Callable[[Any], Any]) -> Callabl
     return summing_step
 
 
-@contextlib.contextmanager
-def _summed(optimizer: keras.Optimizer) -> Iterator[None]:
+def _summed(optimizer: keras.Optimizer) -> AbstractContextManager[None]:
     """Has an optimizer add gradients over replicas first.
 
-    Every way to apply gradients ends in `apply`; a layer around it in this one instance
-    leaves the optimizer's class, and what is saved of it, as they are.
+    Every way to apply gradients ends in `apply`.
     """
     original = optimizer.apply
 
     def apply(grads, trainable_variables=None):
         return original([_sum(gradient) for gradient in grads], trainable_variables)
 
-    object.__setattr__(optimizer, "apply", apply)
-    try:
-        yield
-    finally:
-        object.__delattr__(optimizer, "apply")
+    return replaced(optimizer, "apply", apply)
 
 
 def _sum(gradient: Any) -> Any:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import ipu_keras
 from ipu_keras.compiler.stages import COPY_FAMILY
+from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.named_parts import named_metrics, with_named_parts
 from ipu_keras.tracing import layer_scopes
 
@@ -245,3 +246,65 @@ def test_a_user_s_own_attribute_is_put_back():
     object.__setattr__(metric, "result", result)
     assert with_named_parts(model, lambda _: metric.result())(None) == 3
     assert vars(metric)["result"] is result
+
+
+def scaled(strategy, **options):
+    """The model with loss scaling, which is an optimizer around Adam."""
+    with strategy.scope():
+        model = compiled(nested(), **options)
+        model.optimizer = keras.optimizers.LossScaleOptimizer(model.optimizer, name="scale")
+    return model
+
+
+def assert_untouched(optimizer):
+    changed = {"apply", "scale_loss", "check_finite", "_stateful_handle_finite_grads"}
+    assert not changed & set(vars(optimizer))
+    assert not changed & set(vars(optimizer.inner_optimizer))
+
+
+OF_SCALED = OF_TRAINING | {"scale"}
+
+
+def test_rows_of_a_loss_scale(strategy):
+    model = scaled(strategy)
+    report = ipu_keras.profile(model, FEATURES, LABELS)
+    assert layers(report) == OF_SCALED
+    rows = [row for row in report.rows if row.layer == "scale"]
+    # The loss is scaled, and its gradient too.
+    assert {row.backward for row in rows} == {False, True}
+    # Whether each of 6 gradients is finite, and whether all of them are.
+    assert len([row for row in rows if row.family == "reduce"]) == 7
+    model.fit(*ARRAYS, batch_size=8, verbose=0)
+    assert layers(ipu_keras.last_report()) == OF_SCALED
+    assert_untouched(model.optimizer)
+    tested = ipu_keras.profile(model, FEATURES, LABELS, mode="test")
+    assert layers(tested) == OF_TRAINING - {"adam"}
+
+
+def test_a_loss_scale_is_a_part_of_the_weight_update(strategy):
+    model = scaled(strategy, steps_per_execution=4)
+    model.set_gradient_accumulation_options(4)
+    model.fit(*ARRAYS, batch_size=8, verbose=0)
+    for report in (ipu_keras.profile(model, FEATURES, LABELS), ipu_keras.last_report()):
+        assert layers(report) == OF_SCALED
+        rows = [row for row in report.rows if row.layer == "scale" and row.family == "reduce"]
+        assert len(rows) == 7
+        assert all(row.weight_update for row in rows)
+
+
+def test_a_loss_scale_of_a_train_step_of_ones_own_on_replicas(strategy):
+    """Gradients are added over replicas by a change of the same method of the optimizer."""
+
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    with IPUStrategy("/device:IPU:2").scope():
+        model = Own([keras.Input((16,)), keras.layers.Dense(3, name="last")], name="own")
+        inner = keras.optimizers.SGD(0.5, name="sgd")
+        model.compile(
+            keras.optimizers.LossScaleOptimizer(inner, initial_scale=4.0, name="scale"), "mse"
+        )
+    model.fit(np.ones((16, 16), "float32"), np.ones((16, 3), "float32"), batch_size=8, verbose=0)
+    assert {"scale", "sgd"} <= layers(ipu_keras.last_report(2))
+    assert_untouched(model.optimizer)
