@@ -9,8 +9,10 @@ each other without exchange were measured to take besides their vertices.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ipu_keras.compiler import vertices
+from ipu_keras.compiler.batched_lookups import num_batches, num_lookups
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_carry
 from ipu_keras.compiler.convolution_planner import ConvolutionPlan, plan
 from ipu_keras.compiler.convolutions import Convolution
@@ -29,6 +31,11 @@ from ipu_keras.compiler.exchange import (
 )
 from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.host_tables import HOST_TABLE_FAMILY
+from ipu_keras.compiler.lookups import (
+    BatchedLookups,
+    batched_gather_cycles,
+    batched_update_cycles,
+)
 from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
@@ -516,7 +523,7 @@ class CostTable:
         own = operation if operation in ELEMENTWISE else "map"
         parts = op.attributes.get("operations") or (own,)
         found = scan_cycles(self._target, operations=parts, source=source, axis=axis)
-        return self._divided(found, source, vertex=f"scan {operation}")
+        return self._divided(found, source, vertex=f"scan {operation} {source.dtype}")
 
     def _pooling(self, one: ComputeSet) -> Cost:
         op, output = one.ops[-1], one.writes[0].spec
@@ -583,16 +590,48 @@ class CostTable:
         return replace(
             cost,
             compute_cycles=cost.compute_cycles + cycles,
-            num_vertices=2,
-            detail="on a copy",
+            num_vertices=cost.num_vertices + 1,
+            detail=f"{cost.detail}, on a copy" if cost.detail else "on a copy",
         )
 
     def _lookup(self, one: ComputeSet, rows: TensorSpec, vertex) -> Cost:
-        return self._rows(one, vertex, rows=rows, indices=self._spec(one.reads[1]))
+        table, indices = one.operands[:2]
+        num_rows = num_lookups(one.ops[-1], indices)
+        num_tables = num_batches(one.ops[-1], table)
+        if num_tables <= 1 or not num_rows:
+            return self._rows(one, vertex, rows=rows, num_rows=num_rows, indices=indices)
+        row_elements = num_elements(rows) // num_rows
+        lookups = BatchedLookups(
+            num_tables=num_tables,
+            num_rows=math.ceil(num_elements(table) / num_tables / max(row_elements, 1)),
+            num_lookups=num_rows // num_tables,
+            row_elements=row_elements,
+            dtype=rows.dtype,
+            item_bytes=_item(rows),
+            index_bytes=indices.nbytes // num_rows,
+        )
+        if one.family == "scatter":
+            found = batched_update_cycles(self._target, lookups)
+        else:
+            found = batched_gather_cycles(
+                self._target,
+                lookups,
+                result_bytes=self._bytes_per_tile(rows),
+                memory_proportion=self._planning(one).memory_proportion,
+            )
+        cost = self._divided(found, rows, vertex=one.family)
+        return replace(
+            cost,
+            num_vertices=found.num_vertices,
+            tiles=found.tiles,
+            confidence=found.confidence,
+            detail=f"{num_tables} tables, {found.detail}",
+        )
 
-    def _rows(self, one: ComputeSet, vertex, *, rows: TensorSpec, indices: TensorSpec) -> Cost:
+    def _rows(
+        self, one: ComputeSet, vertex, *, rows: TensorSpec, num_rows: int, indices: TensorSpec
+    ) -> Cost:
         # The tiles share the columns: each sees all indices, and its part of all rows.
-        num_rows = num_elements(indices)
         columns = math.ceil(num_elements(rows) / max(num_rows, 1) / self._target.num_tiles)
         cycles = vertex(self._target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
         received = indices.nbytes + self._bytes_per_tile(rows)
@@ -641,9 +680,10 @@ class CostTable:
         keys = TensorSpec(output.shape[:1], "uint32")
         numbers = output if len(output.shape) == 1 else keys
         ordered = sort_cycles(self._target, operands=[keys, numbers], axis=0)
-        parts = [self._drawn(one, keys), self._divided(ordered, keys, vertex="sort")]
+        parts = [self._drawn(one, keys), self._divided(ordered, keys, vertex="sort uint32")]
         if len(output.shape) > 1:
-            parts.append(self._rows(one, vertices.multi_slice, rows=output, indices=keys))
+            look = partial(self._rows, one, vertices.multi_slice, rows=output)
+            parts.append(look(num_rows=output.shape[0], indices=keys))
         whole = _one_after_the_other(parts, vertex="random shuffle")
         per_tile = self._bytes_per_tile(keys) + self._bytes_per_tile(numbers)
         return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
@@ -657,7 +697,7 @@ class CostTable:
         found = sort_cycles(
             self._target, operands=operands, axis=axis, num_largest=op.attributes.get("k")
         )
-        return self._divided(found, operands[0], vertex="sort")
+        return self._divided(found, operands[0], vertex=f"sort {operands[0].dtype}")
 
     def _unknown(self, one: ComputeSet) -> Cost:
         tiles = max([self._tiles(value.spec) for value in one.writes], default=1)
@@ -694,7 +734,7 @@ class CostTable:
             exchange_bytes=found.exchange_bytes,
             num_vertices=found.num_compute_sets,
             tiles=self._tiles(source),
-            vertex=f"{vertex} {source.dtype}",
+            vertex=vertex,
             confidence=Confidence.GUESSED,
             detail=f"{found.num_compute_sets} stages",
         )

@@ -27,7 +27,7 @@ class DividedCycles:
 
     @property
     def total(self) -> int:
-        """Of all."""
+        """In all."""
         return self.compute + self.exchange + self.sync
 
 
@@ -42,7 +42,7 @@ def divided_cycles(
         num_compute_sets: How many there are.
         moved: Bytes that a tile receives, and sends, in each exchange.
     """
-    phases = [ExchangePhase(bytes_in=size, bytes_out=size) for size in moved]
+    phases = [ExchangePhase(bytes_in=size, bytes_out=size) for size in moved if size]
     return DividedCycles(
         compute=vertices + num_compute_sets * target.launch_cycles,
         exchange=sum(exchange_cycles(target, phase) for phase in phases),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
+from ipu_keras.compiler.batched_lookups import with_batched_lookups
 from ipu_keras.compiler.code_sharing import with_own_code
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
@@ -354,7 +355,8 @@ def choose_precision(model: Model) -> Model:
 
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    graph, options = with_relu_gradients(with_products_for_powers(model.graph)), model.options
+    graph = with_relu_gradients(with_products_for_powers(model.graph))
+    graph, options = with_batched_lookups(graph), model.options
 
     def cycles_of(branch: FlatProgram) -> int:
         costs = _costs(model, branch)

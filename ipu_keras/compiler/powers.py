@@ -4,9 +4,10 @@ XLA's algebraic simplifier, which the compiler for IPUs runs too, writes `x ** 2
 gradient of that has `x ** 1`. A power takes hundreds of times as long.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
 
@@ -14,6 +15,9 @@ from ipu_keras.program import TensorSpec
 _EXPONENTS = (-1, 1, 2, 3)
 # What an exponent may go through between its constant and the power.
 _SAME_NUMBER = frozenset({"broadcast", "convert", "reshape"})
+
+# What a value of one number everywhere is made by.
+NUMBER_KINDS = _SAME_NUMBER | {"constant"}
 
 
 def with_products_for_powers(graph: Graph) -> Graph:
@@ -37,8 +41,9 @@ def with_products_for_powers(graph: Graph) -> Graph:
     """
     functions = {name: with_products_for_powers(body) for name, body in graph.functions.items()}
     made_by = {op.name: op for op in graph.ops}
-    powers = [op for op in graph.ops if op.kind == "power"]
-    exponents = {op.name: number_of(op.inputs[1], made_by) for op in powers}
+    exponents = {
+        op.name: number_of(op.inputs[1], made_by) for op in graph.ops if op.kind == "power"
+    }
     exponents = {name: value for name, value in exponents.items() if value in _EXPONENTS}
     if not exponents:
         return replace(graph, functions=functions)
@@ -53,7 +58,8 @@ def with_products_for_powers(graph: Graph) -> Graph:
             renamed[op.name] = now.inputs[0]
         else:
             ops += _written_out(now, int(exponent))
-    unused = names_behind((made_by[name].inputs[1] for name in exponents), made_by)
+    before = (made_by[name].inputs[1] for name in exponents)
+    unused = sources_of(before, made_by, NUMBER_KINDS)
     return replace(graph, ops=without_unused(ops, unused, graph.results), functions=functions)
 
 
@@ -62,7 +68,7 @@ def number_of(name: str, made_by: Mapping[str, Op]) -> float | None:
 
     Args:
         name: Of the value.
-        made_by: The operations of its graph by name.
+        made_by: Operations with one result, by name.
     """
     op = made_by.get(name)
     while op is not None and op.kind in _SAME_NUMBER:
@@ -106,35 +112,3 @@ def _written_out(power: Op, exponent: int) -> Iterator[Op]:
         )
         yield from (one, ones)
         yield replace(power, kind="divide", inputs=(ones.name, x))
-
-
-def names_behind(names: Iterable[str], made_by: Mapping[str, Op]) -> set[str]:
-    """The names of values, and of all that they are made of.
-
-    Args:
-        names: Of the values.
-        made_by: The operations of their graph by name.
-    """
-    found: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        found.add(name)
-        pending.extend(made_by[name].inputs)
-    return found
-
-
-def without_unused(ops: Iterable[Op], names: set[str], results: Iterable[str]) -> tuple[Op, ...]:
-    """Leaves out which of these operations nothing uses.
-
-    Args:
-        ops: Of a graph.
-        names: Of those that may be left out.
-        results: Of the graph.
-    """
-    used, kept = set(results), []
-    for op in reversed(list(ops)):
-        if op.name in used or op.name not in names:
-            used.update(op.inputs)
-            kept.append(op)
-    return tuple(reversed(kept))

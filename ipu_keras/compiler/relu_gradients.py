@@ -7,7 +7,8 @@ for each element, where vertices of non-linearities work on whole vectors.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ipu_keras.compiler.powers import names_behind, number_of, without_unused
+from ipu_keras.compiler.powers import NUMBER_KINDS, number_of
+from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import RELU_GRADIENT, Graph, Op
 
 
@@ -57,7 +58,7 @@ def with_relu_gradients(graph: Graph) -> Graph:
         for op in graph.ops
     ]
     zeros = [value for name in found for value in (made_by[name].inputs[2], found[name].inputs[1])]
-    unused = names_behind(zeros, made_by) | {compare.name for compare in found.values()}
+    unused = sources_of(zeros, made_by, NUMBER_KINDS) | {one.name for one in found.values()}
     kept = without_unused(ops, unused, graph.results)
     return replace(graph, ops=kept, functions=functions)
 

@@ -99,7 +99,7 @@ def _cycles(
     ]
     item = source.nbytes // num_elements(source)
     sums = [level.size * item for level in levels[1:]]
-    moved = [num_bytes for num_bytes in (received, *sums, *sums) if num_bytes]
+    moved = [received, *sums, *sums]
     return divided_cycles(
         target,
         vertices=sum(vertex.cycles for vertex in (*up, *down)),

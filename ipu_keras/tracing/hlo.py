@@ -80,6 +80,8 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
         - An operation that XLA lacks is left in TensorFlow's words: its kind is
           TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute
           `not_lowered`.
+        - Of a `"constant"`, only what a scalar is has an attribute, `value`, and that integers
+          grow from 0 along an axis: `progression`, the axis and the step, 0 if all of them are 0.
         - A random draw is one operation of kind `"random"` with the attribute
           `distribution`, and of a categorical one `num_drawn`, how many random numbers it takes.
         - What is traced within one `poplar_operation` is one operation of kind `"poplar-call"`

@@ -57,6 +57,8 @@ _LITERALS: Mapping[int, tuple[str, str | None]] = {
     16: ("bf16s", "<u2"),
 }
 _BFLOAT16 = 16
+# Of the types that count batches.
+_COUNTERS = frozenset({"s32s", "s64s", "u32s"})
 
 Computations = Mapping[int, Any]
 
@@ -333,9 +335,11 @@ def _batch_norm(instruction, _) -> dict[str, Any]:
 
 
 def _constant(instruction, _) -> dict[str, Any]:
-    """The value of a scalar; of others only the size counts, which the output says."""
-    if instruction.shape.dimensions or instruction.shape.element_type not in _LITERALS:
+    """The value of a scalar; of others only the size counts, and whether they count up."""
+    if instruction.shape.element_type not in _LITERALS:
         return {}
+    if instruction.shape.dimensions:
+        return _progression(instruction)
     field, byte_format = _LITERALS[instruction.shape.element_type]
     values = getattr(instruction.literal, field)
     if byte_format is not None:
@@ -345,6 +349,25 @@ def _constant(instruction, _) -> dict[str, Any]:
             values = (values.astype(np.uint32) << 16).view(np.float32)
         values = values.tolist()
     return {"value": values[0]}
+
+
+def _progression(instruction) -> dict[str, Any]:
+    """Of integers that grow from 0 by a constant step along one axis, both; see `hlo_graph`."""
+    field, _ = _LITERALS[instruction.shape.element_type]
+    values = getattr(instruction.literal, field)
+    if field not in _COUNTERS or not values or values[0] != 0:
+        return {}
+    array = np.array(values).reshape(tuple(instruction.shape.dimensions))
+    seconds = [
+        array[tuple(int(k == axis) for k in range(array.ndim))] if size > 1 else 0
+        for axis, size in enumerate(array.shape)
+    ]
+    axis = next((k for k, second in enumerate(seconds) if second != 0), 0)
+    along = [-1 if k == axis else 1 for k in range(array.ndim)]
+    expected = int(seconds[axis]) * np.arange(array.shape[axis]).reshape(along)
+    if not np.array_equal(array, np.broadcast_to(expected, array.shape)):
+        return {}
+    return {"progression": (axis, int(seconds[axis]))}
 
 
 _READERS: Mapping[str, Callable[[Any, Computations], dict[str, Any]]] = {

@@ -338,6 +338,55 @@ def test_a_lookup_and_its_gradient():
     assert found.exchange_bytes == 4 * 32 + 4 * 2 * 32
 
 
+def test_an_index_vector_is_one_lookup():
+    # 32 vectors of two components: as many lookups, of two of 2944 columns each.
+    found = costs(
+        argument("table", 10, 50, 2 * TILES),
+        argument("ids", 32, 2),
+        op("rows", "gather", (32, 2 * TILES), "table", "ids", index_vector_dim=1),
+    )["rows"]
+    expected = vertices.multi_slice(GC200, dtype="float32", num_indices=32, row_elements=2)
+    assert found.compute_cycles == expected.cycles + LAUNCH
+    assert found.exchange_bytes == 4 * 64 + 4 * 2 * 32
+
+
+def test_lookups_in_a_table_for_each_element_of_a_batch():
+    # As by hand in `test_lookups`; 16 * 32 * 64 floats of the result are on 1024 tiles.
+    table, ids = argument("table", 16, 100, 64), argument("ids", 16, 32)
+    looked_up = {"index_vector_dim": 2, "operand_batching_dims": (0,)}
+    found = costs(table, ids, op("rows", "gather", (16, 32, 64), "table", "ids", **looked_up))
+    gathered = found["rows"]
+    assert gathered.compute_cycles == 936 + LAUNCH
+    assert gathered.exchange_bytes == 400 + 128 + 128
+    assert (gathered.vertex, gathered.tiles) == ("gather", 1024)
+    assert gathered.detail == "16 tables, tiles share columns"
+    # Its gradient adds to a table that lies where it is, or to a copy of what somebody needs: of
+    # 102400 floats, 280 bytes are on a tile, a word at a time.
+    ops = [
+        table,
+        ids,
+        argument("rows", 16, 32, 64),
+        op(
+            "sums",
+            "scatter",
+            (16, 100, 64),
+            "table",
+            "ids",
+            "rows",
+            index_vector_dim=2,
+            input_batching_dims=(0,),
+            operation="add",
+        ),
+    ]
+    alone = costs(*ops)["sums"]
+    beside = costs(*ops, results=("table", "sums"))["sums"]
+    assert alone.compute_cycles == 588 + LAUNCH
+    assert alone.exchange_bytes == 32 * 8
+    assert beside.compute_cycles - alone.compute_cycles == 288 + 280 // 4 + LAUNCH
+    assert (alone.num_vertices, beside.num_vertices) == (1, 2)
+    assert beside.detail == "16 tables, tiles share columns, on a copy"
+
+
 def test_an_update_of_a_part_stays_in_place():
     # The slice's elements are copied; the rest stays, so a later reader finds all of it there.
     found = costs(

@@ -97,6 +97,41 @@ def test_values_of_scalars(element_type, field, stored, value):
 
 
 @pytest.mark.parametrize(
+    ("dimensions", "values", "progression"),
+    [
+        ((4,), [0, 1, 2, 3], (0, 1)),
+        ((2, 3), [0, 0, 0, 5, 5, 5], (0, 5)),
+        ((2, 3, 1), [0, 2, 4, 0, 2, 4], (1, 2)),
+        ((3,), [0, -1, -2], (0, -1)),
+        ((2, 1), [0, 0], (0, 0)),
+    ],
+)
+def test_integers_that_count(dimensions, values, progression):
+    for element_type, field in [(4, "s32s"), (5, "s64s")]:
+        instruction = hlo_pb2.HloInstructionProto(opcode="constant")
+        instruction.shape.CopyFrom(shape(element_type, *dimensions))
+        getattr(instruction.literal, field).extend(values)
+        assert attributes_of(instruction, {}) == {"progression": progression}
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "element_type", "field", "values"),
+    [
+        ((3,), 4, "s32s", [1, 2, 3]),
+        ((3,), 4, "s32s", [0, 1, 3]),
+        ((2, 2), 4, "s32s", [0, 1, 2, 3]),
+        ((2,), 11, "f32s", [0, 1]),
+        ((0,), 4, "s32s", []),
+    ],
+)
+def test_arrays_that_do_not_count(dimensions, element_type, field, values):
+    instruction = hlo_pb2.HloInstructionProto(opcode="constant")
+    instruction.shape.CopyFrom(shape(element_type, *dimensions))
+    getattr(instruction.literal, field).extend(values)
+    assert attributes_of(instruction, {}) == {}
+
+
+@pytest.mark.parametrize(
     ("fields", "attributes"),
     [
         ({"opcode": "add"}, {}),
