@@ -107,3 +107,31 @@ def test_shuffles(shuffle, shape):
     assert cost.vertex == "random shuffle"
     # The key of a seed is a draw of its own where XLA lacks the shuffle.
     assert "elementwise" not in found
+
+
+def test_memory_is_enough_for_either_branch():
+    """One branch sorts twice, for long, the other one computes with 40 copies for less."""
+
+    def slow(x):
+        return tf.reduce_sum(tf.sort(-tf.sort(x)), axis=1)
+
+    def wide(x):
+        copies = tf.tile(x, [1, 40])
+        return tf.reduce_sum(copies * tf.sqrt(copies + 1.0), axis=1)
+
+    def either(x, decides):
+        return tf.cond(decides, lambda: wide(x), lambda: slow(x))
+
+    x = tf.TensorSpec((TILES, 256), tf.float32)
+    models = [
+        model_graph("step", hlo_graph(tf.function(each).get_concrete_function(x, *others)), GC200)
+        for each, others in [(slow, ()), (wide, ()), (either, (tf.TensorSpec((), tf.bool),))]
+    ]
+    long, large, both = models
+    assert long.compute_cycles > large.compute_cycles
+    assert large.memory.max_tile_bytes > 3 * long.memory.max_tile_bytes
+    assert both.compute_cycles == long.compute_cycles
+    # Besides what the larger one needs, there are constants of the other one: XLA sorts numbers of
+    # 256 places along, twice. Code fills up its last memory element, and vertices have a state.
+    more = both.memory.max_tile_bytes - large.memory.max_tile_bytes
+    assert 2 * 4 * 256 < more < 2 * 4 * 256 + 512

@@ -63,7 +63,8 @@ class ComputeSet:
         operands: The tensors that its last operation takes, in its own shapes.
         reads: Names of the values that it reads.
         writes: The values that it makes.
-        repeat: How often it runs in one run of the graph.
+        repeat: How often it runs in one run of the graph; 0 in a branch that another one takes
+            longer than, of which only the memory counts.
         layer: Path of the layer that it belongs to.
         backward: Whether it is part of the gradient.
         stage: The stage of a pipeline that it is in, if there is one.
@@ -146,6 +147,8 @@ class _Flattener:
         self.compute_sets: list[ComputeSet] = []
         self.in_place: dict[str, str] = {}
         self.checkpoints: list[str] = []
+        # By results of branches that others take longer than, what that branch has instead.
+        self.alternatives: dict[str, str] = {}
         self.num_unknown_loops = 0
 
     def run(
@@ -330,7 +333,11 @@ class _Flattener:
             del self.values[name]
 
     def _conditional(self, op, reads, functions, prefix, repeat) -> Sequence[str]:
-        """Counts the branch that takes longest, which is what an IPU waits for at worst."""
+        """Counts the branch that takes longest, which is what an IPU waits for at worst.
+
+        Memory has to be enough for any of them, and has the code of all: others are written out
+        before it, as what runs 0 times.
+        """
         branches = []
         counts = op.attributes["num_branch_inputs"]
         first = 1
@@ -350,13 +357,49 @@ class _Flattener:
                 )
             )
             branches.append((work, -position, branch, results))
-        _, _, branch, results = max(branches, key=lambda found: found[:2])
-        self.values = branch.values
+        longest = max(branches, key=lambda found: found[:2])
+        _, _, branch, results = longest
+        for found in branches:
+            if found is not longest:
+                self._untaken(op, f"{prefix}{op.name}/branch{-found[1]}/", *found[2:], results)
+        self.values.update(branch.values)
         self.compute_sets += branch.compute_sets
         self.in_place.update(branch.in_place)
+        self.alternatives.update(branch.alternatives)
         self.checkpoints += branch.checkpoints
         self.num_unknown_loops += branch.num_unknown_loops
         return results
+
+    def _untaken(
+        self,
+        op: Op,
+        scope: str,
+        branch: "_Flattener",
+        results: Sequence[str],
+        taken: Sequence[str],
+    ) -> None:
+        """A branch that takes memory and no time; at its end, it has all of its results."""
+        self.values.update(branch.values)
+        self.compute_sets += [replace(one, repeat=0) for one in branch.compute_sets]
+        self.in_place.update(branch.in_place)
+        self.alternatives.update(branch.alternatives)
+        made = {value.name for one in branch.compute_sets for value in one.writes}
+        pairs = zip(results, taken, strict=True)
+        self.alternatives.update((name, other) for name, other in pairs if name in made)
+        reads = tuple(dict.fromkeys(name for name in results if name in made))
+        if reads:
+            self.compute_sets.append(
+                ComputeSet(
+                    name=f"{scope}end",
+                    family="control flow",
+                    ops=(Op(f"{scope}end", "tuple", inputs=reads),),
+                    operands=tuple(self.values[name].spec for name in reads),
+                    reads=reads,
+                    writes=(),
+                    repeat=0,
+                    **_place_of(op),
+                )
+            )
 
 
 def flops_of(program: FlatProgram) -> int:
@@ -379,12 +422,20 @@ def flatten(
     """
     flattener = _Flattener(work_of_branch)
     results = flattener.run(graph, graph.functions, (), "", 1)
+    updates = _updates(graph, results)
+    # A new value of a variable is written in place by whichever branch runs.
+    read = {name for one in flattener.compute_sets for name in one.reads}
+    written = {
+        name: updates[taken]
+        for name, taken in flattener.alternatives.items()
+        if updates.get(taken) in read
+    }
     return FlatProgram(
         compute_sets=tuple(flattener.compute_sets),
         values=flattener.values,
         results=results,
-        updates=_updates(graph, results),
-        in_place=flattener.in_place,
+        updates=updates,
+        in_place={**flattener.in_place, **written},
         checkpoints=tuple(dict.fromkeys(flattener.checkpoints)),
         num_unknown_loops=flattener.num_unknown_loops,
     )

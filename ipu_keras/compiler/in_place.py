@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, is_carry
-from ipu_keras.compiler.liveness import innermost_loop, last_reads
+from ipu_keras.compiler.liveness import are_alternatives, innermost_loop, last_reads
 from ipu_keras.ir import num_elements
 
 # They write into their first operand, elementwise operations into any of the result's size.
@@ -37,7 +37,10 @@ class _Sharing:
         self._in_place = dict(program.in_place)
         self._made = {value.name: k for k, one in enumerate(sets) for value in one.writes}
         self._last = last_reads(sets)
-        self._last_in_trip = {name: k for k, one in enumerate(sets) for name in one.reads}
+        self._readers: dict[str, list[int]] = {}
+        for position, one in enumerate(sets):
+            for name in one.reads:
+                self._readers.setdefault(name, []).append(position)
         # Whose memory nobody else may have: results stay, variables take their new values.
         self._kept = {*program.results, *program.updates}
         self._same: dict[str, str] = {}  # by the name of a copy that nothing needs
@@ -76,7 +79,7 @@ class _Sharing:
         made = self._made.get(name)
         if made is None or name in self._kept or not self._alike(place, name):
             return False
-        maker, last = self._program.compute_sets[made], self._last_in_trip.get(place, -1)
+        maker, last = self._program.compute_sets[made], self._readers.get(place, [-1])[-1]
         if innermost_loop(maker.name) != innermost_loop(one.name):
             return False
         return last < made or (last == made and place in _overwritable(maker))
@@ -105,9 +108,20 @@ class _Sharing:
         return (
             value.role in ("activation", "argument")
             and name not in self._kept
-            and self._last[name] == position
+            and self._is_last(name, position, one)
             # Else the next trip reads it again.
             and loop.startswith(innermost_loop(one.name))
+        )
+
+    def _is_last(self, name: str, position: int, one: ComputeSet) -> bool:
+        """Whether all that read a value later are in branches that run instead."""
+        last = self._last[name]
+        if last == position or one.repeat:
+            return last == position
+        # A loop around a branch needs a value until it ends.
+        later = [k for k in self._readers[name] if k > position]
+        return last in later and all(
+            are_alternatives(one.name, self._program.compute_sets[k].name) for k in later
         )
 
     def _alike(self, name: str, other: str) -> bool:

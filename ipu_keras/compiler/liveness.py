@@ -1,6 +1,7 @@
 """The order of a step's compute sets, and which values are in memory when."""
 
 import heapq
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
 # Before this part of a name stands the loop that it belongs to.
 _LOOP_BODY = "/body/"
 _LOOP_CONDITION = "/condition/"
+# A part of a name that says which branch of a conditional it belongs to.
+_BRANCH = re.compile(r"branch\d+")
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,30 @@ class _Order:
                 self._followers[maker].append(position)
                 self.waits_for[position] += 1
         self._keep_loops_together()
+        self._keep_branches_apart()
 
     def _keep_loops_together(self) -> None:
         """Each compute set of a loop waits for the one before it."""
         for position in range(1, len(self._sets)):
             before, one = self._sets[position - 1], self._sets[position]
             if one.repeat > 1 and before.repeat == one.repeat:
-                self._followers[position - 1].append(position)
-                self.waits_for[position] += 1
+                self._wait(position, position - 1)
+
+    def _keep_branches_apart(self) -> None:
+        """What runs 0 times, because another branch takes longer, comes before that branch."""
+        last: dict[str, int] = {}
+        for position, one in enumerate(self._sets):
+            if one.repeat and not last:
+                continue
+            for conditional in _conditionals(one.name):
+                if conditional in last:
+                    self._wait(position, last[conditional])
+                if not one.repeat:
+                    last[conditional] = position
+
+    def _wait(self, position: int, earlier: int) -> None:
+        self._followers[earlier].append(position)
+        self.waits_for[position] += 1
 
     def _complete(self, name: str, reader: ComputeSet, ends: Mapping[str, int]) -> int | None:
         """After which compute set a value can be read: of a loop that ended, its last."""
@@ -98,7 +117,7 @@ class _Order:
 
     def frees_memory(self, position: int) -> bool:
         one = self._sets[position]
-        if one.repeat > 1:
+        if one.repeat != 1:
             return False
         freed = sum(
             self._sizes[name]
@@ -222,6 +241,27 @@ def is_in_loop(one: ComputeSet) -> bool:
         one: Of a program that was written out.
     """
     return one.repeat > 1 or _LOOP_BODY in one.name or _LOOP_CONDITION in one.name
+
+
+def are_alternatives(name: str, other: str) -> bool:
+    """Whether two compute sets are in different branches of one conditional.
+
+    Args:
+        name: The first one's.
+        other: The second one's.
+    """
+    for part, another in zip(name.split("/"), other.split("/"), strict=False):
+        if part != another:
+            return all(map(_BRANCH.fullmatch, (part, another)))
+    return False
+
+
+def _conditionals(name: str) -> Iterable[str]:
+    """The prefixes of the conditionals that a compute set is in."""
+    parts = name.split("/")
+    for position, part in enumerate(parts):
+        if _BRANCH.fullmatch(part):
+            yield "/".join(parts[:position])
 
 
 def _loops(name: str) -> Iterable[str]:

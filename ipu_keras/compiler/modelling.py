@@ -544,7 +544,7 @@ def _planned(
 def _overhead(costs: Sequence[Cost], target: Target) -> Overhead:
     costs = [part for cost in costs for part in _without_parts(cost)]
     num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
-    vertex_types = {cost.vertex for cost in costs}
+    vertex_types = {cost.vertex for cost in costs} - {""}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
     overhead = Overhead(
         vertex_code=_VERTEX_CODE_BYTES * len(vertex_types),

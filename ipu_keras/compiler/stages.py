@@ -203,6 +203,8 @@ def _copy(
 ) -> ComputeSet:
     maker = makers.get(source.name)
     together = maker is not None and outermost_loop(maker.name) == outermost_loop(reader.name)
+    # What a branch takes is copied before it is known which one runs.
+    runs = [one.repeat for one in (maker, reader) if one is not None and one.repeat]
     return ComputeSet(
         name=copied.name,
         family=COPY_FAMILY,
@@ -211,7 +213,7 @@ def _copy(
         reads=(source.name,),
         writes=(copied,),
         # What a loop leaves behind, and what it takes from outside, is copied once.
-        repeat=min(maker.repeat, reader.repeat) if maker is not None and together else 1,
+        repeat=min(runs, default=0) if together else 1,
         layer=reader.layer,
         backward=reader.backward,
         ipu=copied.ipu,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hlo_graphs import argument, graph, inner_parameter, loop, op, spec, variable
 
-from ipu_keras.compiler.compute_sets import deduplicate, flatten, fuse
+from ipu_keras.compiler.compute_sets import deduplicate, flatten, flops_of, fuse
 from ipu_keras.ir import Op
 
 
@@ -133,8 +133,17 @@ def branches(**options):
 
 def test_of_branches_the_one_with_the_most_work_counts():
     program = branches()
-    assert names(program) == ["if/branch1/m", "if/branch1/o"]
+    # The other one comes first, and takes memory alone; at its end, it has its result.
+    assert [(one.name, one.repeat) for one in program.compute_sets] == [
+        ("if/branch0/n", 0),
+        ("if/branch0/end", 0),
+        ("if/branch1/m", 1),
+        ("if/branch1/o", 1),
+    ]
+    assert program.compute_sets[1].reads == ("if/branch0/n",)
+    assert program.compute_sets[1].writes == ()
     assert program.results == ("if/branch1/o",)
+    assert flops_of(program) == 8
 
 
 def test_how_much_work_a_branch_is_can_be_said():
@@ -144,11 +153,59 @@ def test_how_much_work_a_branch_is_can_be_said():
         seen.append((names(branch), branch.results))
         return -len(branch.compute_sets)
 
-    assert names(branches(work_of_branch=work)) == ["if/branch0/n"]
+    assert names(branches(work_of_branch=work)) == [
+        "if/branch1/m",
+        "if/branch1/o",
+        "if/branch1/end",
+        "if/branch0/n",
+    ]
     assert seen == [
         (["if/branch0/n"], ("if/branch0/n",)),
         (["if/branch1/m", "if/branch1/o"], ("if/branch1/o",)),
     ]
+
+
+def test_a_loop_in_a_branch_that_others_take_longer_than_runs_no_time():
+    inner = graph(inner_parameter("i", 4), op("next", "negate", (4,), "i"))
+    condition = graph(inner_parameter("i", 4), op("more", "compare", (), "i"))
+    looped = op("while", "while", (4,), "a", body=("condition", "body"), trip_count=9)
+    first = graph(inner_parameter("a", 4), looped)
+    second = graph(inner_parameter("b", 4))
+    either = op(
+        "if", "conditional", (4,), "p", "x", "x", body=("first", "second"), num_branch_inputs=(1, 1)
+    )
+    functions = {"first": first, "second": second, "condition": condition, "body": inner}
+    program = flatten(
+        graph(
+            op("p", "parameter", (), dtype="bool", role="argument"),
+            argument("x", 4),
+            either,
+            functions=functions,
+        ),
+        work_of_branch=lambda branch: -len(branch.compute_sets),
+    )
+    # The second passes its argument on.
+    assert program.results == ("x",)
+    assert {one.repeat for one in program.compute_sets} == {0}
+    assert program.compute_sets[-1].reads == ("if/branch0/while/body/carried:0",)
+
+
+def test_a_new_value_of_a_variable_is_written_in_place_by_either_branch():
+    once = graph(inner_parameter("a", 4), op("n", "negate", (4,), "a"))
+    twice = graph(inner_parameter("b", 4), op("m", "tanh", (4,), "b"), op("o", "tanh", (4,), "m"))
+    either = op(
+        "if", "conditional", (4,), "p", "w", "w", body=("once", "twice"), num_branch_inputs=(1, 1)
+    )
+    program = flatten(
+        graph(
+            op("p", "parameter", (), dtype="bool", role="argument"),
+            variable("w", 4, result=0),
+            either,
+            functions={"once": once, "twice": twice},
+        )
+    )
+    assert program.updates == {"if/branch1/o": "w"}
+    assert program.in_place == {"if/branch0/n": "w"}
 
 
 def test_a_chain_of_elementwise_operations_is_one_vertex():

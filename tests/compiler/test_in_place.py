@@ -176,3 +176,27 @@ def test_what_has_no_result():
     found = share_memory(flatten(graph(argument("x", 4), printed, results=("x",))))
     assert [one.name for one in found.compute_sets] == ["print"]
     assert found.in_place == {}
+
+
+def test_each_branch_of_a_conditional_may_overwrite_what_only_branches_need():
+    """And none what is needed afterwards."""
+    once = graph(inner_parameter("a", 4), op("n", "negate", (4,), "a"))
+    twice = graph(inner_parameter("b", 4), op("m", "tanh", (4,), "b"), op("o", "tanh", (4,), "m"))
+    either = op(
+        "if", "conditional", (4,), "p", "y", "y", body=("once", "twice"), num_branch_inputs=(1, 1)
+    )
+    ops = [
+        op("p", "parameter", (), dtype="bool", role="argument"),
+        argument("x", 4),
+        op("y", "reverse", (4,), "x", dimensions=(0,)),
+        either,
+    ]
+    functions = {"once": once, "twice": twice}
+    program = shared(*ops, functions=functions)
+    assert program.in_place == {
+        "if/branch0/n": "y",
+        "if/branch1/m": "y",
+        "if/branch1/o": "if/branch1/m",
+    }
+    later = shared(*ops, op("z", "add", (4,), "if", "y"), functions=functions)
+    assert set(later.in_place) == {"if/branch1/o", "z"}

@@ -6,7 +6,13 @@ import pytest
 from hlo_graphs import argument, graph, inner_parameter, loop, op, spec, variable
 
 from ipu_keras.compiler.compute_sets import flatten
-from ipu_keras.compiler.liveness import Lifetime, lifetimes, schedule, storage
+from ipu_keras.compiler.liveness import (
+    Lifetime,
+    are_alternatives,
+    lifetimes,
+    schedule,
+    storage,
+)
 from ipu_keras.ir import Op
 
 
@@ -141,3 +147,45 @@ def test_values_in_place_are_one():
     program = replace(program, in_place={"b": "a", "c": "b"})
     assert storage(program) == {"x": "x", "a": "a", "b": "a", "c": "a"}
     assert lifetimes(program) == {"x": Lifetime(0, 0), "a": Lifetime(0, 2)}
+
+
+def test_the_branch_that_runs_comes_after_those_that_do_not():
+    # The sum frees `y`, which nobody else takes, but not while another branch has its values.
+    short = graph(inner_parameter("a", 64), op("n", "reduce", (), "a"), op("m", "negate", (), "n"))
+    long = graph(inner_parameter("b", 64), op("r", "reduce", (), "b"))
+    either = op(
+        "if", "conditional", (), "p", "x", "y", body=("short", "long"), num_branch_inputs=(1, 1)
+    )
+    program = flatten(
+        graph(
+            op("p", "parameter", (), dtype="bool", role="argument"),
+            argument("x", 64),
+            op("y", "negate", (64,), "x"),
+            either,
+            op("z", "negate", (), "if"),
+            functions={"short": short, "long": long},
+        ),
+        work_of_branch=lambda branch: -len(branch.compute_sets),
+    )
+    assert [one.name for one in schedule(program).compute_sets] == [
+        "y",
+        "if/branch0/n",
+        "if/branch0/m",
+        "if/branch0/end",
+        "if/branch1/r",
+        "z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "expected"),
+    [
+        ("a/if/branch0/n", "a/if/branch1/m", True),
+        ("a/if/branch0/n", "a/if/branch0/m", False),
+        ("a/if/branch0/n", "a/if_1/branch1/n", False),
+        ("a/if/branch0/if/branch1/n", "a/if/branch10/m", True),
+        ("a/if/branch0/n", "a", False),
+    ],
+)
+def test_alternatives(name, other, expected):
+    assert are_alternatives(name, other) is are_alternatives(other, name) is expected

@@ -90,6 +90,65 @@ def test_memory_of_a_product_by_pencil_and_paper():
     assert memory.bytes_by_category["variables"] == 4 * 64 * 16
 
 
+def test_memory_of_branches_by_pencil_and_paper():
+    """A branch that sorts takes longest; one that copies `x` and `v` seven times needs more memory.
+
+    128 bytes of each value of 1472 x 32 floats are on each tile.
+    """
+    slow = graph(
+        inner_parameter("a", 1472, 32), op("sorted", "sort", (1472, 32), "a", dimensions=(1,))
+    )
+    wide = graph(
+        inner_parameter("b", 1472, 32),
+        inner_parameter("c", 1472, 32, first_leaf=1),
+        op("many", "concatenate", (1472, 256), "b", *["c"] * 7, dimensions=(1,)),
+        op("last", "slice", (1472, 32), "many", start=(0, 224)),
+    )
+    step = graph(
+        op("p", "parameter", (), dtype="bool", role="argument"),
+        argument("x", 1472, 32),
+        variable("v", 1472, 32),
+        op(
+            "if",
+            "conditional",
+            (1472, 32),
+            "p",
+            "x",
+            "x",
+            "v",
+            body=("slow", "wide"),
+            num_branch_inputs=(1, 2),
+        ),
+        op("y", "negate", (1472, 32), "if"),
+        functions={"slow": slow, "wide": wide},
+    )
+    model = model_graph("step", step, GC200)
+    names = [one.name for one in model.program.compute_sets]
+    assert names == [
+        "if/branch1/many",
+        "if/branch1/last",
+        "if/branch1/end",
+        "if/branch0/sorted",
+        "y",
+    ]
+    # What arrives: eight parts, one, none; the sort's values, and none for what is in place.
+    arriving = [cost.message_bytes for cost in model.costs]
+    assert arriving == [1024, 128, 0, 128, 0]
+    # x, and of the copies first all, then one more, then that one; x and the sorted; this alone.
+    values = [128 + 1024, 128 + 1024 + 128, 128 + 128, 128 + 128, 128]
+    live = [1472 * (here + more) for here, more in zip(values, arriving, strict=True)]
+    assert model.memory.live_by_position.tolist() == live
+    # v is there all the time, though nobody reads it in the branch that counts.
+    assert model.memory.bytes_by_category["variables"] == 1472 * 128
+    # Time is that of the sort and of `y`; the code is that of all: three types of vertices, four
+    # compute sets and the end of a branch, and three exchanges.
+    assert model.compute_cycles == model.costs[3].cycles + model.costs[4].cycles
+    categories = model.memory.bytes_by_category
+    assert categories["vertex_code"] == 1472 * 512 * 3
+    assert categories["control_code"] == 1472 * 24 * 5
+    assert categories["exchange_code"] == 1472 * 48 * 3
+
+
 def test_passes_give_new_values_and_equal_ones():
     model = Model(name="step", graph=training_step(), target=GC200, options=ModelOptions())
     for model_pass in MODEL_PASSES:

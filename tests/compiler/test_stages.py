@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 import pytest
-from hlo_graphs import argument, graph, loop, op, training_step, variable
+from hlo_graphs import argument, graph, inner_parameter, loop, op, product, training_step, variable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +59,46 @@ def test_two_layers_on_two_ipus():
     }
     copy = next(one for one in program.compute_sets if one.name == "h0@ipu1")
     assert (copy.family, copy.reads, copy.layer) == ("inter-IPU copy", ("h0",), "l1")
+
+
+def test_what_branches_take_is_copied_whichever_runs():
+    """l0 | l1: two branches take `h`, of which the one that runs comes last."""
+    here = {"layer": "l1"}
+    bodies = {
+        "once": graph(inner_parameter("a", 8, 8), op("n", "negate", (8, 8), "a", **here)),
+        "twice": graph(
+            inner_parameter("b", 8, 8),
+            op("m", "tanh", (8, 8), "b", **here),
+            product("o", (8, 8), "m", "m", **here),
+        ),
+    }
+    step = graph(
+        op("p", "parameter", (), dtype="bool", role="argument"),
+        argument("x", 8, 8),
+        variable("w", 8, 8),
+        product("h", (8, 8), "x", "w", layer="l0"),
+        op(
+            "if",
+            "conditional",
+            (8, 8),
+            "p",
+            "h",
+            "h",
+            body=("once", "twice"),
+            num_branch_inputs=(1, 1),
+            **here,
+        ),
+        functions=bodies,
+    )
+    program = shard(flatten(step), 2)
+    assert [(one.name, one.ipu, one.repeat) for one in program.compute_sets] == [
+        ("h", 0, 1),
+        ("h@ipu1", 1, 1),
+        ("if/branch0/n", 1, 0),
+        ("if/branch0/end", 1, 0),
+        ("if/branch1/m", 1, 1),
+        ("if/branch1/o", 1, 1),
+    ]
 
 
 def test_one_ipu_changes_nothing():
