@@ -99,6 +99,7 @@ def profile(
     """
     check_names(options, ("mode", "name", "batch_size", *_CHOICES))
     specs = _checked_specs(model_or_function, specs)
+    _check_sizes(specs)
     size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
     size = options.pop("batch_size", size)
     size = None if size is None else checked_batch_size(size)
@@ -166,6 +167,8 @@ def what_if(
     if batch_size is not None:
         sizes = map(checked_batch_size, _listed("batch_size", batch_size))
         given = {size: _with_batch_size(specs, size) for size in sizes}
+    for sized in given.values():
+        _check_sizes(sized)
     lists = {name: _listed(name, values) for name, values in choices.items()}
     rows = []
     as_set = _options_as_set(model_or_function, specs, mode)
@@ -202,7 +205,8 @@ def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
         TypeError: There is no model or function, or something has no shape and dtype.
         ValueError: An axis has no elements, or a model with one input is given more.
     """
-    if not callable(model_or_function):
+    is_class = isinstance(model_or_function, type) and issubclass(model_or_function, keras.Model)
+    if is_class or not callable(model_or_function):
         raise TypeError(
             "`model_or_function` must be a Keras model, or a function of tensors. "
             f"Received: {model_or_function!r} of type {type(model_or_function).__name__}"
@@ -221,7 +225,20 @@ def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
     return specs
 
 
+def _check_sizes(specs: tuple) -> None:
+    """Raises a `ValueError` if the size of an axis is not known."""
+    for spec in tf.nest.flatten(specs):
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                "A spec must have the size of each axis, the batch size included, as programs of "
+                "IPUs have fixed shapes. Datasets know it after `batch(size, drop_remainder=True)`"
+                f", and `what_if` takes `batch_size`. Received: {spec}"
+            )
+
+
 def _spec_of(given: Any, is_model: bool) -> tf.TypeSpec:
+    if isinstance(given, tf.RaggedTensorSpec | tf.SparseTensorSpec):
+        raise TypeError(f"IPUs compute with dense tensors of fixed shapes. Received: {given}")
     try:
         spec = given
         if not isinstance(given, tf.TypeSpec):

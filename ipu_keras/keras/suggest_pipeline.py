@@ -65,8 +65,8 @@ def suggest_pipeline(
     Stages of ...
     [0, 0, 1, 1]
     """
-    if num_ipus < 2:
-        raise ValueError(f"A pipeline needs at least two IPUs. Received: num_ipus={num_ipus}")
+    if not isinstance(num_ipus, int) or num_ipus < 2:
+        raise ValueError(f"A pipeline needs at least two IPUs. Received: num_ipus={num_ipus!r}")
     assignments, layers = _layers_of(model)
     name, graph = traced_step(model, specs, mode, _step_by_layer)
     training = name.endswith(".train")

@@ -185,6 +185,10 @@ def test_a_directory_of_executables_serves_other_processes(run_python, monkeypat
             ValueError,
             r"at least one element along each axis, .* TensorSpec\(shape=\(0, 8, 8, 1\)",
         ),
+        ((tf.TensorSpec((None, 8, 8, 1)),), {}, ValueError, r"drop_remainder.*\(None, 8, 8, 1\)"),
+        ((tf.TensorSpec(None),), {}, ValueError, r"size of each axis.*shape=<unknown>"),
+        ((tf.RaggedTensorSpec((16, None)),), {}, TypeError, r"dense tensors.*RaggedTensorSpec"),
+        ((tf.SparseTensorSpec((16, 64)),), {}, TypeError, r"dense tensors.*SparseTensorSpec"),
         (
             ((IMAGES, LABELS),),
             {},
@@ -199,7 +203,12 @@ def test_what_cannot_be_profiled(given, options, error, message):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [(None, "None of type NoneType"), (3, "3 of type int")]
+    ("given", "message"),
+    [
+        (None, "None of type NoneType"),
+        (3, "3 of type int"),
+        (keras.Model, f"{keras.Model!r} of type {type(keras.Model).__name__}"),
+    ],
 )
 @pytest.mark.parametrize("function", [profile, what_if])
 def test_what_is_no_model(function, given, message):
@@ -208,6 +217,14 @@ def test_what_is_no_model(function, given, message):
     assert str(error.value) == (
         f"`model_or_function` must be a Keras model, or a function of tensors. Received: {message}"
     )
+
+
+def test_a_batch_size_that_only_choices_know():
+    specs = tf.TensorSpec((None, 8, 8, 1)), tf.TensorSpec((None,), tf.int32)
+    (row,) = what_if(classifier(), *specs, batch_size=16).rows
+    assert row.report.batch_size == 16
+    with pytest.raises(ValueError, match=r"`what_if` takes `batch_size`.*\(None, 8, 8, 1\)"):
+        what_if(classifier(), *specs, num_ipus=[1, 2])
 
 
 BAD_OPTIONS = [

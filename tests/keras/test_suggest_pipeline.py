@@ -1,6 +1,7 @@
 """Suggested stages of Keras models."""
 
 import doctest
+import re
 
 import keras
 import pytest
@@ -79,8 +80,10 @@ def test_models_whose_stages_nobody_can_assign():
 
 
 def test_numbers_of_ipus_that_cannot_be():
-    with pytest.raises(ValueError, match=r"at least two IPUs. Received: num_ipus=1"):
-        suggest_pipeline(sequential(8, 8), 1, X)
+    for given in (1, "2", 2.0, X):
+        message = re.escape(f"at least two IPUs. Received: num_ipus={given!r}")
+        with pytest.raises(ValueError, match=message):
+            suggest_pipeline(sequential(8, 8), given, X)
     with pytest.raises(ValueError, match=r"than stages. Received: 2 of them, 4 stages"):
         suggest_pipeline(sequential(8, 8), 4, X)
 
