@@ -175,7 +175,11 @@ def _locked(path: Path) -> AbstractContextManager | None:
     # Few have a directory, and importing it can take 0.1 s.
     from filelock import FileLock
 
-    with warns_if_it_fails(f"The directory {str(path.parent)!r} cannot be used for executables"):
+    with warns_if_it_fails(
+        f"The directory {str(path.parent)!r} cannot be used for executables; "
+        "--executable_cache_path in TF_POPLAR_FLAGS, or `IPUConfig.serialization_output_folder`, "
+        "can name another one"
+    ):
         make_folder(path.parent)
         return FileLock(f"{path}.lock").acquire()
     return None

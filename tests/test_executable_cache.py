@@ -150,7 +150,8 @@ def test_a_directory_that_cannot_be_used(tmp_path):
     directory = tmp_path / "file" / "directory"
     with pytest.warns(UserWarning, match=r"'.*file/directory' cannot be used .* Not a directory"):
         assert find(directory, lambda: SPEC) == SPEC
-    with pytest.warns(UserWarning, match="cannot be used for executables"):
+    named = "cannot be used for executables; --executable_cache_path in .*serialization_output_fold"
+    with pytest.warns(UserWarning, match=named):
         export(directory, KEY, SPEC)
 
 
