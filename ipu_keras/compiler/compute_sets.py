@@ -556,7 +556,7 @@ def _uses(program: FlatProgram) -> Counter[str]:
 
 def _without_widening(program: FlatProgram) -> FlatProgram:
     """Conversions of halves to float32 that only reductions read become part of these."""
-    wide = {one.writes[0].name: one for one in program.compute_sets if _widens(one)}
+    wide = {one.writes[0].name: one for one in program.compute_sets if widens_halves(one)}
     reduced = Counter(
         one.reads[0]
         for one in program.compute_sets
@@ -575,7 +575,12 @@ def _without_widening(program: FlatProgram) -> FlatProgram:
     return replace(program, compute_sets=tuple(compute_sets), values=values)
 
 
-def _widens(one: ComputeSet) -> bool:
+def widens_halves(one: ComputeSet) -> bool:
+    """Whether all that it does is to convert float16 to float32.
+
+    Args:
+        one: Of a program that was written out.
+    """
     specs = (*one.operands, *(value.spec for value in one.writes))
     return one.family == "cast" and [spec.dtype for spec in specs] == ["float16", "float32"]
 

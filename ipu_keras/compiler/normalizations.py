@@ -6,17 +6,19 @@ the tensor in its own dtype, sum in float32, and compute values again in the gra
 rather than keep them.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, widens_halves
 from ipu_keras.ir import Op, num_elements
 
 # What their expressions are made of besides conversions and broadcasts.
 _ARITHMETIC = frozenset(
     ["add", "divide", "exponential", "multiply", "negate", "reduce", "rsqrt", "sqrt", "subtract"]
 )
+# What is there only for those who read it: it costs nothing within them.
+_MERE_OPERANDS = frozenset(["broadcast", "cast", "elementwise"])
 
 
 def fuse_normalizations(program: FlatProgram) -> FlatProgram:
@@ -47,8 +49,24 @@ def fuse_normalizations(program: FlatProgram) -> FlatProgram:
         compute_sets += made.get(position, ())
         if position not in removed:
             compute_sets.append(one)
+    compute_sets = _without_unread(compute_sets, reader)
     values = {**program.values, **{v.name: v for one in compute_sets for v in one.writes}}
     return replace(program, compute_sets=tuple(compute_sets), values=values)
+
+
+def _without_unread(compute_sets: Sequence[ComputeSet], reader: "_Reader") -> list[ComputeSet]:
+    """Leaves out vectors' broadcasts and the like that nobody reads but what was replaced."""
+    reads = Counter(name for one in compute_sets for name in dict.fromkeys(one.reads))
+    kept = []
+    for one in reversed(compute_sets):
+        names = [value.name for value in one.writes]
+        if one.family in _MERE_OPERANDS and all(
+            reader.is_read(name) and not reads[name] for name in names
+        ):
+            reads.subtract(set(one.reads))
+        else:
+            kept.append(one)
+    return kept[::-1]
 
 
 class _Reader:
@@ -62,7 +80,8 @@ class _Reader:
         for position, one in enumerate(self.sets):
             for name in one.reads:
                 self._readers[name].add(position)
-        self._results = {*program.results, *program.in_place, *program.checkpoints}
+        in_place = program.in_place
+        self._results = {*program.results, *in_place, *in_place.values(), *program.checkpoints}
 
     def layers(self) -> Iterable[list[int]]:
         """The positions of each layer's compute sets; those of no layer are left out."""
@@ -87,6 +106,17 @@ class _Reader:
     def is_tensor(self, name: str) -> bool:
         """Whether a value is more than a vector that was broadcast."""
         return self.kind(name) != "broadcast"
+
+    def is_read(self, name: str) -> bool:
+        """Whether compute sets read a value, and nobody else needs it."""
+        return bool(self._readers[name]) and name not in self._results
+
+    def halves(self, name: str) -> str:
+        """What a value was before float32 was made of it, if it was float16."""
+        made = self.made.get(name)
+        if made is None or not widens_halves(self.sets[made]):
+            return name
+        return self.sets[made].reads[0]
 
     def is_read_outside(self, name: str, members: set[int]) -> bool:
         return name in self._results or not self._readers[name] <= members
@@ -210,8 +240,10 @@ class _Layer:
             if len(new) > spare or not self._belongs(one, full):
                 continue
             spare -= len(new)
-            part.inputs += new
-            known.update(new)
+            # Another layer can have asked for the same conversion; this one reads the halves too.
+            halves = list(map(reader.halves, new))
+            part.inputs += halves
+            known.update([*new, *halves])
             part.members.append(position)
             known.add(self._made(position))
         return part

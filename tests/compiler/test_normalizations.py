@@ -222,10 +222,54 @@ def test_layers_share_what_is_equal():
     ]
     program = fused(*layer, *other, results=("dx", "dx_2"))
     assert len(passes(program)) == 2 * 4
+    # Neither needs it any more.
+    assert "n_wide" not in [one.name for one in program.compute_sets]
     made = {"x", "x_2", "gamma", "n", "float32(0.0)"}
     for one in program.compute_sets:
         assert made.issuperset(one.reads)
         made.update(value.name for value in one.writes)
+
+
+def test_layers_share_a_gradient_as_halves():
+    """Two layers whose results are added have one gradient, of which both ask for float32."""
+    shared = {"dy", "gamma", "n", "n_wide", "zero"}
+    layer = [*batch_norm(), *gradient()]
+    other = [
+        replace(
+            one,
+            name=f"{one.name}_2",
+            layer="other",
+            inputs=tuple(name if name in shared else f"{name}_2" for name in one.inputs),
+        )
+        for one in layer
+        if one.name not in shared
+    ]
+    results = ("dx", "dx_2", "y_2")
+    both = deduplicate(flatten(graph(*layer, *other, results=results)))
+    (wide,) = (one for one in both.compute_sets if one.reads == ("dy",))
+    assert (wide.name, wide.layer) == ("dy32", "bn")
+    program = fuse_normalizations(both)
+    gradients = [reads for _, reads, _ in passes(program) if "dy" in reads]
+    assert gradients == [
+        ("dy", "x"),
+        ("dy", "x", "scale", "a", "n", "mean"),
+        ("x_2", "dy"),  # for `dgamma_2` alone: `dbeta` is of both
+        ("dy", "x_2", "scale_2", "a_2", "n", "mean_2"),
+    ]
+    assert "dy32" not in [one.name for one in program.compute_sets]
+
+
+def test_what_others_read_or_nobody_did_stays():
+    # `tanh` needs the shift for all elements too; no operation ever read `unread`.
+    program = fused(
+        *batch_norm(),
+        op("unread", "broadcast", (N, C), "n", layer="next", dimensions=(1,)),
+        op("z", "tanh", (N, C), "shift_wide", layer="next"),
+        results=("y",),
+    )
+    found = [one.name for one in program.compute_sets]
+    assert {"unread", "shift_wide", "z"} <= set(found)
+    assert "mean_wide" not in found
 
 
 def cost_of(program):
