@@ -15,6 +15,7 @@ from ipu_keras.compiler.batched_lookups import with_batched_lookups
 from ipu_keras.compiler.code_sharing import with_own_code
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, deduplicate, flatten, fuse
 from ipu_keras.compiler.costs import Cost, CostTable
+from ipu_keras.compiler.divisions import with_products_for_divisions
 from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.finer_stages import cut_stages
 from ipu_keras.compiler.host_tables import keep_tables_on_host
@@ -353,10 +354,20 @@ def choose_precision(model: Model) -> Model:
     return replace(model, graph=with_precision(model.graph, model.options.dtype))
 
 
+# What XLA writes in other words than Poplar's libraries, or in more.
+_REWRITTEN = (
+    with_products_for_powers,
+    with_products_for_divisions,
+    with_relu_gradients,
+    with_batched_lookups,
+)
+
+
 def write_out(model: Model) -> Model:
     """Turns the graph into compute sets."""
-    graph = with_relu_gradients(with_products_for_powers(model.graph))
-    graph, options = with_batched_lookups(graph), model.options
+    graph, options = model.graph, model.options
+    for rewritten in _REWRITTEN:
+        graph = rewritten(graph)
 
     def cycles_of(branch: FlatProgram) -> int:
         costs = _costs(model, branch)
