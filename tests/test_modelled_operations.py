@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.compiler.modelling import model_graph
+from ipu_keras.compiler.rejection import rejecting_draw
 from ipu_keras.compiler.sorts import sort_cycles
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import TARGETS, Confidence
@@ -135,3 +136,29 @@ def test_memory_is_enough_for_either_branch():
     # 256 places along, twice. Code fills up its last memory element, and vertices have a state.
     more = both.memory.max_tile_bytes - large.memory.max_tile_bytes
     assert 2 * 4 * 256 < more < 2 * 4 * 256 + 512
+
+
+@pytest.mark.parametrize(
+    ("function", "distribution"),
+    [
+        (lambda a: tf.random.gamma((TILES,), a), "gamma"),
+        (lambda a: tf.random.stateless_gamma((TILES, 32), [1, 2], a), "gamma"),
+        (lambda a: tf.random.poisson((TILES,), a), "poisson"),
+        (lambda a: tf.random.stateless_poisson((TILES, 32), [1, 2], a), "poisson"),
+        (lambda a: tf.random.stateless_binomial((TILES, 32), [1, 2], a, 0.5), "binomial"),
+        (
+            lambda a: a + tf.random.stateless_truncated_normal((TILES, 32), [1, 2]),
+            "truncated_normal",
+        ),
+    ],
+)
+def test_draws_that_reject_numbers(function, distribution):
+    # 32 samples on each tile.
+    _, cost = modelled(function, tf.TensorSpec((32,), tf.float32))["random"]
+    alone = rejecting_draw(GC200, distribution=distribution, dtype="float32", num_elements=32)
+    assert cost.vertex == f"random {distribution}"
+    assert cost.compute_cycles == alone.cycles + LAUNCH
+    assert cost.tiles == TILES
+    assert cost.confidence is Confidence.GUESSED
+    # The parameters of a tile's samples.
+    assert (cost.exchange_bytes >= 128) == (distribution != "truncated_normal")

@@ -40,12 +40,13 @@ from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.planning import Planning
+from ipu_keras.compiler.rejection import REJECTING, rejecting_draw
 from ipu_keras.compiler.scans import scan_cycles
 from ipu_keras.compiler.sorts import sort_cycles
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertex_rates import ELEMENTWISE
 from ipu_keras.compiler.vertices import VertexCycles
-from ipu_keras.ir import num_elements, scanned_axis
+from ipu_keras.ir import REJECTING_DRAWS, num_elements, scanned_axis
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import Confidence, Target
 
@@ -644,6 +645,9 @@ class CostTable:
             return self._shuffled(one)
         if "num_drawn" in op.attributes:
             return self._categorical(one, op.attributes["num_drawn"])
+        distribution = REJECTING_DRAWS.get(op.kind, op.attributes.get("distribution"))
+        if distribution in REJECTING:
+            return self._rejecting(one, distribution)
         return self._drawn(one, one.writes[-1].spec)
 
     def _drawn(self, one: ComputeSet, numbers: TensorSpec) -> Cost:
@@ -652,6 +656,21 @@ class CostTable:
         )
         cost = self._cost(one, cycles, 0, vertex="random uniform")
         return replace(cost, tiles=self._tiles(numbers))
+
+    def _rejecting(self, one: ComputeSet, distribution: str) -> Cost:
+        """Of each sample, its parameters arrive where it is drawn."""
+        samples = one.writes[-1].spec
+        cycles = rejecting_draw(
+            self._target,
+            distribution=distribution,
+            dtype=samples.dtype,
+            num_elements=self._share(samples),
+        )
+        parameters = [spec for spec in one.operands if "float" in spec.dtype]
+        most = self._share(samples)
+        received = sum(min(spec.nbytes, most * _item(spec)) for spec in parameters)
+        cost = self._cost(one, cycles, received, vertex=f"random {distribution}")
+        return replace(cost, tiles=self._tiles(samples))
 
     def _categorical(self, one: ComputeSet, num_drawn: int) -> Cost:
         """As XLA has it: of each sample, the class with the largest logit - log(-log(number))."""

@@ -1,5 +1,6 @@
 """The compiler's own form of a traced computation."""
 
+from ipu_keras.ir.families import REJECTING_DRAWS as REJECTING_DRAWS
 from ipu_keras.ir.families import UNKNOWN as UNKNOWN
 from ipu_keras.ir.families import Work as Work
 from ipu_keras.ir.families import family_of as family_of

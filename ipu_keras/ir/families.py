@@ -86,6 +86,18 @@ FREE = frozenset(
     ]
 )
 
+# TensorFlow's draws that XLA lacks, by what they draw from.
+REJECTING_DRAWS = {
+    "RandomGamma": "gamma",
+    "RandomPoisson": "poisson",
+    "RandomPoissonV2": "poisson",
+    "StatefulRandomBinomial": "binomial",
+    "StatelessRandomBinomial": "binomial",
+    "StatelessRandomGammaV2": "gamma",
+    "StatelessRandomGammaV3": "gamma",
+    "StatelessRandomPoisson": "poisson",
+}
+
 # Family by kind, for every kind that is not elementwise or free.
 _FAMILIES = {
     "all-gather": "collective",
@@ -123,6 +135,7 @@ _FAMILIES = {
     "select-and-scatter": "pooling",
     "slice": "copy",
     "sort": "sort",
+    **dict.fromkeys(REJECTING_DRAWS, "random"),
     "StatelessShuffle": "random",  # TensorFlow's: XLA lacks it
     "topk": "sort",
     "transpose": "transpose",

@@ -250,6 +250,20 @@ def test_a_categorical_draw_of_what_is_known():
     assert found.compute_cycles > 4 + 6 * (22 + 4 * 3) + LAUNCH
 
 
+def test_a_draw_that_rejects_numbers_gets_its_parameters():
+    # 64 samples on each tile, for one rate, or one rate for each.
+    def drawn(*rates):
+        return costs(argument("rates", *rates), op("y", "RandomPoissonV2", (TILES, 64), "rates"))
+
+    for rates, received in [((), 4), ((TILES, 64), 256)]:
+        found = drawn(*rates)["y"]
+        # 11 samples for a worker, each 97 cycles.
+        assert found.compute_cycles == 4 + 6 * (22 + 97 * 11) + LAUNCH
+        assert found.exchange_bytes == received
+        assert (found.vertex, found.tiles) == ("random poisson", TILES)
+        assert found.confidence is Confidence.GUESSED
+
+
 def shuffled(*shape, kind="random", **attributes):
     return costs(argument("x", *shape), op("y", kind, shape, "x", **attributes))["y"]
 
