@@ -8,7 +8,8 @@ as long.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ipu_keras.compiler.powers import names_behind, number_of, without_unused
+from ipu_keras.compiler.powers import NUMBER_KINDS, number_of
+from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
 
@@ -42,7 +43,7 @@ def with_products_for_divisions(graph: Graph) -> Graph:
     for op in graph.ops:
         divisor = divisors.get(op.name)
         ops += [op] if divisor is None else _product(op, 1 / divisor)
-    unused = names_behind((made_by[name].inputs[1] for name in divisors), made_by)
+    unused = sources_of((made_by[name].inputs[1] for name in divisors), made_by, NUMBER_KINDS)
     return replace(graph, ops=without_unused(ops, unused, graph.results), functions=functions)
 
 
