@@ -13,11 +13,11 @@ in it. Here, both become gathers and scatters with batching dimensions.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ipu_keras.compiler.powers import number_of
+from ipu_keras.compiler.powers import numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
@@ -116,7 +116,8 @@ def with_batched_lookups(graph: Graph) -> Graph:
 class _Values:
     """Which operation makes a value, and of which shape."""
 
-    def __init__(self, ops: Iterable[Op]) -> None:
+    def __init__(self, ops: Collection[Op]) -> None:
+        self._numbers = numbers_of(ops)
         self.made_by: dict[str, Op] = {}
         self._specs: dict[str, TensorSpec] = {}
         self.add(ops)
@@ -154,7 +155,7 @@ class _Values:
 
     def _multiplied(self, op: Op) -> tuple[int, int] | None:
         for counted, factor in (op.inputs, op.inputs[::-1]):
-            number = number_of(factor, self.made_by)
+            number = self._numbers.get(factor)
             found = None if number is None else self.progression(counted)
             if number is not None and found is not None:
                 return found[0], found[1] * int(number)

@@ -8,7 +8,7 @@ as long.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ipu_keras.compiler.powers import NUMBER_KINDS, number_of
+from ipu_keras.compiler.powers import NUMBER_KINDS, numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec
@@ -33,9 +33,9 @@ def with_products_for_divisions(graph: Graph) -> Graph:
     [('constant', (), {'value': 0.25}), ('multiply', ('x', 'y/reciprocal'), {})]
     """
     functions = {name: with_products_for_divisions(body) for name, body in graph.functions.items()}
-    made_by = {op.name: op for op in graph.ops}
+    made_by, numbers = {op.name: op for op in graph.ops}, numbers_of(graph.ops)
     divisions = [op for op in graph.ops if op.kind == "divide" and "float" in op.outputs[0].dtype]
-    divisors = {op.name: number_of(op.inputs[1], made_by) for op in divisions}
+    divisors = {op.name: numbers.get(op.inputs[1]) for op in divisions}
     divisors = {name: value for name, value in divisors.items() if value}
     if not divisors:
         return replace(graph, functions=functions)

@@ -4,7 +4,8 @@ XLA's algebraic simplifier, which the compiler for IPUs runs too, writes `x ** 2
 gradient of that has `x ** 1`. A power takes hundreds of times as long.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ipu_keras.compiler.unused import sources_of, without_unused
@@ -17,7 +18,7 @@ _EXPONENTS = (-1, 1, 2, 3)
 _SAME_NUMBER = frozenset({"broadcast", "convert", "reshape"})
 
 # What a value of one number everywhere is made by.
-NUMBER_KINDS = _SAME_NUMBER | {"constant"}
+NUMBER_KINDS = _SAME_NUMBER | {"constant", "multiply"}
 
 
 def with_products_for_powers(graph: Graph) -> Graph:
@@ -40,10 +41,9 @@ def with_products_for_powers(graph: Graph) -> Graph:
     [('x', 'parameter', ()), ('square', 'multiply', ('x', 'x'))]
     """
     functions = {name: with_products_for_powers(body) for name, body in graph.functions.items()}
-    made_by = {op.name: op for op in graph.ops}
-    exponents = {
-        op.name: number_of(op.inputs[1], made_by) for op in graph.ops if op.kind == "power"
-    }
+    made_by, numbers = {op.name: op for op in graph.ops}, numbers_of(graph.ops)
+    powers = [op for op in graph.ops if op.kind == "power"]
+    exponents = {op.name: numbers.get(op.inputs[1]) for op in powers}
     exponents = {name: value for name, value in exponents.items() if value in _EXPONENTS}
     if not exponents:
         return replace(graph, functions=functions)
@@ -63,20 +63,28 @@ def with_products_for_powers(graph: Graph) -> Graph:
     return replace(graph, ops=without_unused(ops, unused, graph.results), functions=functions)
 
 
-def number_of(name: str, made_by: Mapping[str, Op]) -> float | None:
-    """The one number that all elements of a value are, if it is such a constant.
+def numbers_of(ops: Iterable[Op]) -> dict[str, float]:
+    """The one number that all elements of a value are, of each value that is such a constant.
+
+    So is a product of constants, which XLA folds: TensorFlow multiplies the sizes of axes.
 
     Args:
-        name: Of the value.
-        made_by: Operations with one result, by name.
+        ops: Of a graph, each after those whose results it takes.
+
+    Returns:
+        By the name of the operation that makes the value.
     """
-    op = made_by.get(name)
-    while op is not None and op.kind in _SAME_NUMBER:
-        op = made_by.get(op.inputs[0])
-    if op is None or op.kind != "constant" or op.outputs[0].shape:
-        return None
-    value = op.attributes.get("value")
-    return value if isinstance(value, int | float) else None
+    numbers: dict[str, float] = {}
+    for op in ops:
+        if op.kind == "constant":
+            value = None if op.outputs[0].shape else op.attributes.get("value")
+            if isinstance(value, int | float):
+                numbers[op.name] = value
+        elif op.kind in _SAME_NUMBER and op.inputs[0] in numbers:
+            numbers[op.name] = numbers[op.inputs[0]]
+        elif op.kind == "multiply" and all(name in numbers for name in op.inputs):
+            numbers[op.name] = math.prod(numbers[name] for name in op.inputs)
+    return numbers
 
 
 def _written_out(power: Op, exponent: int) -> Iterator[Op]:

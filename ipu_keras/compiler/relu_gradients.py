@@ -7,7 +7,7 @@ for each element, where vertices of non-linearities work on whole vectors.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ipu_keras.compiler.powers import NUMBER_KINDS, number_of
+from ipu_keras.compiler.powers import NUMBER_KINDS, numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import RELU_GRADIENT, Graph, Op
 
@@ -38,11 +38,11 @@ def with_relu_gradients(graph: Graph) -> Graph:
     [('dx', 'relu-gradient', ('dy', 'x'))]
     """
     functions = {name: with_relu_gradients(body) for name, body in graph.functions.items()}
-    made_by = {op.name: op for op in graph.ops}
+    made_by, numbers = {op.name: op for op in graph.ops}, numbers_of(graph.ops)
     found = {
         op.name: made_by[op.inputs[0]]
         for op in graph.ops
-        if op.kind == "select" and _is_relu_gradient(op, made_by)
+        if op.kind == "select" and _is_relu_gradient(op, made_by, numbers)
     }
     if not found:
         return replace(graph, functions=functions)
@@ -63,7 +63,7 @@ def with_relu_gradients(graph: Graph) -> Graph:
     return replace(graph, ops=kept, functions=functions)
 
 
-def _is_relu_gradient(select: Op, made_by: Mapping[str, Op]) -> bool:
+def _is_relu_gradient(select: Op, made_by: Mapping[str, Op], numbers: Mapping[str, float]) -> bool:
     condition, _, otherwise = select.inputs
     compare = made_by.get(condition)
     if compare is None or compare.kind != "compare":
@@ -76,6 +76,6 @@ def _is_relu_gradient(select: Op, made_by: Mapping[str, Op]) -> bool:
         compare.attributes.get("direction") == "GT"
         and alike
         and "float" in spec.dtype
-        and number_of(compare.inputs[1], made_by) == 0
-        and number_of(otherwise, made_by) == 0
+        and numbers.get(compare.inputs[1]) == 0
+        and numbers.get(otherwise) == 0
     )

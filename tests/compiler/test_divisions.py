@@ -72,6 +72,26 @@ def test_a_divisor_that_others_use_stays():
     assert kinds == ["parameter", *both, "multiply", "add"]
 
 
+def test_a_product_of_constants_is_a_constant():
+    # Of two axes, as TensorFlow counts what a mean is of: 2 * 4 as integers, then as float32.
+    ops = [
+        argument("x", 4),
+        op("two", "constant", (), dtype="int32", value=2),
+        op("four", "constant", (), dtype="int32", value=4),
+        op("product", "multiply", (), "two", "four", dtype="int32"),
+        op("count", "convert", (), "product"),
+        op("counts", "broadcast", (4,), "count", dimensions=()),
+        op("y", "divide", (4,), "x", "counts"),
+    ]
+    written = with_products_for_divisions(graph(*ops))
+    kinds = [one.kind for one in written.ops]
+    assert kinds == ["parameter", "constant", "broadcast", "multiply"]
+    assert written.ops[1].attributes == {"value": 0.125}
+    # With a size that only the step knows, it is none.
+    ops[1] = op("two", "parameter", (), dtype="int32", role="argument")
+    assert with_products_for_divisions(graph(*ops)) == graph(*ops)
+
+
 def test_those_of_called_graphs_too():
     inner = graph(inner_parameter("x", 4), *divided().ops[1:])
     call = op("call", "call", (4,), "a", body=("inner",))
