@@ -71,6 +71,9 @@ _COLLECTIVES: Mapping[str, Callable[..., float]] = {
     "reduce-scatter": reduce_scatter_seconds,
 }
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+
+# What updates of one element may do in any order.
+_ORDERLESS = frozenset({"add", "maximum", "minimum", "multiply"})
 # In a chain of elementwise operations, they happen on the way.
 _WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
 
@@ -582,7 +585,40 @@ class CostTable:
     def _scatter(self, one: ComputeSet) -> Cost:
         self._layouts[one.writes[0].name] = self._layout(one.reads[0])
         updated = self._lookup(one, self._spec(one.reads[-1]), vertices.multi_update_add)
+        divided = self._shared_update(one)
+        # It may need no more memory than all indices on each tile do.
+        if divided is not None and divided.temporary_bytes <= updated.exchange_bytes:
+            updated = min(updated, divided, key=lambda cost: cost.cycles)
         return self._with_copy(one, updated)
+
+    def _shared_update(self, one: ComputeSet) -> Cost | None:
+        """Tiles share the updates too: each makes those of a table of its own, which then meet.
+
+        That is popops' `lookupSplit`. It needs one table, rows of fewer columns than half the
+        tiles, and updates whose order does not matter; `None` of others.
+        """
+        table, indices, rows = (self._spec(one.reads[k]) for k in (0, 1, -1))
+        operation = str(one.ops[-1].attributes.get("operation"))
+        num_rows = max(num_lookups(one.ops[-1], indices), 1)
+        columns = math.ceil(num_elements(rows) / num_rows)
+        parts = min(self._target.num_tiles // max(columns, 1), num_rows)
+        if num_batches(one.ops[-1], table) > 1 or parts < 2 or operation not in _ORDERLESS:
+            return None
+        own = math.ceil(num_elements(table) / columns)
+        filled = vertices.fill(self._target, dtype=table.dtype, num_elements=own)
+        updated = vertices.multi_update_add(
+            self._target, dtype=rows.dtype, num_indices=math.ceil(num_rows / parts), row_elements=1
+        )
+        received = math.ceil(indices.nbytes / parts) + self._bytes_per_tile(rows)
+        partials = TensorSpec((parts, *table.shape), table.dtype)
+        steps = [
+            self._cost(one, filled, 0, vertex="fill"),
+            self._cost(one, updated, received, vertex=one.family),
+            self._reduced(operation, partials, num_elements(table), table.dtype),
+        ]
+        whole = _one_after_the_other(steps, vertex=f"{one.family} in parts")
+        temporary = own * _item(table) + whole.exchange_bytes
+        return replace(whole, temporary_bytes=temporary, detail=f"{parts} parts")
 
     def _with_copy(self, one: ComputeSet, cost: Cost) -> Cost:
         """An update works in place: on a copy, if somebody still needs what it would change."""

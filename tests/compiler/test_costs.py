@@ -401,6 +401,65 @@ def test_lookups_in_a_table_for_each_element_of_a_batch():
     assert beside.detail == "16 tables, tiles share columns, on a copy"
 
 
+def update(operation, num_rows, *columns, table=(2, 2)):
+    """The costs of updates of a table, and of a sum of as many tables as there are tiles."""
+    return costs(
+        argument("x", *table),
+        # Nobody else needs it, so it is updated in place.
+        op("table", "negate", table, "x"),
+        argument("ids", num_rows, 2),
+        argument("rows", num_rows, *columns),
+        argument("tables", TILES, *table),
+        Op(
+            "updated",
+            "scatter",
+            (spec(*table),),
+            inputs=("table", "ids", "rows"),
+            attributes={"index_vector_dim": 1, "operation": operation},
+        ),
+        Op(
+            "sum",
+            "reduce",
+            (spec(*table),),
+            inputs=("tables",),
+            attributes={"operation": "add", "dimensions": (0,)},
+        ),
+        results=("updated", "sum"),
+    )
+
+
+def test_many_updates_of_a_small_table_are_divided():
+    # As of a confusion matrix: 32 on each tile, then the tables of all tiles are added up.
+    found = update("add", 32 * TILES)
+    # Six workers with six rows at most, 11 cycles for each.
+    own = 6 * (32 + 6 * 11) + LAUNCH
+    filled = vertices.fill(GC200, dtype="float32", num_elements=4).cycles + LAUNCH
+    assert found["updated"].compute_cycles == filled + own + found["sum"].compute_cycles
+    # Two indices and one number of each row arrive.
+    assert found["updated"].exchange_bytes == max(32 * (8 + 4), found["sum"].exchange_bytes)
+    assert found["updated"].temporary_bytes == found["updated"].exchange_bytes + 4 * 4
+    assert found["updated"].detail == f"{TILES} parts"
+
+
+@pytest.mark.parametrize(
+    ("operation", "columns", "table"),
+    [
+        # The last of two rows for one place has to win.
+        ("custom", (), (2, 2)),
+        # All tiles have columns already.
+        ("add", (TILES,), (2, 2, TILES)),
+        # A table on each tile would take more memory than all indices: 4,096 floats for 96.
+        ("add", (), (64, 64)),
+    ],
+)
+def test_updates_that_are_not_divided(operation, columns, table):
+    num_rows = 8 if table == (2, 2, TILES) else 12
+    found = update(operation, num_rows, *columns, table=table)["updated"]
+    whole = vertices.multi_update_add(GC200, dtype="float32", num_indices=num_rows, row_elements=1)
+    assert found.compute_cycles >= whole.cycles + LAUNCH
+    assert "parts" not in found.detail
+
+
 def test_an_update_of_a_part_stays_in_place():
     # The slice's elements are copied; the rest stays, so a later reader finds all of it there.
     found = costs(
