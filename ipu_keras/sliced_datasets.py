@@ -4,6 +4,7 @@ TensorFlow makes tensors of rows and of batches, which takes longer than copying
 no more than the order of the rows.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -101,7 +102,7 @@ class Shuffle:
 
 
 @dataclass(frozen=True)
-class SlicedDataset:
+class SlicedDataset(ABC):
     """A dataset whose batches are rows of arrays at hand.
 
     Args:
@@ -119,6 +120,7 @@ class SlicedDataset:
         """Whether TensorFlow reads anything."""
         return True
 
+    @abstractmethod
     def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
         """The batches of one pass.
 
@@ -128,7 +130,6 @@ class SlicedDataset:
         Yields:
             One array for each tensor.
         """
-        raise NotImplementedError
 
     def _taken(self, rows: np.ndarray) -> Batch:
         return [array.take(rows, axis=0) for array in self.arrays]

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ipu_keras.compiler.powers import numbers_of
+from ipu_keras.compiler.numbers import numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import TensorSpec

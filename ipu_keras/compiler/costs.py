@@ -8,7 +8,7 @@ each other without exchange were measured to take besides their vertices.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ipu_keras.compiler import vertices
@@ -16,6 +16,7 @@ from ipu_keras.compiler.batched_lookups import num_batches, num_lookups
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_carry
 from ipu_keras.compiler.convolution_planner import ConvolutionPlan, plan
 from ipu_keras.compiler.convolutions import Convolution
+from ipu_keras.compiler.cost import Cost, one_after_the_other
 from ipu_keras.compiler.divided import DividedCycles
 from ipu_keras.compiler.exchange import (
     ExchangePhase,
@@ -76,66 +77,6 @@ _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 _ORDERLESS = frozenset({"add", "maximum", "minimum", "multiply"})
 # In a chain of elementwise operations, they happen on the way.
 _WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What one run of a compute set takes.
-
-    Args:
-        compute_cycles: Of the slowest tile.
-        exchange_cycles: Until the tile that receives the most has it.
-        sync_cycles: Of synchronization before each exchange.
-        exchange_bytes: What the tile with the most receives, in bytes.
-        temporary_bytes: What a tile needs only while it runs, in bytes.
-        num_vertices: Of one tile; the workers share one.
-        tiles: That have vertices.
-        vertex: Type of the vertices; compute sets of one type share their code.
-        confidence: How sure the cycles are.
-        detail: How it is computed, where there is a choice.
-        parts: Of an operation of Poplar's libraries, the costs of one run of what it consists of,
-            which are in the other numbers.
-    """
-
-    compute_cycles: int = 0
-    exchange_cycles: int = 0
-    sync_cycles: int = 0
-    exchange_bytes: int = 0
-    temporary_bytes: int = 0
-    num_vertices: int = 0
-    tiles: int = 0
-    vertex: str = ""
-    confidence: Confidence = Confidence.DERIVED
-    detail: str = ""
-    parts: tuple["Cost", ...] = ()
-
-    @property
-    def cycles(self) -> int:
-        """Of one run."""
-        return self.compute_cycles + self.exchange_cycles + self.sync_cycles
-
-    def in_step(self, one: ComputeSet, batches_per_update: int) -> "Cost":
-        """What all runs of its compute set take in one step.
-
-        Of a part of the weight update, a step has its share, rounded up.
-
-        Args:
-            one: The compute set.
-            batches_per_update: Steps between two weight updates.
-        """
-        share = batches_per_update if one.weight_update else 1
-        return replace(
-            self,
-            compute_cycles=-(-self.compute_cycles * one.repeat // share),
-            exchange_cycles=-(-self.exchange_cycles * one.repeat // share),
-            sync_cycles=-(-self.sync_cycles * one.repeat // share),
-            exchange_bytes=-(-self.exchange_bytes * one.repeat // share),
-        )
-
-    @property
-    def message_bytes(self) -> int:
-        """What arrives beside the temporaries, which hold what products receive."""
-        return 0 if self.temporary_bytes else self.exchange_bytes
 
 
 class CostTable:
@@ -616,7 +557,7 @@ class CostTable:
             self._cost(one, updated, received, vertex=one.family),
             self._reduced(operation, partials, num_elements(table), table.dtype),
         ]
-        whole = _one_after_the_other(steps, vertex=f"{one.family} in parts")
+        whole = one_after_the_other(steps, vertex=f"{one.family} in parts")
         temporary = own * _item(table) + whole.exchange_bytes
         return replace(whole, temporary_bytes=temporary, detail=f"{parts} parts")
 
@@ -727,7 +668,7 @@ class CostTable:
             self._cost(one, noisy, received, vertex="map"),
             self._reduced("custom", numbers, num_elements(one.writes[-1].spec), dtype),
         ]
-        whole = _one_after_the_other(parts, vertex="random categorical")
+        whole = one_after_the_other(parts, vertex="random categorical")
         return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
 
     def _shuffled(self, one: ComputeSet) -> Cost:
@@ -740,7 +681,7 @@ class CostTable:
         if len(output.shape) > 1:
             look = partial(self._rows, one, vertices.multi_slice, rows=output)
             parts.append(look(num_rows=output.shape[0], indices=keys))
-        whole = _one_after_the_other(parts, vertex="random shuffle")
+        whole = one_after_the_other(parts, vertex="random shuffle")
         per_tile = self._bytes_per_tile(keys) + self._bytes_per_tile(numbers)
         return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
 
@@ -833,20 +774,6 @@ def _vertices_of(
     return passes, [
         (op.attributes["operation"], num_elements(found), found.dtype) for op, found in sums
     ]
-
-
-def _one_after_the_other(parts: Sequence[Cost], *, vertex: str) -> Cost:
-    return Cost(
-        compute_cycles=sum(part.compute_cycles for part in parts),
-        exchange_cycles=sum(part.exchange_cycles for part in parts),
-        sync_cycles=sum(part.sync_cycles for part in parts),
-        exchange_bytes=max(part.exchange_bytes for part in parts),
-        num_vertices=sum(part.num_vertices for part in parts),
-        tiles=max(part.tiles for part in parts),
-        vertex=vertex,
-        confidence=vertices.least(part.confidence for part in parts),
-        detail=f"{sum(part.num_vertices for part in parts)} stages",
-    )
 
 
 def _item(spec: TensorSpec) -> int:

@@ -5,13 +5,11 @@ XLA's algebraic simplifier, which the compiler for IPUs runs too, multiplies by 
 as long.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from ipu_keras.compiler.powers import NUMBER_KINDS, numbers_of
+from ipu_keras.compiler.numbers import NUMBER_KINDS, number_like, numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
 
 
 def with_products_for_divisions(graph: Graph) -> Graph:
@@ -25,6 +23,7 @@ def with_products_for_divisions(graph: Graph) -> Graph:
 
     Example:
 
+    >>> from ipu_keras.program import TensorSpec
     >>> spec = (TensorSpec((), "float32"),)
     >>> x, four = Op("x", "parameter", spec), Op("4", "constant", spec, attributes={"value": 4.0})
     >>> quarter = Op("y", "divide", spec, inputs=("x", "4"))
@@ -35,37 +34,16 @@ def with_products_for_divisions(graph: Graph) -> Graph:
     functions = {name: with_products_for_divisions(body) for name, body in graph.functions.items()}
     made_by, numbers = {op.name: op for op in graph.ops}, numbers_of(graph.ops)
     divisions = [op for op in graph.ops if op.kind == "divide" and "float" in op.outputs[0].dtype]
-    divisors = {op.name: numbers.get(op.inputs[1]) for op in divisions}
+    divisors = {op.name: numbers.get(op.inputs[1], 0) for op in divisions}
     divisors = {name: value for name, value in divisors.items() if value}
     if not divisors:
         return replace(graph, functions=functions)
     ops: list[Op] = []
     for op in graph.ops:
-        divisor = divisors.get(op.name)
-        ops += [op] if divisor is None else _product(op, 1 / divisor)
+        if op.name in divisors:
+            reciprocal = number_like(op, "reciprocal", 1 / divisors[op.name])
+            ops += reciprocal
+            op = replace(op, kind="multiply", inputs=(op.inputs[0], reciprocal[-1].name))
+        ops.append(op)
     unused = sources_of((made_by[name].inputs[1] for name in divisors), made_by, NUMBER_KINDS)
     return replace(graph, ops=without_unused(ops, unused, graph.results), functions=functions)
-
-
-def _product(division: Op, reciprocal: float) -> Iterator[Op]:
-    (spec,) = division.outputs
-    factor = replace(
-        division,
-        name=f"{division.name}/reciprocal",
-        kind="constant",
-        outputs=(TensorSpec((), spec.dtype),),
-        inputs=(),
-        attributes={"value": reciprocal},
-    )
-    yield factor
-    if spec.shape:
-        factor = replace(
-            factor,
-            name=f"{division.name}/reciprocals",
-            kind="broadcast",
-            outputs=division.outputs,
-            inputs=(factor.name,),
-            attributes={"dimensions": ()},
-        )
-        yield factor
-    yield replace(division, kind="multiply", inputs=(division.inputs[0], factor.name))

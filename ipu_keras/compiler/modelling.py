@@ -14,7 +14,8 @@ from ipu_keras.compiler.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.compiler.batched_lookups import with_batched_lookups
 from ipu_keras.compiler.code_sharing import with_own_code
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, deduplicate, flatten, fuse
-from ipu_keras.compiler.costs import Cost, CostTable
+from ipu_keras.compiler.cost import Cost
+from ipu_keras.compiler.costs import CostTable
 from ipu_keras.compiler.divisions import with_products_for_divisions
 from ipu_keras.compiler.exchange import host_seconds
 from ipu_keras.compiler.finer_stages import cut_stages

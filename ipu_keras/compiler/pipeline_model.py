@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram
-from ipu_keras.compiler.costs import Cost
+from ipu_keras.compiler.cost import Cost
 from ipu_keras.compiler.pipeline_placement import work_of_part
 from ipu_keras.compiler.pipeline_schedule import (
     Part,

@@ -4,21 +4,15 @@ XLA's algebraic simplifier, which the compiler for IPUs runs too, writes `x ** 2
 gradient of that has `x ** 1`. A power takes hundreds of times as long.
 """
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
+from ipu_keras.compiler.numbers import NUMBER_KINDS, number_like, numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
 
 # What the simplifier (`HandlePower`) has another form for, besides the exponent of 0.
 _EXPONENTS = (-1, 1, 2, 3)
-# What an exponent may go through between its constant and the power.
-_SAME_NUMBER = frozenset({"broadcast", "convert", "reshape"})
-
-# What a value of one number everywhere is made by.
-NUMBER_KINDS = _SAME_NUMBER | {"constant", "multiply"}
 
 
 def with_products_for_powers(graph: Graph) -> Graph:
@@ -33,6 +27,7 @@ def with_products_for_powers(graph: Graph) -> Graph:
 
     Example:
 
+    >>> from ipu_keras.program import TensorSpec
     >>> spec = (TensorSpec((), "float32"),)
     >>> x, two = Op("x", "parameter", spec), Op("two", "constant", spec, attributes={"value": 2.0})
     >>> square = Op("square", "power", spec, inputs=("x", "two"))
@@ -63,30 +58,6 @@ def with_products_for_powers(graph: Graph) -> Graph:
     return replace(graph, ops=without_unused(ops, unused, graph.results), functions=functions)
 
 
-def numbers_of(ops: Iterable[Op]) -> dict[str, float]:
-    """The one number that all elements of a value are, of each value that is such a constant.
-
-    So is a product of constants, which XLA folds: TensorFlow multiplies the sizes of axes.
-
-    Args:
-        ops: Of a graph, each after those whose results it takes.
-
-    Returns:
-        By the name of the operation that makes the value.
-    """
-    numbers: dict[str, float] = {}
-    for op in ops:
-        if op.kind == "constant":
-            value = None if op.outputs[0].shape else op.attributes.get("value")
-            if isinstance(value, int | float):
-                numbers[op.name] = value
-        elif op.kind in _SAME_NUMBER and op.inputs[0] in numbers:
-            numbers[op.name] = numbers[op.inputs[0]]
-        elif op.kind == "multiply" and all(name in numbers for name in op.inputs):
-            numbers[op.name] = math.prod(numbers[name] for name in op.inputs)
-    return numbers
-
-
 def _written_out(power: Op, exponent: int) -> Iterator[Op]:
     x = power.inputs[0]
     if exponent == 1:
@@ -100,23 +71,6 @@ def _written_out(power: Op, exponent: int) -> Iterator[Op]:
         yield square
         yield replace(power, kind="multiply", inputs=(square.name, x))
     else:
-        (spec,) = power.outputs
-        one = replace(
-            power,
-            name=f"{power.name}/one",
-            kind="constant",
-            outputs=(TensorSpec((), spec.dtype),),
-            inputs=(),
-            attributes={"value": 1.0},
-            stateful=False,
-        )
-        ones = replace(
-            one,
-            name=f"{power.name}/ones",
-            kind="broadcast",
-            outputs=power.outputs,
-            inputs=(one.name,),
-            attributes={"dimensions": ()},
-        )
-        yield from (one, ones)
-        yield replace(power, kind="divide", inputs=(ones.name, x))
+        ones = number_like(power, "one", 1.0)
+        yield from ones
+        yield replace(power, kind="divide", inputs=(ones[-1].name, x))

@@ -7,7 +7,7 @@ for each element, where vertices of non-linearities work on whole vectors.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ipu_keras.compiler.powers import NUMBER_KINDS, numbers_of
+from ipu_keras.compiler.numbers import NUMBER_KINDS, numbers_of
 from ipu_keras.compiler.unused import sources_of, without_unused
 from ipu_keras.ir import RELU_GRADIENT, Graph, Op
 

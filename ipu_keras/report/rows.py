@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipu_keras.compiler.compute_sets import ComputeSet
-from ipu_keras.compiler.costs import Cost
+from ipu_keras.compiler.cost import Cost
 from ipu_keras.target import Confidence
 
 

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from ipu_keras.compiler.costs import Cost
+from ipu_keras.compiler.cost import Cost
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
 from ipu_keras.report.rows import Row
 
