@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from ipu_keras.compiler.modelling import model_graph
 from ipu_keras.compiler.rejection import rejecting_draw
-from ipu_keras.compiler.sorts import sort_cycles
+from ipu_keras.compiler.sorts import sort_cost
 from ipu_keras.program import TensorSpec
 from ipu_keras.target import TARGETS, Confidence
 from ipu_keras.tracing.hlo import hlo_graph
@@ -103,7 +103,7 @@ def test_shuffles(shuffle, shape):
     # There are 32 keys on a tile. Rows are looked up, 6 by each worker.
     looked_up = 6 * (30 + 6 * (19 + 2)) + LAUNCH if len(shape) > 1 else 0
     operands = [TensorSpec(shape[:1], dtype) for dtype in ("uint32", "float32")]
-    ordered = sort_cycles(GC200, operands=operands, axis=0).compute
+    ordered = sort_cost(GC200, operands=operands, axis=0).compute_cycles
     assert cost.compute_cycles == 4 + 6 * (22 + 4 * 3) + LAUNCH + ordered + looked_up
     assert cost.vertex == "random shuffle"
     # The key of a seed is a draw of its own where XLA lacks the shuffle.

@@ -17,7 +17,6 @@ from ipu_keras.compiler.compute_sets import ComputeSet, FlatProgram, Value, is_c
 from ipu_keras.compiler.convolution_planner import ConvolutionPlan, plan
 from ipu_keras.compiler.convolutions import Convolution
 from ipu_keras.compiler.cost import Cost, one_after_the_other
-from ipu_keras.compiler.divided import DividedCycles
 from ipu_keras.compiler.exchange import (
     ExchangePhase,
     all_gather_seconds,
@@ -34,16 +33,16 @@ from ipu_keras.compiler.hlo_convolutions import convolution_of, product_of
 from ipu_keras.compiler.host_tables import HOST_TABLE_FAMILY
 from ipu_keras.compiler.lookups import (
     BatchedLookups,
-    batched_gather_cycles,
-    batched_update_cycles,
+    batched_gather_cost,
+    batched_update_cost,
 )
 from ipu_keras.compiler.memory import num_tiles_of, peak_besides_results
 from ipu_keras.compiler.offloading import REMOTE_FAMILY
 from ipu_keras.compiler.pipeline_placement import STASH_FAMILY
 from ipu_keras.compiler.planning import Planning
 from ipu_keras.compiler.rejection import REJECTING, rejecting_draw
-from ipu_keras.compiler.scans import scan_cycles
-from ipu_keras.compiler.sorts import sort_cycles
+from ipu_keras.compiler.scans import scan_cost
+from ipu_keras.compiler.sorts import sort_cost
 from ipu_keras.compiler.stages import COPY_FAMILY
 from ipu_keras.compiler.vertex_rates import ELEMENTWISE
 from ipu_keras.compiler.vertices import VertexCycles
@@ -468,8 +467,9 @@ class CostTable:
         assert axis is not None, "it is what makes the family"
         own = operation if operation in ELEMENTWISE else "map"
         parts = op.attributes.get("operations") or (own,)
-        found = scan_cycles(self._target, operations=parts, source=source, axis=axis)
-        return self._divided(found, source, vertex=f"scan {operation} {source.dtype}")
+        found = scan_cost(self._target, operations=parts, source=source, axis=axis)
+        name = f"scan {operation} {source.dtype}"
+        return replace(found, tiles=self._tiles(source), vertex=name)
 
     def _pooling(self, one: ComputeSet) -> Cost:
         op, output = one.ops[-1], one.writes[0].spec
@@ -590,22 +590,16 @@ class CostTable:
             index_bytes=indices.nbytes // num_rows,
         )
         if one.family == "scatter":
-            found = batched_update_cycles(self._target, lookups)
+            found = batched_update_cost(self._target, lookups)
         else:
-            found = batched_gather_cycles(
+            found = batched_gather_cost(
                 self._target,
                 lookups,
                 result_bytes=self._bytes_per_tile(rows),
                 memory_proportion=self._planning(one).memory_proportion,
             )
-        cost = self._divided(found, rows, vertex=one.family)
-        return replace(
-            cost,
-            num_vertices=found.num_vertices,
-            tiles=found.tiles,
-            confidence=found.confidence,
-            detail=f"{num_tables} tables, {found.detail}",
-        )
+        detail = f"{num_tables} tables, {found.detail}"
+        return replace(found, vertex=one.family, detail=detail)
 
     def _rows(
         self, one: ComputeSet, vertex, *, rows: TensorSpec, num_rows: int, indices: TensorSpec
@@ -676,8 +670,8 @@ class CostTable:
         output = one.writes[-1].spec
         keys = TensorSpec(output.shape[:1], "uint32")
         numbers = output if len(output.shape) == 1 else keys
-        ordered = sort_cycles(self._target, operands=[keys, numbers], axis=0)
-        parts = [self._drawn(one, keys), self._divided(ordered, keys, vertex="sort uint32")]
+        ordered = sort_cost(self._target, operands=[keys, numbers], axis=0)
+        parts = [self._drawn(one, keys), replace(ordered, tiles=self._tiles(keys))]
         if len(output.shape) > 1:
             look = partial(self._rows, one, vertices.multi_slice, rows=output)
             parts.append(look(num_rows=output.shape[0], indices=keys))
@@ -691,10 +685,11 @@ class CostTable:
         (axis,) = op.attributes.get("dimensions", (len(operands[0].shape) - 1,))
         if op.kind == "topk":
             operands.append(TensorSpec(operands[0].shape, "int32"))
-        found = sort_cycles(
+        found = sort_cost(
             self._target, operands=operands, axis=axis, num_largest=op.attributes.get("k")
         )
-        return self._divided(found, operands[0], vertex=f"sort {operands[0].dtype}")
+        keys = operands[0]
+        return replace(found, tiles=self._tiles(keys), vertex=f"sort {keys.dtype}")
 
     def _unknown(self, one: ComputeSet) -> Cost:
         tiles = max([self._tiles(value.spec) for value in one.writes], default=1)
@@ -721,19 +716,6 @@ class CostTable:
             tiles=max((self._tiles(value.spec) for value in one.writes), default=1),
             vertex=vertex,
             confidence=cycles.confidence,
-        )
-
-    def _divided(self, found: DividedCycles, source: TensorSpec, *, vertex: str) -> Cost:
-        return Cost(
-            compute_cycles=found.compute,
-            exchange_cycles=found.exchange,
-            sync_cycles=found.sync,
-            exchange_bytes=found.exchange_bytes,
-            num_vertices=found.num_compute_sets,
-            tiles=self._tiles(source),
-            vertex=vertex,
-            confidence=Confidence.GUESSED,
-            detail=f"{found.num_compute_sets} stages",
         )
 
     def _layout(self, name: str) -> str:

@@ -10,12 +10,13 @@ updated, and only rows arrive.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_keras.compiler import vertices
-from ipu_keras.compiler.divided import DividedCycles, divided_cycles
+from ipu_keras.compiler.cost import Cost
+from ipu_keras.compiler.divided import divided_cost
 from ipu_keras.compiler.vertices import VertexCycles
-from ipu_keras.target import Confidence, Target
+from ipu_keras.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,23 +42,6 @@ class BatchedLookups:
     index_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LookupCycles(DividedCycles):
-    """Cycles of all lookups of a batch.
-
-    Args:
-        num_vertices: Of one tile.
-        tiles: That look rows up.
-        confidence: How sure the cycles are.
-        detail: What the tiles share.
-    """
-
-    num_vertices: int
-    tiles: int
-    confidence: Confidence
-    detail: str
-
-
 @dataclass(frozen=True)
 class _Share:
     """What one tile has: so many tables, and of each so many columns."""
@@ -68,9 +52,9 @@ class _Share:
     more_tiles: int  # for each table, as often as the tiles that its columns need
 
 
-def batched_gather_cycles(
+def batched_gather_cost(
     target: Target, lookups: BatchedLookups, *, result_bytes: int, memory_proportion: float
-) -> LookupCycles:
+) -> Cost:
     """The fastest way to look rows up among those with room for what they need of tables.
 
     Args:
@@ -84,10 +68,10 @@ def batched_gather_cycles(
     fitting = [way for way in ways if way.exchange_bytes <= room]
     if not fitting:
         return min(ways, key=lambda way: way.exchange_bytes)
-    return min(fitting, key=lambda way: way.total)
+    return min(fitting, key=lambda way: way.cycles)
 
 
-def batched_update_cycles(target: Target, lookups: BatchedLookups) -> LookupCycles:
+def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
     """Adding to rows: of one table, tiles share the columns alone.
 
     If they shared the updates of a column too, each would have sums of its own for all rows.
@@ -119,7 +103,7 @@ def _share_of(target: Target, lookups: BatchedLookups) -> _Share:
 
 def _gathers(
     target: Target, lookups: BatchedLookups, share: _Share, result_bytes: int
-) -> Iterator[LookupCycles]:
+) -> Iterator[Cost]:
     def vertex(num_lookups: int) -> VertexCycles:
         return vertices.multi_slice(
             target,
@@ -151,16 +135,16 @@ def _found(
     received: Sequence[int],
     shared: str,
     parts: int = 1,
-) -> LookupCycles:
+) -> Cost:
     """Each table has a vertex of its own; those of a tile run one behind the other."""
-    divided = divided_cycles(
+    cost = divided_cost(
         target,
-        vertices=sum(share.num_tables * each.cycles for each in stages),
+        cycles=sum(share.num_tables * each.cycles for each in stages),
         num_compute_sets=len(stages),
         moved=received,
     )
-    return LookupCycles(
-        **vars(divided),
+    return replace(
+        cost,
         num_vertices=share.num_tables * len(stages),
         tiles=share.tiles * parts,
         confidence=vertices.least(each.confidence for each in stages),

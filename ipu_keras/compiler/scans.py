@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_keras.compiler import vertices
-from ipu_keras.compiler.divided import DividedCycles, divided_cycles
+from ipu_keras.compiler.cost import Cost
+from ipu_keras.compiler.divided import divided_cost
 from ipu_keras.compiler.memory import num_tiles_of
 from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
@@ -33,9 +34,7 @@ class _Level:
         return self.num_scans * self.num_elements
 
 
-def scan_cycles(
-    target: Target, *, operations: Sequence[str], source: TensorSpec, axis: int
-) -> DividedCycles:
+def scan_cost(target: Target, *, operations: Sequence[str], source: TensorSpec, axis: int) -> Cost:
     """The fastest way to combine each element with all before it along an axis.
 
     Scans are whole on their tile if there are as many as tiles with a part of the tensor. What
@@ -56,7 +55,7 @@ def scan_cycles(
     counts = range(1, _MAX_STAGES + 1) if parts > 1 else (0,)
     ways = [_levels(length, num_scans, parts, tiles, count) for count in counts]
     found = [_cycles(target, operations, source, levels, received) for levels in ways]
-    return min(found, key=lambda way: way.total)
+    return min(found, key=lambda way: way.cycles)
 
 
 def _levels(length: int, num_scans: int, parts: int, tiles: int, num_stages: int) -> list[_Level]:
@@ -75,7 +74,7 @@ def _cycles(
     source: TensorSpec,
     levels: Sequence[_Level],
     received: int,
-) -> DividedCycles:
+) -> Cost:
     """Up all levels, and down again to the first."""
     up = [
         vertices.scan(
@@ -100,9 +99,9 @@ def _cycles(
     item = source.nbytes // num_elements(source)
     sums = [level.size * item for level in levels[1:]]
     moved = [received, *sums, *sums]
-    return divided_cycles(
+    return divided_cost(
         target,
-        vertices=sum(vertex.cycles for vertex in (*up, *down)),
+        cycles=sum(vertex.cycles for vertex in (*up, *down)),
         num_compute_sets=len(up) + len(down),
         moved=moved,
     )

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_keras.compiler import vertices
-from ipu_keras.compiler.divided import DividedCycles, divided_cycles
+from ipu_keras.compiler.cost import Cost
+from ipu_keras.compiler.divided import divided_cost
 from ipu_keras.compiler.memory import num_tiles_of
 from ipu_keras.ir import num_elements
 from ipu_keras.program import TensorSpec
@@ -26,9 +27,9 @@ class _Pass:
     distance: int
 
 
-def sort_cycles(
+def sort_cost(
     target: Target, *, operands: Sequence[TensorSpec], axis: int, num_largest: int | None = None
-) -> DividedCycles:
+) -> Cost:
     """The fastest way to divide sorts along an axis among tiles.
 
     Args:
@@ -48,7 +49,7 @@ def sort_cycles(
         _cycles(target, operands, passes, parts, math.ceil(num_sorts * parts / tiles), is_apart)
         for parts in (1 << exponent for exponent in range(most.bit_length()))
     ]
-    return min(ways, key=lambda way: way.total)
+    return min(ways, key=lambda way: way.cycles)
 
 
 def _passes(length: int, num_largest: int | None) -> list[_Pass]:
@@ -77,7 +78,7 @@ def _cycles(
     parts: int,
     num_sorts: int,
     is_apart: bool,
-) -> DividedCycles:
+) -> Cost:
     """With each sort on so many tiles, and parts of so many sorts on the tile with the most."""
     keys = operands[0]
     item = sum(spec.nbytes for spec in operands) // max(num_elements(keys), 1)
@@ -98,4 +99,4 @@ def _cycles(
             moved.append(num_sorts * block * item)
         if is_remote or not num_compute_sets:
             num_compute_sets += 1
-    return divided_cycles(target, vertices=compute, num_compute_sets=num_compute_sets, moved=moved)
+    return divided_cost(target, cycles=compute, num_compute_sets=num_compute_sets, moved=moved)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.compiler.divided import DividedCycles
-from ipu_keras.compiler.scans import scan_cycles
+from ipu_keras.compiler.cost import Cost
+from ipu_keras.compiler.scans import scan_cost
 from ipu_keras.program import TensorSpec
-from ipu_keras.target import TARGETS
+from ipu_keras.target import TARGETS, Confidence
 
 GC200 = TARGETS["gc200"]
 TILES, LAUNCH, SYNC, WAY = GC200.num_tiles, 81, 126, 157
@@ -20,23 +20,28 @@ OF_64, ADDED_TO_64 = 407 + LAUNCH + 293, 293
 
 
 def sums(*shape, axis, dtype="float32"):
-    return scan_cycles(GC200, operations=["add"], source=TensorSpec(shape, dtype), axis=axis)
+    return scan_cost(GC200, operations=["add"], source=TensorSpec(shape, dtype), axis=axis)
 
 
 def test_scans_that_are_whole_on_their_tiles():
-    assert sums(TILES, 64, axis=1) == DividedCycles(
-        compute=OF_64 + LAUNCH, exchange=0, sync=0, exchange_bytes=0, num_compute_sets=1
+    assert sums(TILES, 64, axis=1) == Cost(
+        compute_cycles=OF_64 + LAUNCH,
+        num_vertices=1,
+        confidence=Confidence.GUESSED,
+        detail="1 stages",
     )
 
 
 def test_what_lies_apart_comes_together():
     # A tile has 256 bytes of a row, and gets as much of a column.
-    assert sums(64, TILES, axis=0) == DividedCycles(
-        compute=OF_64 + LAUNCH,
-        exchange=64 + WAY,
-        sync=SYNC,
+    assert sums(64, TILES, axis=0) == Cost(
+        compute_cycles=OF_64 + LAUNCH,
+        exchange_cycles=64 + WAY,
+        sync_cycles=SYNC,
         exchange_bytes=256,
-        num_compute_sets=1,
+        num_vertices=1,
+        confidence=Confidence.GUESSED,
+        detail="1 stages",
     )
 
 
@@ -48,32 +53,38 @@ def test_one_long_scan_meets_in_two_stages():
     of_39, added_to_39 = 335 + LAUNCH + 257, 257
     compute = OF_64 + 2 * of_39 + added_to_39 + ADDED_TO_64 + 5 * LAUNCH
     assert compute == 3082
-    assert sums(TILES * 64, axis=0) == DividedCycles(
-        compute=compute,
-        exchange=2 * (39 + WAY + 38 + WAY),
-        sync=4 * SYNC,
+    assert sums(TILES * 64, axis=0) == Cost(
+        compute_cycles=compute,
+        exchange_cycles=2 * (39 + WAY + 38 + WAY),
+        sync_cycles=4 * SYNC,
         exchange_bytes=4 * 39,
-        num_compute_sets=5,
+        num_vertices=5,
+        confidence=Confidence.GUESSED,
+        detail="5 stages",
     )
 
 
 def test_a_small_tensor_is_on_one_tile():
     # 32 floats are 128 bytes: 11 + 6 * (33 + 6 * 3), a start, 11 + 6 * (29 + 3 * 3), a start.
     found = sums(32, axis=0)
-    assert (found.compute, found.exchange, found.num_compute_sets) == (317 + 239 + 2 * 81, 0, 1)
+    assert (found.compute_cycles, found.exchange_cycles, found.num_vertices) == (
+        317 + 239 + 2 * 81,
+        0,
+        1,
+    )
 
 
 @given(st.integers(2, 4000), st.integers(1, 4000), st.integers(0, 1))
 def test_no_cheaper_than_additions_and_no_dearer_than_one_worker(length, num_scans, axis):
     shape = (num_scans, length) if axis else (length, num_scans)
     source = TensorSpec(shape, "float32")
-    found = scan_cycles(GC200, operations=["add"], source=source, axis=axis)
+    found = scan_cost(GC200, operations=["add"], source=source, axis=axis)
     tiles = max(1, min(TILES, math.ceil(source.nbytes / 128)))
     # At least a worker's share of loads, additions and stores; at most each scan by one worker.
     share = math.ceil(length * num_scans / tiles / GC200.num_workers)
-    assert found.compute > 3 * share
+    assert found.compute_cycles > 3 * share
     whole = 3 * GC200.num_workers * length * math.ceil(num_scans / tiles)
-    assert found.compute + found.exchange < whole + 4000
+    assert found.compute_cycles + found.exchange_cycles < whole + 4000
 
 
 @pytest.mark.parametrize(
