@@ -21,7 +21,7 @@ from rich.table import Table
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 CPU, IPU = "/device:CPU:0", "/device:IPU:0"
 

@@ -1,243 +1,229 @@
-"""The cost model beside published measurements: exchange, links, collectives, host, vertices.
+"""Small programs, modelled beside microbenchmarks: exchange, links, collectives, host, vertices.
 
-`comparisons` predicts the points of `hardware/calibration_points.csv` that have no matrix
-product or convolution in them: those of the list that calibrates (V...), and further
-ones of the same microbenchmarks (M...).
-No point is left out because it is missed. Left out are only points for which the model
-has nothing to say: programs on sixteen IPUs whose division is not published, and
-exchanges of a third party's compiler, which are known as one sum.
+`comparisons` models the points of `hardware/calibration_points.csv` that have no matrix product
+or convolution in them: those of the list that calibrates (V...), and further ones of the same
+microbenchmarks (M...). A point is left out if it is an input of the model, which its `input_of`
+says; `NOT_MODELLED` has those that no program can stand for. No point is left out because it
+is missed.
 """
 
 import csv
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from hlo_programs import argument, model_of, operation, total
 from measured import Comparison
 
-from ipu_keras.compiler import exchange, vertices
-from ipu_keras.compiler.exchange import ExchangePhase
-from ipu_keras.target import Target, target_named
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.pipeline.shards import COPY_FAMILY
+from ipu_keras.machine.target import TARGETS, Target
+from ipu_keras.settings.pipeline_choices import SelectionOrder
 
 POINTS = Path(__file__).resolve().parent / "hardware" / "calibration_points.csv"
 
+EXCHANGE = "exchange of words on an IPU"
+SUMS = "sums to one number, on up to 16 IPUs"
+WORD_COPIES = "copies of a word to another IPU"
+TILE_COPIES = "copies of a word of each tile to another IPU"
+LARGE_COPIES = "large copies to another IPU"
+HOST = "large copies with the host, of 2 to 16 IPUs"
+RANDOM = "random numbers"
+
 WORD = 4
-# As many bytes as make every fixed cost vanish.
-LARGE = 10**10
-# Cost of the cycle counter, which the measured addition contains (tessellate-ipu).
-CYCLE_COUNTER = 45
+# A tile has at least as many floats of a tensor that is spread.
+FLOATS_PER_TILE = 32
+# As many floats as make every fixed cost vanish.
+LARGE = 10**9
 
-
-@dataclass(frozen=True)
-class Stencil:
-    """A program that computes each cell of a grid from its neighbours, a thousand times.
-
-    Args:
-        num_cells: Of the grid.
-        values: That are read for a cell, halo included.
-        results: That are written for a cell.
-        flops: Of a cell, in its update as usually written.
-        dimensions: Of the grid.
-    """
-
-    num_cells: int
-    values: int
-    results: int
-    flops: int
-    dimensions: int
-
-
-# Flops: c * (1 - 2 * d * a) + a * (sum of 2 * d neighbours) for d dimensions. The cardiac
-# model adds two reaction terms, with a division, to that (7 + 9 + 13 operations).
-STENCILS = {
-    "V27": Stencil(8000**2, values=5, results=1, flops=6, dimensions=2),
-    "V28": Stencil(360**3, values=7, results=1, flops=8, dimensions=3),
-    "V29": Stencil(7000**2, values=6, results=2, flops=29, dimensions=2),
+# Why no program stands for a point.
+NOT_MODELLED: Mapping[str, str] = {
+    **dict.fromkeys(("V01", "V02"), "matrix products are in fidelity_convolutions"),
+    **dict.fromkeys(("V03", "V04", "V05"), "no vertex of a program only loads"),
+    **dict.fromkeys(("V16", "M04"), "sums of so many tiles meet in two exchanges, not in one"),
+    **dict.fromkeys(("V17", "M05"), "no program deals out the words of a single tile"),
+    "M06": "a matrix of two rows lies on one tile",
+    "V25": "is one of hardware/amp1x1_bow.csv",
+    **dict.fromkeys(
+        ("M11", "M12", "M13", "M14", "M15", "M16"),
+        "IPUs reduce, gather or copy for each other: no tile talks to all tiles of several",
+    ),
+    **dict.fromkeys(
+        ("V27", "V28", "V29", "V30", "V31"),
+        "the vertices are the author's own, and exchange halos: TensorFlow's program is another",
+    ),
+    **dict.fromkeys(("V32", "V33"), "a sum over exchanges of a third party's compiler"),
 }
-STENCIL_STEPS = 1000
 
 
 def comparisons() -> list[Comparison]:
-    """Compares every point that the model predicts, in the order of the data file.
-
-    Returns:
-        The comparisons; for the first generation's microbenchmarks on `"gc2"`, the
-        stencils on `"gc200"`, and the addition on `"bow"`.
-    """
-    modelled = dict(_predictions())
-    found = []
-    with POINTS.open(newline="", encoding="utf-8") as file:
-        for point in csv.DictReader(file):
-            if point["id"] in modelled:
-                category, value = modelled[point["id"]]
-                found.append(_comparison(point, category, value))
-    return found
+    """Compares every point that is no input and has a program, in the order of the data file."""
+    gc2 = TARGETS["gc2"]
+    return [_comparison(gc2, point) for point in points() if point["id"] in _MODELLED]
 
 
-def _comparison(point: dict[str, str], category: str, modelled: float) -> Comparison:
+def _comparison(gc2: Target, point: Mapping[str, str]) -> Comparison:
+    kind, model = _MODELLED[point["id"]]
+    measured, modelled = float(point["value"]), model(gc2)
+    is_latency = point["unit"] == "us"
     return Comparison(
         id=point["id"],
-        category=category,
+        kind=kind,
+        target="gc2",
         description=", ".join(filter(None, (point["workload"], point["config"]))),
-        measured=float(point["value"]),
+        measured=measured,
         modelled=modelled,
         unit=point["unit"],
-        source=point["source"],
+        cycles_off=(modelled - measured) * gc2.clock_hz / 1e6 if is_latency else None,
+        input_of=point["input_of"],
     )
 
 
-def _predictions() -> Iterator[tuple[str, tuple[str, float]]]:
-    """Category and figure, in the unit of the data file, of each point that is predicted."""
-    gc2 = target_named("gc2")
-    groups = {
-        "on-chip exchange": _on_chip_exchange(gc2),
-        "links": _links(gc2),
-        "collectives": _collectives(gc2),
-        "host": _host(gc2),
-        "vertices": {**_vertices(gc2), **_stencils(target_named("gc200"))},
-    }
-    for category, values in groups.items():
-        for name, value in values.items():
-            yield name, (category, value)
+def points() -> list[dict[str, str]]:
+    """The rows of the data file."""
+    with POINTS.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
-def _on_chip_exchange(target: Target) -> dict[str, float]:
-    every = target.num_tiles
-    pair = exchange.exchange_cycles(target, ExchangePhase(LARGE, LARGE, num_tiles=2))
-    to_one = exchange.broadcast_cycles(target, LARGE, num_tiles=1)
-    to_all = exchange.broadcast_cycles(target, LARGE, num_tiles=every)
-    return {
-        # From a tile to one other, as a broadcast to two that are next to each other.
-        "V06": _microseconds(target, exchange.broadcast_cycles(target, WORD, num_tiles=2)),
-        "V10": _gigabytes(target, LARGE, pair),
-        "V11": _gigabytes(target, every * LARGE, pair),
-        "V14": _microseconds(target, exchange.broadcast_cycles(target, WORD, num_tiles=every)),
-        "V15": _gigabytes(target, LARGE, to_all),
-        "V16": _microseconds(target, exchange.gather_cycles(target, WORD, num_tiles=every)),
-        "V17": _microseconds(target, exchange.scatter_cycles(target, WORD, num_tiles=every)),
-        "V18": _microseconds(target, exchange.all_to_all_cycles(target, WORD, num_tiles=608)),
-        "M01": _microseconds(target, exchange.broadcast_cycles(target, WORD, num_tiles=16)),
-        "M02": _gigabytes(target, LARGE, to_one),
-        "M03": _microseconds(target, exchange.gather_cycles(target, WORD, num_tiles=16)),
-        "M04": _microseconds(target, exchange.gather_cycles(target, WORD, num_tiles=304)),
-        "M05": _microseconds(target, exchange.scatter_cycles(target, WORD, num_tiles=2)),
-        "M06": _microseconds(target, exchange.all_to_all_cycles(target, WORD, num_tiles=2)),
-    }
+def modelled_points() -> frozenset[str]:
+    """The ids of the points that a program stands for."""
+    return frozenset(_MODELLED)
 
 
-def _links(target: Target) -> dict[str, float]:
-    sync = exchange.sync_cycles(target, 2) / target.clock_hz
-
-    def latency(hops: int, off_board: bool) -> float:
-        return 1e6 * (sync + exchange.link_seconds(target, WORD, hops=hops, off_board=off_board))
-
-    def bandwidth(off_board: bool) -> float:
-        return LARGE / exchange.link_seconds(target, LARGE, hops=1, off_board=off_board) / 1e9
-
-    return {
-        "V07": latency(hops=1, off_board=False),
-        "V08": latency(hops=1, off_board=True),
-        "V09": latency(hops=2, off_board=True),
-        "V12": bandwidth(off_board=False),
-        "V13": bandwidth(off_board=True),
-    }
+def _before_vertices(model: Model) -> float:
+    """Microseconds of the synchronization and the exchange of all compute sets."""
+    cycles = sum(cost.exchange_cycles + cost.sync_cycles for cost in model.costs)
+    return 1e6 * cycles / model.target.clock_hz
 
 
-def _collectives(target: Target) -> dict[str, float]:
-    every = target.num_tiles
-    found = {}
-    for name, num_ipus in {"V19": 1, "V20": 2, "V21": 16}.items():
-        cycles = _reduce_cycles(target, num_elements=1, num_ipus=num_ipus)
-        found[name] = _microseconds(target, cycles)
-    for name, num_ipus in {"M07": 2, "M08": 4, "M09": 8, "M10": 16}.items():
-        cycles = exchange.broadcast_cycles(target, WORD, num_tiles=every, num_ipus=num_ipus)
-        found[name] = _microseconds(target, cycles)
-    for name, num_ipus in {"M11": 2, "M12": 16}.items():
-        cycles = exchange.broadcast_cycles(target, LARGE, num_tiles=every, num_ipus=num_ipus)
-        found[name] = _gigabytes(target, LARGE, cycles)
-    for name, num_ipus in {"M13": 2, "M14": 16}.items():
-        cycles = exchange.gather_cycles(target, WORD, num_tiles=every, num_ipus=num_ipus)
-        found[name] = _microseconds(target, cycles)
-    for name, num_ipus in {"M15": 2, "M16": 16}.items():
-        cycles = exchange.scatter_cycles(target, WORD, num_tiles=every, num_ipus=num_ipus)
-        found[name] = _microseconds(target, cycles)
-    for name, num_ipus in {"M17": 1, "M18": 16}.items():
-        cycles = _reduce_cycles(target, num_elements=25_000, num_ipus=num_ipus)
-        found[name] = _gigabytes(target, num_ipus * every * 25_000 * WORD, cycles)
-    return found
+def _to_another_tile(gc2: Target) -> float:
+    """The sum of two numbers, of which one comes from another tile."""
+    program = [argument("a"), argument("b"), operation("y", "add", (), "a", "b")]
+    return _before_vertices(model_of(gc2, program))
 
 
-def _reduce_cycles(target: Target, *, num_elements: int, num_ipus: int) -> int:
-    return exchange.reduce_cycles(
-        target,
-        dtype="float32",
-        num_elements=num_elements,
-        num_tiles=target.num_tiles,
-        num_ipus=num_ipus,
-    )
+def _broadcast(num_tiles: int) -> Callable[[Target], float]:
+    """A number that is added to what tiles have."""
+
+    def model(gc2: Target) -> float:
+        shape = (num_tiles, FLOATS_PER_TILE)
+        program = [
+            argument("x", *shape),
+            argument("a"),
+            operation("b", "broadcast", shape, "a", dimensions=()),
+            operation("y", "add", shape, "x", "b"),
+        ]
+        return _before_vertices(model_of(gc2, program))
+
+    return model
 
 
-def _host(target: Target) -> dict[str, float]:
-    ipus = {"V22": 1, "V23": 16, "M20": 2, "M21": 4}
-    bandwidths = {
-        name: LARGE / exchange.host_seconds(target, LARGE, num_ipus=num_ipus) / 1e9
-        for name, num_ipus in ipus.items()
-    }
-    latency = 1e6 * exchange.host_seconds(target, WORD, num_ipus=1)
-    return {**bandwidths, "M22": latency, "M23": latency}
+def _all_to_all(gc2: Target) -> float:
+    """The transpose of a matrix of which each of 608 tiles has a row, and then a column."""
+    shape = (608, 608)
+    program = [
+        argument("x", *shape),
+        operation("y", "transpose", shape, "x", dimensions=(1, 0)),
+    ]
+    return _before_vertices(model_of(gc2.with_numbers(num_tiles=608), program))
 
 
-def _vertices(target: Target) -> dict[str, float]:
-    bow = target_named("bow")
-    samples = 10**6
-    drawn = vertices.random_uniform(target, dtype="float32", num_elements=samples).cycles
-    added = vertices.elementwise(
-        bow, operation="add", dtype="float32", num_elements=1024, num_operands=2
-    )
-    on_tile = exchange.reduce_cycles(target, dtype="float32", num_elements=1216, num_tiles=1)
-    return {
-        "V03": _terabytes_loaded(target, 2 * target.vector_bytes),
-        "V04": _terabytes_loaded(target, target.vector_bytes),
-        "V05": _terabytes_loaded(target, target.vector_bytes // 2),
-        # Thousand million samples instead of bytes.
-        "V24": _gigabytes(target, target.num_tiles * samples, drawn),
-        "V26": bow.launch_cycles + added.cycles + CYCLE_COUNTER,
-        "M19": _microseconds(target, on_tile),
-    }
+def _gather(gc2: Target) -> float:
+    """The sums of 16 tiles, which meet on one."""
+    return _before_vertices(model_of(gc2, total(16, FLOATS_PER_TILE)))
 
 
-def _terabytes_loaded(target: Target, load_bytes: int) -> float:
-    cycles = vertices.load(target, num_bytes=LARGE, load_bytes=load_bytes).cycles
-    return _gigabytes(target, target.num_tiles * LARGE, cycles) / 1e3
+def _sum_on_a_tile(gc2: Target) -> float:
+    """Microseconds of a sum of 1216 numbers, on an IPU that has a single tile."""
+    return 1e6 * model_of(gc2.with_numbers(num_tiles=1), total(1216)).compute_cycles / gc2.clock_hz
 
 
-def _stencils(target: Target) -> dict[str, float]:
-    return {name: _stencil_seconds(target, stencil) for name, stencil in STENCILS.items()}
+def _sum_of_all(num_ipus: int) -> Callable[[Target], float]:
+    """Microseconds of a sum over the tiles of replicas, which all have it in the end."""
+
+    def model(gc2: Target) -> float:
+        program = total(gc2.num_tiles, FLOATS_PER_TILE)
+        if num_ipus > 1:
+            program.append(operation("all", "all-reduce", (), "sum", num_replicas=num_ipus))
+        return 1e6 * model_of(gc2, program).compute_cycles / gc2.clock_hz
+
+    return model
 
 
-def _stencil_seconds(target: Target, stencil: Stencil) -> float:
-    """All steps: the vertex is the author's own, so only what it reads and computes is known."""
-    cells = -(-stencil.num_cells // target.num_tiles)
-    computed = vertices.unknown(
-        target,
-        bytes_read=cells * stencil.values * WORD,
-        bytes_written=cells * stencil.results * WORD,
-        flops=cells * stencil.flops,
-        dtype="float32",
-    )
-    side = cells ** (1 / stencil.dimensions)
-    halo = round(2 * stencil.dimensions * side ** (stencil.dimensions - 1) * WORD)
-    exchanged = exchange.exchange_cycles(target, ExchangePhase(halo, halo))
-    # Before the exchange and before the compute set.
-    sync = 2 * exchange.sync_cycles(target, 1)
-    step = sync + exchanged + target.launch_cycles + computed.cycles
-    return STENCIL_STEPS * step / target.clock_hz
+def _copy_seconds(gc2: Target, num_floats: int, *, position: int, **options: Any) -> float:
+    """A chain of layers, each on an IPU: what the one of a position takes over from the other."""
+    shape, layers = (num_floats,), range(options["num_ipus"])
+    program = [argument("y", *shape)]
+    for layer in map("layer{}".format, layers):
+        # Equal weights share the layers equally; elementwise operations alone would be fused.
+        program += [
+            operation(f"{layer}/w", "parameter", shape, role="variable"),
+            operation(
+                f"{layer}/wy", "multiply", shape, f"{layer}/w", program[-1].name, layer=layer
+            ),
+            operation(f"{layer}/y", "reverse", shape, f"{layer}/wy", layer=layer, dimensions=(0,)),
+        ]
+    model = model_of(gc2, program, **options)
+    pairs = zip(model.program.compute_sets, model.costs, strict=True)
+    copies = [cost for one, cost in pairs if one.family == COPY_FAMILY]
+    return copies[position - 1].cycles / gc2.clock_hz
 
 
-def _microseconds(target: Target, cycles: int) -> float:
-    return 1e6 * cycles / target.clock_hz
+# The other IPU of a board, the next one on another board, and one that is two links away: where
+# the layers of a model lie, by the numbering of IPUs.
+ON_BOARD = {"num_ipus": 2, "position": 1}
+OFF_BOARD = {"num_ipus": 4, "position": 1, "selection_order": SelectionOrder.HOOF}
+INDIRECT = {"num_ipus": 4, "position": 2, "selection_order": SelectionOrder.ZIGZAG}
 
 
-def _gigabytes(target: Target, num_bytes: int, cycles: int) -> float:
+def _copy(num_floats: int, way: Mapping[str, Any]) -> Callable[[Target], float]:
+    """Microseconds of a copy."""
+    return lambda gc2: 1e6 * _copy_seconds(gc2, num_floats, **way)
+
+
+def _copied_gigabytes(gc2: Target) -> float:
     """Gigabytes per second."""
-    return num_bytes * target.clock_hz / cycles / 1e9
+    return LARGE * WORD / _copy_seconds(gc2, LARGE, **OFF_BOARD) / 1e9
+
+
+def _fed_gigabytes(num_ipus: int) -> Callable[[Target], float]:
+    """Gigabytes per second that replicas of one IPU are fed with, for a step."""
+
+    def model(gc2: Target) -> float:
+        program = total(LARGE)
+        model = model_of(gc2, program, num_replicas=num_ipus)
+        return num_ipus * LARGE * WORD / (model.host_cycles / gc2.clock_hz) / 1e9
+
+    return model
+
+
+def _samples(gc2: Target) -> float:
+    """Thousand million samples per second."""
+    num_samples = gc2.num_tiles * 10**6
+    model = model_of(gc2, [operation("y", "rng", (num_samples,))])
+    return num_samples * gc2.clock_hz / model.compute_cycles / 1e9
+
+
+# The kind of each point, and its figure in the unit of the data file.
+_MODELLED: Mapping[str, tuple[str, Callable[[Target], float]]] = {
+    "V06": (EXCHANGE, _to_another_tile),
+    "V14": (EXCHANGE, _broadcast(1216)),
+    "V18": (EXCHANGE, _all_to_all),
+    "M01": (EXCHANGE, _broadcast(16)),
+    "M03": (EXCHANGE, _gather),
+    "V19": (SUMS, _sum_of_all(1)),
+    "V20": (SUMS, _sum_of_all(2)),
+    "V21": (SUMS, _sum_of_all(16)),
+    "M19": (SUMS, _sum_on_a_tile),
+    "V07": (WORD_COPIES, _copy(1, ON_BOARD)),
+    "V08": (WORD_COPIES, _copy(1, OFF_BOARD)),
+    "V09": (WORD_COPIES, _copy(1, INDIRECT)),
+    "M24": (TILE_COPIES, _copy(1216, ON_BOARD)),
+    "M25": (TILE_COPIES, _copy(1216, OFF_BOARD)),
+    "M26": (TILE_COPIES, _copy(1216, INDIRECT)),
+    "V13": (LARGE_COPIES, _copied_gigabytes),
+    "M20": (HOST, _fed_gigabytes(2)),
+    "M21": (HOST, _fed_gigabytes(4)),
+    "V23": (HOST, _fed_gigabytes(16)),
+    "V24": (RANDOM, _samples),
+}

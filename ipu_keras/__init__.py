@@ -18,6 +18,7 @@ from ipu_keras import pipelining_ops as pipelining_ops
 from ipu_keras import sharding as sharding
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops import all_to_all_op as all_to_all_op
 from ipu_keras.ops import cross_replica_ops as cross_replica_ops
 from ipu_keras.ops import custom_ops as custom_ops
@@ -40,7 +41,6 @@ from ipu_keras.optimizers import gradient_accumulation_optimizer as gradient_acc
 from ipu_keras.optimizers import ipu_optimizer as ipu_optimizer
 from ipu_keras.optimizers import map_gradient_optimizer as map_gradient_optimizer
 from ipu_keras.optimizers import sharded_optimizer as sharded_optimizer
-from ipu_keras.system import SYSTEM
 
 # The devices of TensorFlow follow the configuration of the system from now on.
 SYSTEM.connect(DRIVER)
@@ -52,7 +52,7 @@ _aliases.install()
 # Whoever only trains need not wait for the cost model to be imported, which takes as long
 # as all the rest of the package.
 _COSTS = {
-    "last_report": "ipu_keras.profiling",
+    "last_report": "ipu_keras.profiling.reports",
     "profile": "ipu_keras.keras.profiling",
     "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
     "what_if": "ipu_keras.keras.profiling",

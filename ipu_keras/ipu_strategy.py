@@ -13,12 +13,13 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
-from ipu_keras.compiler.host_execution import HOST_OPERATIONS
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
-from ipu_keras.function_programs import FunctionPrograms
-from ipu_keras.host_replicas import ReplicatedFunction
-from ipu_keras.system import SYSTEM
+from ipu_keras.functions.function_programs import FunctionPrograms
+from ipu_keras.functions.replicated_function import ReplicatedFunction
+from ipu_keras.host.operation_kinds import HOST_OPERATIONS
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.profiling.compilation import compiled
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
@@ -169,7 +170,9 @@ class IPUStrategy(distribute_lib.Strategy):
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
-            self._programs[fn] = FunctionPrograms(fn, self._call_in_replica, self._ipu_device)
+            self._programs[fn] = FunctionPrograms(
+                fn, self._call_in_replica, self._ipu_device, compile_program=compiled
+            )
         return self._programs[fn]
 
     def _call_in_replica(self, fn: Any, args, kwargs) -> Any:

@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.pipeline_choices import PipelineSchedule as PipelineSchedule
-from ipu_keras.pipeline_choices import PipelineStageOptions as PipelineStageOptions
-from ipu_keras.pipeline_choices import RecomputationMode as RecomputationMode
+from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
+from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
+from ipu_keras.settings.pipeline_choices import RecomputationMode as RecomputationMode
 from ipu_keras.tracing.poplar_operation import RECOMPUTATION_CHECKPOINT, poplar_operation
 
 

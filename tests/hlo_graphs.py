@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Graph, Op, TensorSpec
 
 
 def spec(*shape, dtype="float32"):

@@ -11,12 +11,12 @@ import tensorflow as tf
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.embedding_ops import (
     HostEmbeddingOptimizerSpec,
     HostEmbeddingSGDGAOptimizerSpec,
     create_host_embedding,
 )
-from ipu_keras.system import SYSTEM
 
 _RANDOM = np.random.default_rng(0)
 TABLE = _RANDOM.standard_normal((10, 3)).astype(np.float32)

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.host.segments import replicate
 from ipu_keras.tracing.replication import replicated
-from ipu_keras.tracing.segments import replicate
 
 
 def trace(function, num_replicas, *specs):

@@ -12,7 +12,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipu_keras.keras.extensions import ModelExtension
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"

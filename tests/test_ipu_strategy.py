@@ -10,7 +10,7 @@ from ipu_keras import ipu_strategy
 from ipu_keras.config import IPUConfig, get_ipu_config
 from ipu_keras.device import DRIVER, device_for
 from ipu_keras.ipu_strategy import IPUStrategy, IPUStrategyV1, current_ipu_strategy
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 IPU = "/job:localhost/replica:0/task:0/device:IPU:{}"
 

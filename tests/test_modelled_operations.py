@@ -3,11 +3,11 @@
 import pytest
 import tensorflow as tf
 
-from ipu_keras.compiler.modelling import model_graph
-from ipu_keras.compiler.rejection import rejecting_draw
-from ipu_keras.compiler.sorts import sort_cost
-from ipu_keras.program import TensorSpec
-from ipu_keras.target import TARGETS, Confidence
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.vertices.rejection import rejecting_draw
+from ipu_keras.cost.vertices.sorts import sort_cost
+from ipu_keras.ir import TensorSpec
+from ipu_keras.machine.target import TARGETS, Confidence
 from ipu_keras.tracing.hlo import hlo_graph
 
 GC200 = TARGETS["gc200"]

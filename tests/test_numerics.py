@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from keras import layers
 
+from ipu_keras.host.rewrites.random_bits import compilable_random
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.system import SYSTEM
-from ipu_keras.tracing import compilable_random
+from ipu_keras.machine.system import SYSTEM
 
 BATCH_SIZE = 8
 NUM_CLASSES = 4

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras import pipeline_choices, pipelining_ops
+from ipu_keras import pipelining_ops
 from ipu_keras.pipelining_ops import recomputation_checkpoint
+from ipu_keras.settings import pipeline_choices
 
 
 def test_examples():

@@ -29,7 +29,7 @@ for program in json.load(sys.stdin):
         exec(program, names)
     printed.append(out.getvalue())
 import ipu_keras, tensorflow as tf
-from ipu_keras.report_files import out_of_memory
+from ipu_keras.profiling.report_files import out_of_memory
 specs = tf.TensorSpec((4096, 28, 28, 1)), tf.TensorSpec((4096,), tf.int32)
 printed.append(out_of_memory(ipu_keras.profile(names["model"], *specs)))
 sys.__stdout__.write(json.dumps(printed))

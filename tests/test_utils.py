@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from ipu_keras import config, utils
 from ipu_keras.config import IPUConfig
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.utils import reset_ipu_seed
 
 

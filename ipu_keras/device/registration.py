@@ -1,6 +1,6 @@
 """Makes the IPU devices of a configuration exist in TensorFlow.
 
-Which devices a configuration has is decided in `ipu_keras.system`, what a
+Which devices a configuration has is decided in `ipu_keras.machine.system`, what a
 device does with an op in `ipu_keras._device`.
 """
 
@@ -16,9 +16,8 @@ from tensorflow.python.eager import context
 
 from ipu_keras._device import CustomDevice
 from ipu_keras.device.placement import TASK, ContextExtension, not_configured, short_name
-from ipu_keras.executable_cache import ExecutableCache
+from ipu_keras.machine.system import DeviceConfiguration
 from ipu_keras.runtime import Engine
-from ipu_keras.system import DeviceConfiguration
 
 _NAME = re.compile(rf"(?:{TASK})?/?(?:device:)?IPU:(\d+)")
 
@@ -136,7 +135,7 @@ class DeviceDriver:
 
     Example:
 
-    >>> from ipu_keras.system import SYSTEM
+    >>> from ipu_keras.machine.system import SYSTEM
     >>> SYSTEM.connect(DRIVER)
     """
 
@@ -145,12 +144,6 @@ class DeviceDriver:
         self._devices: dict[int, IpuDevice] = {}
         self._configured: tuple[str, ...] = ()
         self._extension = ContextExtension(lambda: self._configured)
-        self._executables = ExecutableCache()
-
-    @property
-    def executables(self) -> ExecutableCache:
-        """What was modelled in this process, for whichever device."""
-        return self._executables
 
     def install(self) -> None:
         """Refuses scopes of unconfigured IPU devices from now on.

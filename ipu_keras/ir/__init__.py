@@ -14,3 +14,4 @@ from ipu_keras.ir.graph import POPLAR_CALL as POPLAR_CALL
 from ipu_keras.ir.graph import RELU_GRADIENT as RELU_GRADIENT
 from ipu_keras.ir.graph import Graph as Graph
 from ipu_keras.ir.graph import Op as Op
+from ipu_keras.ir.tensor_spec import TensorSpec as TensorSpec

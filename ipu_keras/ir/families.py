@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_keras.ir.graph import CHECKPOINT, POPLAR_CALL, RELU_GRADIENT, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir.tensor_spec import TensorSpec
 
 UNARY = frozenset(
     [

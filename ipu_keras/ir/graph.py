@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir.tensor_spec import TensorSpec
 
 # The attribute of an operation that is in TensorFlow's words within an HLO graph,
 # because XLA lacks it.

@@ -1,7 +1,6 @@
 """What a Keras model would cost on an IPU, without running it."""
 
 import contextlib
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src import backend
 
-from ipu_keras.compiler import overlap
-from ipu_keras.configured_model import configured_options
+from ipu_keras.advice.choices import combinations
+from ipu_keras.cost import overlap
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
 from ipu_keras.keras.extensions.model_extension import ModelExtension
@@ -19,18 +18,19 @@ from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.profiling import report_of, with_fixes
-from ipu_keras.program import WEIGHT_UPDATE_SCOPE
-from ipu_keras.program_models import (
+from ipu_keras.profiling.configured_options import configured_options
+from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
     check_options,
     checked_batch_size,
-    first_axis,
-    traced_graph,
+    listed,
     warn_of_idle,
     with_dtype_names,
 )
+from ipu_keras.profiling.models import first_axis, traced_graph
+from ipu_keras.profiling.reports import report_of, with_fixes
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.tracing import no_garbage_collection, traced_for_xla
 
@@ -165,37 +165,25 @@ def what_if(
     specs = _checked_specs(model_or_function, specs)
     given = {_batch_size(specs) or 1: specs}
     if batch_size is not None:
-        sizes = map(checked_batch_size, _listed("batch_size", batch_size))
+        sizes = map(checked_batch_size, listed("batch_size", batch_size))
         given = {size: _with_batch_size(specs, size) for size in sizes}
     for sized in given.values():
         _check_sizes(sized)
-    lists = {name: _listed(name, values) for name, values in choices.items()}
+    lists = {name: listed(name, values) for name, values in choices.items()}
     rows = []
     as_set = _options_as_set(model_or_function, specs, mode)
-    combinations = [
-        with_dtype_names(dict(zip(lists, values, strict=True)))
-        for values in itertools.product(*lists.values())
-    ]
-    for options in combinations:
+    combined = [with_dtype_names(options) for options in combinations(lists)]
+    for options in combined:
         check_options({**as_set, **options})
     warn_of_idle(lists)
-    parts = any(_has_parts({**as_set, **options}) for options in combinations)
+    parts = any(_has_parts({**as_set, **options}) for options in combined)
     make_step = _step_in_parts if parts else None
     for size, sized in given.items():
         name, graph = traced_step(model_or_function, sized, mode, make_step)
-        for options in combinations:
+        for options in combined:
             report = report_of(name, graph, batch_size=size, **{**as_set, **options})
             rows.append(Choice({"batch_size": size, **options}, report))
     return WhatIf(tuple(rows))
-
-
-def _listed(name: str, values: Any) -> list[Any]:
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    found = list(values) if isinstance(values, list | tuple | range) else [values]
-    if not found:
-        raise ValueError(f"`{name}` needs at least one value. Received: {name}={values!r}")
-    return found
 
 
 def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:

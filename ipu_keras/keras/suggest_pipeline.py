@@ -7,17 +7,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ipu_keras.configured_model import configured_options
+from ipu_keras.advice.balanced_pipeline import balanced_pipeline
 from ipu_keras.keras.extensions.call_observer import in_stages
 from ipu_keras.keras.extensions.layer_calls import sequential_calls
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
 from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.keras.profiling import step_with_update, traced_step
-from ipu_keras.pipeline_choices import PipelineSchedule
-from ipu_keras.profiling import print_table
-from ipu_keras.program_models import model_options, target_of, warn_of_idle
-from ipu_keras.report.balanced_pipeline import balanced_pipeline
+from ipu_keras.profiling.configured_options import configured_options
+from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
+from ipu_keras.report.advice_tables import balance_table
+from ipu_keras.report.text import rendered
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
 from ipu_keras.tracing import no_garbage_collection
 
 
@@ -87,7 +88,8 @@ def suggest_pipeline(
         together=_together(layers),
         state_share=_state_share(model) if training else 0.0,
     )
-    print_table(found.table(f"Stages of {name}, cycles for a micro-batch"))
+    table = balance_table(f"Stages of {name}, cycles for a micro-batch", found)
+    print(rendered(table), end="")
     return _assigned(assignments, found.after.stages)
 
 

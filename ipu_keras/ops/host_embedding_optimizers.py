@@ -18,8 +18,9 @@ from ipu_keras.tracing.replication import current_replicas
 
 _KIND = "HostEmbedding"
 
-# Of a graph: which lookups it has, as "table\noperation".
+# Of a graph: which lookups and updates it has, as "table\noperation".
 _LOOKUPS = "ipu_host_embedding_lookups"
+_UPDATES = "ipu_host_embedding_updates"
 
 
 class HostEmbeddingOptimizerSpec:
@@ -137,9 +138,10 @@ class HostEmbeddingOptimizerSpec:
                 # All replicas have looked the table up, and exchange no more than that: each sends
                 # its own gradient to the host.
                 done = all_reduce_sum(zero, replica_groups(None, "replicas"))
-                with tf.control_dependencies([done, *_lookups_before(name)]):
+                with tf.control_dependencies([done, *_before_update(name)]):
                     rows_read = indices + tf.cast(done, indices.dtype)
                     update = self._update(embedding_tensor, rows_read, upstream, slot_vars)
+                _note(_UPDATES, name, update)
                 # Sessions run what is fetched, such as the update of this variable.
                 with _after(update):
                     return tf.zeros_like(trigger), None
@@ -285,28 +287,38 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
     )
     rows.set_shape((indices.shape[0], *table.shape[1:]))
     if not tf.executing_eagerly():
-        graph = tf.compat.v1.get_default_graph()
-        graph.add_to_collection(_LOOKUPS, f"{name}\n{rows.op.name}")
+        _note(_LOOKUPS, name, rows.op)
     return rows, zero
 
 
 def num_lookups(name: str) -> int:
     """How many times a table is looked up in the graph that is being made, as far as it is."""
-    return 0 if tf.executing_eagerly() else len(_lookups(name))
+    return 0 if tf.executing_eagerly() else len(_noted(_LOOKUPS, name))
 
 
-def _lookups(name: str) -> list[str]:
-    found = tf.compat.v1.get_default_graph().get_collection(_LOOKUPS)
+def _note(collection: str, name: str, operation: tf.Operation | None) -> None:
+    """Notes in the graph what reads or writes a table; in eager mode nothing waits for it."""
+    if operation is not None:
+        graph = tf.compat.v1.get_default_graph()
+        graph.add_to_collection(collection, f"{name}\n{operation.name}")
+
+
+def _noted(collection: str, name: str) -> list[str]:
+    found = tf.compat.v1.get_default_graph().get_collection(collection)
     pairs = (entry.split("\n") for entry in found)
     return [operation for table, operation in pairs if table == name]
 
 
-def _lookups_before(name: str) -> list[tf.Operation]:
-    """What an update must wait for, which in a function TensorFlow sees to."""
+def _before_update(name: str) -> list[tf.Operation]:
+    """What an update must wait for, which in a function TensorFlow sees to.
+
+    All lookups, and the updates before it: two that change a row at once lose one of the changes.
+    """
     graph = tf.compat.v1.get_default_graph()
     if tf.executing_eagerly() or graph.building_function:
         return []
-    return [graph.get_operation_by_name(operation) for operation in _lookups(name)]
+    names = [*_noted(_LOOKUPS, name), *_noted(_UPDATES, name)]
+    return [graph.get_operation_by_name(operation) for operation in names]
 
 
 def _after(*operations: tf.Operation | None) -> Any:

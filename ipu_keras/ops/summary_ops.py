@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import device_for
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 
 def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | None = None) -> Any:
@@ -85,7 +85,7 @@ def tensor_summary(
 
 
 def _reports() -> np.ndarray:
-    from ipu_keras.profiling import last_report
+    from ipu_keras.profiling.reports import last_report
 
     ran = [d.ordinal for d in SYSTEM.devices if device_for(d.ordinal).engine.loaded is not None]
     return np.array([last_report(ordinal).to_json().encode() for ordinal in ran], dtype=object)

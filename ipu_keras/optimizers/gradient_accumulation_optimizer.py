@@ -6,11 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.accumulator_options import DTypeChoice, check_choice, dtype_choice, dtype_for
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.host_steps import Reduction
+from ipu_keras.optimizers.accumulator_options import (
+    DTypeChoice,
+    check_choice,
+    dtype_choice,
+    dtype_for,
+)
 from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer, averages
 from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 _SUPPORTED_BY_V1 = (
     tf.compat.v1.train.GradientDescentOptimizer,
@@ -85,8 +89,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         self._num_mini_batches = num_mini_batches
         self._dtype = dtype_choice("dtype", dtype)
-        method = GradientAccumulationReductionMethod.parse(reduction_method)
-        self._reduction = Reduction(method, num_mini_batches)
+        self._method = GradientAccumulationReductionMethod.parse(reduction_method)
 
     def apply_gradients(
         self,
@@ -124,11 +127,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         accumulators, count = self._state(variables)
         num_before = count.read_value()
         accumulated = [
-            self._reduction.add(
-                accumulator.read_value(),
-                tf.cast(tf.convert_to_tensor(gradient), accumulator.dtype),
-                num_before,
-            )
+            self._added(accumulator.read_value(), gradient, num_before)
             for accumulator, (gradient, _) in zip(accumulators, pairs, strict=True)
         ]
         optimizer, updates = self._exchanged(list(zip(accumulated, variables, strict=True)))
@@ -145,6 +144,13 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
         is_last = tf.equal(num_before, self._num_mini_batches - 1)
         return _conditional(is_last, update, wait, scope)
+
+    def _added(self, accumulated: Any, gradient: Any, num_before: Any) -> Any:
+        """What is accumulated with one more gradient, after so many."""
+        gradient = tf.cast(tf.convert_to_tensor(gradient), accumulated.dtype)
+        num_before = tf.cast(num_before, accumulated.dtype)
+        kept = self._method.kept(accumulated, num_before)
+        return kept + self._method.share(gradient, num_before, self._num_mini_batches)
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
         """The accumulators of variables, and how many gradients they hold."""

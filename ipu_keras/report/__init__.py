@@ -2,9 +2,7 @@
 
 from ipu_keras.report.difference import Change as Change
 from ipu_keras.report.difference import Difference as Difference
-from ipu_keras.report.fixes import Fix as Fix
-from ipu_keras.report.fixes import suggest_fixes as suggest_fixes
-from ipu_keras.report.report import SCHEMA_VERSION as SCHEMA_VERSION
+from ipu_keras.report.plain_report import SCHEMA_VERSION as SCHEMA_VERSION
 from ipu_keras.report.report import Report as Report
 from ipu_keras.report.rows import Row as Row
 from ipu_keras.report.schedule_dot import schedule_dot as schedule_dot

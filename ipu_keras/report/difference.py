@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.report import notebook
+from ipu_keras.report.figures import Figures
+from ipu_keras.report.plain_options import plain_options
 from ipu_keras.report.text import PlainTable, rendered
 
 # Layers that the text shows.
@@ -15,7 +17,7 @@ _KEY_FIGURES = ("cycles_per_step", "seconds_per_step", "max_tile_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class Compared:
     """What of a report is compared.
 
     Args:
@@ -112,7 +114,46 @@ class Difference:
         yield _table("Memory of all tiles, bytes", self.memory)
 
 
-def difference(before: Figures, after: Figures) -> Difference:
+def compared(report: Figures) -> Compared:
+    """What of a report is compared.
+
+    Args:
+        report: A `Report`.
+    """
+    target, memory = report.model.target, report.model.memory
+    numbers = {f"target.{name}": getattr(target, name) for name in target.provenance}
+    totals = {
+        "cycles_per_step": report.cycles_per_step,
+        "compute_cycles": report.compute_cycles,
+        "host_cycles": report.host_cycles,
+        "cycles_per_execution": report.cycles_per_execution,
+        "seconds_per_step": report.seconds_per_step,
+        "seconds_per_execution": report.seconds_per_execution,
+        "flops_per_step": report.flops_per_step,
+        "utilisation": report.utilisation,
+        "guessed_share": report.guessed_share,
+        "max_tile_bytes": memory.max_tile_bytes,
+        "total_bytes": memory.total_bytes,
+    }
+    if report.samples_per_second is not None:
+        totals["samples_per_second"] = report.samples_per_second
+    return Compared(
+        name=f"{report.name} on {target.name}",
+        settings={
+            "program": report.name,
+            "batch_size": report.batch_size,
+            **plain_options(report.model.options),
+            "target": target.name,
+            **numbers,
+        },
+        totals=totals,
+        layers={row.name: row.cycles for row in report.by("layer")},
+        families={row.name: row.cycles for row in report.by("family")},
+        memory=memory.bytes_by_category,
+    )
+
+
+def difference(before: Compared, after: Compared) -> Difference:
     """Compares the figures of two reports.
 
     Args:

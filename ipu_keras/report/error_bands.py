@@ -1,19 +1,204 @@
-"""How far the model was from measurements of hardware."""
+"""How far the model was from hardware: of single operations, and of whole programs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any
 
+from ipu_keras.report.text import PlainTable
 
-def error_bands() -> Mapping[str, Mapping[str, Any]]:
-    """Points, median and largest absolute error by class of measurement.
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """The errors of operations of one kind, none of which the model was made by.
+
+    An error is how much longer the model takes, as a share of the measured time: -0.1 is a tenth
+    too fast.
+
+    Args:
+        kind: Of the operations.
+        target: The IPU that they were measured on.
+        points: Measurements.
+        median_error: Median of the errors.
+        median_absolute_error: Median of the errors, whatever their signs.
+        least_error: Of the point whose time is most underestimated.
+        greatest_error: Of the point whose time is most overestimated.
+        median_cycles_off: Median of the cycles that the model counts too many; `None` of
+            bandwidths.
+    """
+
+    kind: str
+    target: str
+    points: int
+    median_error: float
+    median_absolute_error: float
+    least_error: float
+    greatest_error: float
+    median_cycles_off: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointError:
+    """The error of a single measurement, of a kind that has too few for a band.
+
+    Args:
+        kind: Of the operation.
+        target: The IPU that it was measured on.
+        description: What was measured.
+        error: As of `Band`.
+    """
+
+    kind: str
+    target: str
+    description: str
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramError:
+    """What is modelled of a whole program, divided by what is published; `None` if nothing is.
+
+    Args:
+        program: Its name.
+        target: The IPU.
+        reference: Whose figures are published: `"hardware"`, or another model.
+        throughput: Samples in a second.
+        cycles: Without copies with the host.
+        total_bytes: Over all tiles.
+        fullest_tile_bytes: Of one tile.
+        fits: Whether it fits into memory by the model. On the hardware, it did.
+        configuration: What is compared, in words.
+    """
+
+    program: str
+    target: str
+    reference: str
+    throughput: float | None
+    cycles: float | None
+    total_bytes: float | None
+    fullest_tile_bytes: float | None
+    fits: bool
+    configuration: str
+
+
+# What programs are compared by: attribute, and its words.
+_FIGURES = {
+    "throughput": "throughput",
+    "cycles": "cycles",
+    "total_bytes": "bytes of all tiles",
+    "fullest_tile_bytes": "bytes of the fullest tile",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorBands:
+    """All that is known of the model's error.
+
+    Args:
+        bands: Of operations, by kind.
+        points: Of kinds with too few measurements for a band.
+        programs: Whole programs.
+    """
+
+    bands: tuple[Band, ...]
+    points: tuple[PointError, ...]
+    programs: tuple[ProgramError, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, in a fixed order."""
+        return {name: [asdict(one) for one in getattr(self, name)] for name in _PARTS}
+
+    def sentences(self, target: str) -> tuple[str, ...]:
+        """What a report on a target says of the error, a sentence each without a full stop.
+
+        Args:
+            target: Its name.
+        """
+        return tuple(self._sentences(target))
+
+    def _sentences(self, target: str) -> Iterator[str]:
+        for reference, ipu in dict.fromkeys((one.reference, one.target) for one in self.programs):
+            programs = [
+                one for one in self.programs if (one.reference, one.target) == (reference, ipu)
+            ]
+            yield (
+                f"Whole programs on {ipu}, modelled divided by {reference}: "
+                f"{'; '.join((*_ratios(programs), _fitting(programs)))}"
+            )
+        measured = dict.fromkeys(band.target for band in self.bands)
+        measured |= dict.fromkeys(point.target for point in self.points)
+        lacking = "" if target in measured else f"; none was measured on {target}"
+        yield (
+            "Errors of single operations say little of these, and hold for where they were "
+            f"measured, {' and '.join(measured)}{lacking}"
+        )
+
+    def table(self) -> PlainTable:
+        """The errors of single operations, for a terminal."""
+        bands = (
+            (
+                band.kind,
+                band.target,
+                str(band.points),
+                _signed(band.median_error),
+                f"{band.median_absolute_error:.0%}",
+                "" if band.median_cycles_off is None else f"{band.median_cycles_off:+,}",
+            )
+            for band in self.bands
+        )
+        points = (
+            (f"{point.kind}: {point.description}", point.target, "1", _signed(point.error), "", "")
+            for point in self.points
+        )
+        return PlainTable(
+            title="Errors of the time of single operations: below 0, the model is too fast",
+            columns=("operations", "IPU", "points", "median", "absolute", "cycles"),
+            rows=(*bands, *points),
+        )
+
+
+def _ratios(programs: Sequence[ProgramError]) -> Iterator[str]:
+    """Each figure that is published of some of them."""
+    for name, words in _FIGURES.items():
+        found = [
+            f"{one.program} {getattr(one, name):.2f}"
+            for one in programs
+            if getattr(one, name) is not None
+        ]
+        if found:
+            yield f"{words} {', '.join(found)}"
+
+
+def _fitting(programs: Sequence[ProgramError]) -> str:
+    lacking = [one.program for one in programs if not one.fits]
+    return f"{', '.join(lacking)} would not fit, but did" if lacking else "all fit, as they did"
+
+
+_PARTS: Mapping[str, type] = {"bands": Band, "points": PointError, "programs": ProgramError}
+
+
+def _signed(error: float) -> str:
+    """A share with its sign, unless it is rounded to nothing; a factor if it is above two."""
+    if error < -0.5:
+        return f"{1 / (1 + error):.1f} times too fast"
+    if error > 1:
+        return f"{1 + error:.1f} times too slow"
+    return f"{error:+.0%}" if abs(error) >= 0.005 else "0%"
+
+
+def error_bands() -> ErrorBands:
+    """What `benchmarks/fidelity.py` found.
 
     Example:
 
-    >>> sorted(error_bands()["convolutions"])
-    ['max_error', 'median_error', 'points']
+    >>> sorted({band.target for band in error_bands().bands})
+    ['bow', 'gc2']
+    >>> [one.program for one in error_bands().programs if one.reference == "hardware"]
+    ['MNIST MLP', 'ResNet-50']
     """
-    # Written by benchmarks/fidelity.py.
     text = resources.files(__package__).joinpath("error_bands.json").read_text("utf-8")
-    return json.loads(text)
+    found = json.loads(text)
+    return ErrorBands(
+        **{name: tuple(kind(**one) for one in found[name]) for name, kind in _PARTS.items()}
+    )

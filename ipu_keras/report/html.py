@@ -1,13 +1,13 @@
 """A report as one HTML file that loads nothing from anywhere, and cells of notebooks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from ipu_keras.compiler.modelling import Model
-from ipu_keras.compiler.pipeline_timing import PipelineTiming
+from ipu_keras.report.figures import Figures
 from ipu_keras.report.html_pipeline import pipeline_picture
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
 from ipu_keras.report.libraries import needs_report_extra
+from ipu_keras.report.plain_report import plain_report
 from ipu_keras.report.rows import Row
 from ipu_keras.report.text import PlainTable
 
@@ -23,32 +23,7 @@ MAX_TABLE_ROWS = 300
 _NUM_LARGEST = 8
 
 
-class HtmlContents(Protocol):
-    """What is read here of a `Report`, whose class stands above this module."""
-
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def rows(self) -> tuple[Row, ...]: ...
-
-    @property
-    def host_cycles(self) -> int: ...
-
-    @property
-    def busy_cycles(self) -> int: ...
-
-    @property
-    def pipeline_timing(self) -> PipelineTiming | None: ...
-
-    def by(self, key: str) -> tuple[Row, ...]: ...
-
-    def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-def page(report: HtmlContents) -> str:
+def page(report: Figures) -> str:
     """A whole HTML page.
 
     Equal reports give equal text.
@@ -78,11 +53,11 @@ def page(report: HtmlContents) -> str:
         not_always_live=_in_words(model.memory.not_always_live_by_category),
         cycles_by=lambda key: [(row.name, row.cycles) for row in report.by(key)],
         compute_sets=sorted(rows, key=lambda row: (-row.cycles, row.name)),
-        plain=report.to_dict(),
+        plain=plain_report(report),
     )
 
 
-def notebook_cell(report: HtmlContents) -> str:
+def notebook_cell(report: Figures) -> str:
     """The summary and the most expensive layers, as a part of a page.
 
     Args:
@@ -113,7 +88,7 @@ def _template(name: str) -> Template:
     return environment.get_template(name)
 
 
-def _rendered(template: str, report: HtmlContents, **values: Any) -> str:
+def _rendered(template: str, report: Figures, **values: Any) -> str:
     return _template(template).render(
         report=report,
         layers=report.by("layer"),

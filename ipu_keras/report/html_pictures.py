@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from ipu_keras.compiler.memory import MemoryPlan
+from ipu_keras.cost.flat.memory import MemoryPlan
 from ipu_keras.report.rows import Row
 
 # More points than a screen has pixels only make the file larger.

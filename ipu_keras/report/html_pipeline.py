@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipu_keras.compiler.pipeline_schedule import Work
-from ipu_keras.compiler.pipeline_timing import PipelineTiming
+from ipu_keras.cost.pipeline.schedule import Work
+from ipu_keras.cost.pipeline.timing import PipelineTiming
 
 # More bars than a screen has pixels only make the file larger.
 MAX_BARS = 3000

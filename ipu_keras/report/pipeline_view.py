@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
-from ipu_keras.compiler.pipeline_model import PipelineRun
-from ipu_keras.compiler.pipeline_schedule import Work
-from ipu_keras.compiler.pipeline_timing import PipelineTiming
+from ipu_keras.cost.pipeline.run import PipelineRun
+from ipu_keras.cost.pipeline.schedule import Work
+from ipu_keras.cost.pipeline.timing import PipelineTiming
 
 
 @dataclass(frozen=True, kw_only=True)

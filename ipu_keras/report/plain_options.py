@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 from enum import Enum
 from typing import Any
 
-from ipu_keras.compiler.modelling import ModelOptions
+from ipu_keras.cost.options import ModelOptions
 
 # They are left out where they have no effect, as they were before they existed.
 _IF_GIVEN = (

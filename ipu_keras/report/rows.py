@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ipu_keras.compiler.compute_sets import ComputeSet
-from ipu_keras.compiler.cost import Cost
-from ipu_keras.target import Confidence
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.machine.target import Confidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ipu_keras.compiler.compute_sets import ComputeSet
-from ipu_keras.compiler.modelling import Model
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.model import Model
 
 
 def schedule_dot(model: Model) -> str:

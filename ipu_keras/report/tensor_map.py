@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ipu_keras.compiler.liveness import storage
-from ipu_keras.compiler.memory import Region
-from ipu_keras.compiler.modelling import Model
+from ipu_keras.cost.flat.liveness import storage
+from ipu_keras.cost.flat.memory import Region
+from ipu_keras.cost.model import Model
 from ipu_keras.ir import num_elements
 
 

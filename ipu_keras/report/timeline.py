@@ -4,8 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
-from ipu_keras.compiler.pipeline_schedule import Part, Work
-from ipu_keras.compiler.pipeline_timing import Event, PipelineTiming
+import numpy as np
+
+from ipu_keras.cost.pipeline.placement import work_of_part
+from ipu_keras.cost.pipeline.schedule import Part, Work
+from ipu_keras.cost.pipeline.timing import Event, PipelineTiming
+from ipu_keras.report.figures import Figures
 from ipu_keras.report.rows import Row
 
 # One above the other, on each IPU.
@@ -73,6 +77,36 @@ class Timeline:
 
     clock_hz: float
     ipus: tuple[IpuTimeline, ...]
+
+
+def timeline_of(report: Figures) -> Timeline:
+    """One step of a program; of a pipeline, all between two weight updates.
+
+    Args:
+        report: A `Report`.
+    """
+    target, memory = report.model.target, report.model.memory
+    always_live = memory.always_live_by_tile.reshape(memory.num_ipus, -1).sum(axis=1)
+    ipus = tuple(
+        _timeline_of_ipu(report, ipu, memory.live_by_ipu[ipu] + always_live[ipu])
+        for ipu in range(memory.num_ipus)
+    )
+    return Timeline(clock_hz=target.clock_hz, ipus=ipus)
+
+
+def _timeline_of_ipu(report: Figures, ipu: int, live: np.ndarray) -> IpuTimeline:
+    name, timing = f"IPU {ipu} ({report.model.target.name})", report.pipeline_timing
+    run = report.model.pipeline_run
+    if run is None or timing is None:
+        host = report.host_cycles
+        return ipu_timeline(name, report.rows, ipu=ipu, host_cycles=host, live_bytes=live)
+    by_part: dict[Part, int] = {}
+    for one, num_bytes in zip(report.model.program.compute_sets, live, strict=False):
+        part = work_of_part(one, ipu)
+        if one.ipu == ipu:
+            by_part[part] = max(by_part.get(part, 0), int(num_bytes))
+    host = report.host_cycles * run.plan.num_micro_batches
+    return pipeline_timeline(name, timing, ipu=ipu, host_cycles=host, live_bytes=by_part)
 
 
 def ipu_timeline(

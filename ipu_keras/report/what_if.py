@@ -1,15 +1,15 @@
 """Reports of the same step under different choices, side by side."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ipu_keras.advice.choices import smallest_that_fits
+from ipu_keras.machine.target import Target
 from ipu_keras.report import notebook
 from ipu_keras.report.data_frame import data_frame_of_lines
 from ipu_keras.report.report import Report
 from ipu_keras.report.text import PlainTable, rendered
-from ipu_keras.target import Target
 
 if TYPE_CHECKING:
     import pandas
@@ -34,6 +34,11 @@ class Choice:
         return options.ipus_per_replica * options.num_replicas
 
     @property
+    def fits(self) -> bool:
+        """As the report's."""
+        return self.report.fits
+
+    @property
     def samples_per_second(self) -> float | None:
         """As the report's; `None` if the step takes no time."""
         return self.report.samples_per_second
@@ -55,12 +60,7 @@ class WhatIf:
 
         It has the fewest IPUs, and of these takes the least time per sample.
         """
-        fitting = [row for row in self.rows if row.report.fits]
-
-        def size_and_time(row: Choice) -> tuple[int, float]:
-            return row.num_ipus, -(row.samples_per_second or math.inf)
-
-        return min(fitting, key=size_and_time, default=None)
+        return smallest_that_fits(self.rows)
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The choices as a data frame of pandas, a line each, in their order.
@@ -85,7 +85,7 @@ class WhatIf:
                 "samples_per_second": row.samples_per_second,
                 "max_tile_bytes": row.report.model.memory.max_tile_bytes,
                 "tile_bytes": row.report.model.memory.tile_bytes,
-                "fits": row.report.fits,
+                "fits": row.fits,
                 "bound": row.report.bound,
                 "is_best": row is best,
             }
@@ -97,7 +97,7 @@ class WhatIf:
         return rendered(*self._table().parts())
 
     def __repr__(self) -> str:
-        num_fitting = sum(row.report.fits for row in self.rows)
+        num_fitting = sum(row.fits for row in self.rows)
         best, found = self.best, ""
         if best is not None:
             choices = ", ".join(f"{name}={_plain(value)}" for name, value in best.choices.items())
@@ -135,7 +135,7 @@ class WhatIf:
                 f"{report.cycles_per_step:,}",
                 "" if row.samples_per_second is None else f"{row.samples_per_second:,.0f}",
                 f"{memory.max_tile_bytes / memory.tile_bytes:.1%}",
-                "yes" if report.fits else "no",
+                "yes" if row.fits else "no",
                 report.bound,
             )
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ipu_keras._engine import FeedMemory
-from ipu_keras.executable import CycleCount, Executable
 from ipu_keras.program import Program
+from ipu_keras.program.executable import CycleCount, Executable
 
 _LOGGER = logging.getLogger("ipu_keras")
 

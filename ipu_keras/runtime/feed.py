@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras._engine import FeedMemory, Ring, Slot
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import TensorSpec
 
 # How long to wait for the producer when a feed closes. It is between two
 # batches then, or inside the user's own dataset code, which cannot be stopped.

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Graph, Op, TensorSpec
 
 # TensorFlow calls these stateful too. Reading changes nothing, and what a call
 # or a loop does is said by the ops of its body.

@@ -4,8 +4,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ipu_keras.ir import Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.layers import operation_of_reference
 
 # By the name of an operation, the group that it belongs to. Names of groups are not those of

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 
-from ipu_keras.canonical_json import to_json
+from ipu_keras.store.canonical_json import to_json
 from ipu_keras.tracing.hlo import plain_name
 from ipu_keras.tracing.lowering import inputs_of
 

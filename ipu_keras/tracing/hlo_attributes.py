@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.ir import family_of
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import TensorSpec, family_of
 from ipu_keras.tracing.infeeds import is_infeed
 from ipu_keras.tracing.replication import collective_of_instruction
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_resource_variable_ops, handle_data_util
 
-from ipu_keras.program import TensorSpec
-from ipu_keras.tracing.replacement import AsWritten
+from ipu_keras.ir import TensorSpec
+from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"

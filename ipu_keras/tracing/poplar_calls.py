@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.ir import CHECKPOINT, POPLAR_CALL, Graph, Op, family_of
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import CHECKPOINT, POPLAR_CALL, Graph, Op, TensorSpec, family_of
 from ipu_keras.tracing.contraction import Group, Members, contract, cyclic_groups, generations
 from ipu_keras.tracing.layers import Place, operation_of_reference, operation_path
 from ipu_keras.tracing.poplar_operation import (

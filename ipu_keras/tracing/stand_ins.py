@@ -17,8 +17,7 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
 from tensorflow.python.eager import context
 
-from ipu_keras.ir import Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.definitions import (
     another_name,

@@ -7,13 +7,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.util import pywrap_xla_ops
 
-from ipu_keras.ir import NOT_LOWERED, Graph, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import NOT_LOWERED, Graph, Op, TensorSpec
+from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
 from ipu_keras.tracing.layers import LayerNames, operation_of_reference
 from ipu_keras.tracing.lowering import LoweringError
-from ipu_keras.tracing.replacement import AsWritten
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER, device_for
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 
 def configure(num_devices):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER, device_for
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 FULL_NAME = "/job:localhost/replica:0/task:0/device:IPU:{}"
 
@@ -170,7 +170,7 @@ def test_importing_does_not_initialise_the_eager_context(run_python):
     script = """
         import tensorflow as tf
         import ipu_keras.device
-        from ipu_keras.system import SYSTEM
+        from ipu_keras.machine.system import SYSTEM
         SYSTEM.connect(ipu_keras.device.DRIVER)
         ipu_keras.device.DRIVER.install()
         tf.config.list_physical_devices("IPU")
@@ -186,7 +186,7 @@ def test_devices_are_registered_again_after_the_context_was_reset(run_python):
         from tensorflow.python.eager import context
         from ipu_keras.config import IPUConfig
         from ipu_keras.device import DRIVER
-        from ipu_keras.system import SYSTEM
+        from ipu_keras.machine.system import SYSTEM
 
         SYSTEM.connect(DRIVER)
         IPUConfig().configure_ipu_system()

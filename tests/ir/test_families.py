@@ -2,8 +2,16 @@
 
 import pytest
 
-from ipu_keras.ir import UNKNOWN, Op, Work, family_of, family_of_op, scanned_axis, work_of
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import (
+    UNKNOWN,
+    Op,
+    TensorSpec,
+    Work,
+    family_of,
+    family_of_op,
+    scanned_axis,
+    work_of,
+)
 
 
 def spec(*shape, dtype="float32"):

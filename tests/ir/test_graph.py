@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Graph, Op, TensorSpec
 
 
 def op(name, *body):

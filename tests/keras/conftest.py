@@ -15,7 +15,7 @@ from comparison import classifier
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER, device_for
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,17 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras.compiler.exchange import (
+from ipu_keras.cost.exchange import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
     reduce_scatter_seconds,
 )
+from ipu_keras.machine.target import target_named
 from ipu_keras.ops.all_to_all_op import all_gather, all_to_all
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.ops.reduce_scatter_op import reduce_scatter
-from ipu_keras.target import target_named
 from ipu_keras.tracing.replication import replicated
 
 GC200 = target_named("gc200")

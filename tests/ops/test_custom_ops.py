@@ -16,7 +16,7 @@ from ipu_keras.ops.custom_ops import (
     cpu_user_operation,
     precompiled_user_op,
 )
-from ipu_keras.profiling import last_report
+from ipu_keras.profiling.reports import last_report
 
 HEADER = """
 #include <cstdint>

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from ipu_keras.ops import functional_ops
 from ipu_keras.ops.functional_ops import outlined_function
-from ipu_keras.profiling import report_of
-from ipu_keras.program_models import traced_graph
+from ipu_keras.profiling.models import traced_graph
+from ipu_keras.profiling.reports import report_of
 
 KERNELS = [np.random.default_rng(k).standard_normal((16, 16), np.float32) for k in range(4)]
 

@@ -79,12 +79,27 @@ def test_training_in_a_session(num_batches, in_function):
     np.testing.assert_allclose(values, table, rtol=1e-6, atol=1e-7)
 
 
+def needed_by(operation):
+    """All that runs before an operation of a session's graph."""
+    found, pending = set(), [operation]
+    while pending:
+        op = pending.pop()
+        before = {*op.control_inputs, *(tensor.op for tensor in op.inputs)} - found
+        found |= before
+        pending += before
+    return found
+
+
 def test_two_lookups_in_a_session_see_the_table_of_before():
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         embedding = words()
         first, second = (embedding.lookup(tf.constant([row, row])) for row in (3, 3))
         loss = tf.reduce_sum(first**2) + tf.reduce_sum(second**2)
         train = tf.compat.v1.train.GradientDescentOptimizer(1.0).minimize(loss)
+        operations = session.graph.get_operations()
+        updates = [op for op in operations if op.type == "ResourceScatterSub"]
+        # At the same time they would now and then lose a change.
+        assert updates[0] in needed_by(updates[1])
         session.run(tf.compat.v1.global_variables_initializer())
         with embedding.register(session):
             for _ in range(20):

@@ -8,13 +8,12 @@ import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
+from ipu_keras.host.rewrites.random_bits import compilable_random, uniform
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops import rand_ops, random_keys
 from ipu_keras.ops.all_to_all_op import all_gather
 from ipu_keras.ops.rand_ops import dropout
-from ipu_keras.system import SYSTEM
-from ipu_keras.tracing import compilable_random
-from ipu_keras.tracing.random_bits import uniform
 from ipu_keras.utils import reset_ipu_seed
 
 SEED = [123, 2**31 + 5]

@@ -12,7 +12,7 @@ from ipu_keras.config import reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops import summary_ops
 from ipu_keras.ops.summary_ops import ipu_compile_summary, tensor_summary
-from ipu_keras.profiling import last_report
+from ipu_keras.profiling.reports import last_report
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.optimizers import (
     CrossReplicaGradientAccumulationOptimizer,
     CrossReplicaGradientAccumulationOptimizerV2,
@@ -21,6 +20,7 @@ from ipu_keras.optimizers import (
     MapGradientOptimizer,
     gradient_accumulation_optimizer,
 )
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 v1 = tf.compat.v1
 

@@ -8,9 +8,9 @@ from html_tree import read_html
 
 import ipu_keras.report
 from ipu_keras.report import Change
-from ipu_keras.report.difference import Figures, difference
+from ipu_keras.report.difference import Compared, difference
 
-BEFORE = Figures(
+BEFORE = Compared(
     name="train on gc200",
     settings={"batch_size": 4, "target": "gc200", "steps": 2},
     totals={"cycles_per_step": 1000, "seconds_per_step": 0.5, "flops": 2.5e6, "samples": 8.0},
@@ -18,7 +18,7 @@ BEFORE = Figures(
     families={"dot": 1000},
     memory={"variables": 640, "activations": 0},
 )
-AFTER = Figures(
+AFTER = Compared(
     name="train on bow",
     settings={"batch_size": 8, "target": "gc200", "recomputation": True},
     totals={"cycles_per_step": 1200, "seconds_per_step": 0.6, "flops": 5e6},
@@ -93,7 +93,7 @@ def test_text_of_equal_figures():
 def test_text_of_many_layers():
     layers = {f"layer{index:02}": index for index in range(30)}
     none = {"name": "train", "settings": {}, "totals": {}, "families": {}, "memory": {}}
-    text = str(difference(Figures(layers={}, **none), Figures(layers=layers, **none)))
+    text = str(difference(Compared(layers={}, **none), Compared(layers=layers, **none)))
     assert "Layers, cycles (29 of 30 differ; the largest 15 changes)" in text
     assert "layer15" in text
     assert "layer14" not in text

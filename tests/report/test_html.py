@@ -8,38 +8,18 @@ from itertools import pairwise
 
 import pytest
 from hlo_graphs import argument, graph, op, variable
+from html_reports import SECTIONS, program, report
 from html_tree import read_html
 
 import ipu_keras.report
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
-from ipu_keras.report import Fix, Report, html
+from ipu_keras.advice.fixes import Fix
+from ipu_keras.machine.target import TARGETS
+from ipu_keras.report import Report, html
+from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.html import MAX_TABLE_ROWS
-from ipu_keras.target import TARGETS
 
 GC200 = TARGETS["gc200"]
-SECTIONS = [
-    "summary",
-    "memory",
-    "liveness",
-    "trace",
-    "layers",
-    "families",
-    "compute-sets",
-    "hardware",
-    "error-bands",
-]
 HOSTILE = """</script><script>alert("&'1'")</script>"""
-
-
-def program(layer="first"):
-    return graph(
-        argument("x", 1472, 64),
-        variable("w", 1472, 64, result=1),
-        op("a", "add", (1472, 64), "x", "w", layer=layer),
-        op("b", "sort", (1472, 64), "a", layer="second", dimensions=(0,)),
-        op("new", "multiply", (1472, 64), "w", "b", layer="sgd"),
-        results=("b", "new"),
-    )
 
 
 def sorts(number):
@@ -49,11 +29,6 @@ def sorts(number):
         argument("x", 8),
         *(op(name, "sort", (8,), before, dimensions=(0,)) for before, name in pairwise(names)),
     )
-
-
-def report(of=None, target=GC200, name="step", batch_size=None, **options):
-    model = model_graph(name, of or program(), target, ModelOptions(**options))
-    return Report.of(model, batch_size=batch_size)
 
 
 def page(found):
@@ -161,9 +136,32 @@ def test_numbers_of_the_hardware_have_sources(standard):
     assert rows["link latency seconds"][0] == "1.6e-07"
 
 
-def test_error_bands(standard):
-    rows = {row[0]: row[1:] for row in standard.section("error-bands").table()}
-    assert rows["AMP 1x1"] == ["128", "0.1%", "3.7%"]
+def test_errors_of_the_model(standard):
+    section = standard.section("error-bands")
+    rows = {}
+    for table in section.all("table"):
+        for row in table.all("tr")[1:]:
+            name, *cells = (cell.text for cell in row.walk() if cell.tag in ("td", "th"))
+            rows[name] = cells
+    bands = {band.kind: band for band in error_bands().bands}
+    kind = "convolutions below 30,000 cycles"
+    band = bands[kind]
+    assert rows[kind] == [
+        "gc2",
+        str(band.points),
+        f"{band.median_error:+.1%}",
+        f"{band.median_absolute_error:.1%}",
+        f"{band.least_error:+.1%}",
+        f"{band.greatest_error:+.1%}",
+        f"{band.median_cycles_off:+,}",
+    ]
+    # Of bandwidths, no cycles are known.
+    assert rows["large copies with the host, of 2 to 16 IPUs"][-1] == ""
+    (point,) = (one for one in error_bands().points if one.kind == "random numbers")
+    assert rows["random numbers"] == ["gc2", point.description, f"{point.error:+.1%}"]
+    program = error_bands().programs[0]
+    ratio = f"{program.throughput:.2f}"
+    assert rows["MNIST MLP"] == ["bow", "hardware", ratio, "", "", "", "yes", program.configuration]
 
 
 def test_long_tables_are_cut(standard):
@@ -216,7 +214,7 @@ def test_ids_are_unique(standard):
 RENDER = """
 import sys
 sys.path[:0] = sys.argv[1:]
-from test_html import report
+from html_reports import report
 from ipu_keras.report import html
 sys.stdout.reconfigure(encoding="utf-8")
 print(html.page(report()), end="")

@@ -16,8 +16,8 @@ from pathlib import Path
 import keras
 import pytest
 import tensorflow as tf
+from html_reports import SECTIONS
 from html_tree import Element, read_html
-from test_html import SECTIONS
 
 from ipu_keras import profile
 

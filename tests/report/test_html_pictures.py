@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from test_html_trace import row
+from report_rows import row
 
-from ipu_keras.compiler.memory import MemoryPlan
+from ipu_keras.cost.flat.memory import MemoryPlan
 from ipu_keras.report.html_pictures import liveness_picture, memory_picture, thinned
 
 KIB = 1024
@@ -46,7 +46,7 @@ def test_memory_of_each_tile():
 
 
 def test_bytes_in_use_over_time():
-    rows = [row("a", 100), row("b", 300), row("c", 500)]
+    rows = [row(name, compute=cycles) for name, cycles in (("a", 100), ("b", 300), ("c", 500))]
     picture = liveness_picture(rows, MEMORY, 100, clock_hz=1e6)
     assert {"time in a step, µs", "in use", "worst tile is fullest"} <= set(texts(picture))
     bottom = points_of(picture, "#ee9944")[:, 1].max()

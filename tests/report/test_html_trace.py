@@ -2,29 +2,15 @@
 
 from itertools import pairwise
 
-from ipu_keras.compiler.cost import Cost
+from report_rows import row
+
+from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
-from ipu_keras.report.rows import Row
 
-
-def row(name, cycles, family="sort"):
-    return Row(
-        name=name,
-        family=family,
-        layer="",
-        backward=False,
-        repeat=1,
-        compute_cycles=cycles,
-        exchange_cycles=0,
-        sync_cycles=0,
-        flops=0,
-        exchange_bytes=0,
-        temporary_bytes=0,
-        confidence="derived",
-    )
-
-
-ROWS = [row("a", 10), row("b", 1), row("c", 1), row("d", 2), row("e", 9), row("f", 1)]
+ROWS = [
+    row(name, compute=cycles, family="sort")
+    for name, cycles in {"a": 10, "b": 1, "c": 1, "d": 2, "e": 9, "f": 1}.items()
+]
 COSTS = [Cost(tiles=tiles) for tiles in (4, 1, 8, 2, 3, 5)]
 
 

@@ -7,14 +7,15 @@ from itertools import pairwise
 import pytest
 from hlo_graphs import staged_step
 
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
-from ipu_keras.compiler.pipeline_timing import time_pipeline
-from ipu_keras.pipeline_choices import PipelineSchedule, PipelineStageOptions
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.pipeline.timing import time_pipeline
+from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.report import SCHEMA_VERSION, Report, html
 from ipu_keras.report.html_pipeline import pipeline_picture
 from ipu_keras.report.plain_options import plain_options
-from ipu_keras.target import TARGETS
+from ipu_keras.settings.pipeline_choices import PipelineSchedule, PipelineStageOptions
 
 GC200 = TARGETS["gc200"]
 

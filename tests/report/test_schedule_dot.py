@@ -2,9 +2,10 @@
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report, schedule_dot
-from ipu_keras.target import TARGETS
 
 
 def test_a_schedule():

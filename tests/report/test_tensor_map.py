@@ -5,11 +5,11 @@ import sys
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
-from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.ir import Graph, Op, TensorSpec
+from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import tensor_map
-from ipu_keras.target import TARGETS
 
 # Four tiles, and 128 bytes or more of a tensor on each.
 SMALL = TARGETS["gc200"].with_numbers(num_tiles=4)

@@ -7,10 +7,11 @@ from hlo_graphs import argument, graph, op, staged_step
 from html_tree import read_html
 
 import ipu_keras.report
-from ipu_keras.compiler.modelling import ModelOptions, model_graph
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.report import Choice, Report, WhatIf
-from ipu_keras.target import TARGETS
 
 HEADINGS = ["cycles per step", "samples/s", "fullest tile", "fits", "bound by"]
 

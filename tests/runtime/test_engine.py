@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from ipu_keras.executable import CycleCount, Executable
+from ipu_keras.host.plan import HostExecution
 from ipu_keras.ir import Graph
-from ipu_keras.program import HostExecution, Program
+from ipu_keras.program import Program
+from ipu_keras.program.executable import CycleCount, Executable
 from ipu_keras.runtime import Engine
 
 

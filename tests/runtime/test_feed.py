@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import TensorSpec
 from ipu_keras.runtime import Feed, SuperBatch
 
 SECONDS = 10.0  # what never takes so long unless it hangs
@@ -497,7 +497,7 @@ def test_interpreter_exit():
     script = """
         import time
         import numpy as np
-        from ipu_keras.program import TensorSpec
+        from ipu_keras.ir import TensorSpec
         from ipu_keras.runtime import Feed
 
         zeros = np.zeros(4, np.float32)

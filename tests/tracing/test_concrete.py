@@ -3,8 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from ipu_keras.ir import Graph
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.tracing import graph_of
 
 X = tf.TensorSpec((8, 3), tf.float32)

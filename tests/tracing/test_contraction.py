@@ -1,7 +1,6 @@
 """Several operations as one, on graphs that are built by hand."""
 
-from ipu_keras.ir import Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.contraction import contract, cyclic_groups, generations
 
 WORDS, FLOATS = TensorSpec((4,), "uint32"), TensorSpec((2,), "float32")

@@ -4,13 +4,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
+from ipu_keras.host.rewrites.random_bits import compilable_random
 from ipu_keras.tracing.definitions import (
     another_name,
     leave_out_unneeded,
     name_in_definition,
     take_instead,
 )
-from ipu_keras.tracing.random_bits import compilable_random
 
 
 def definition_of(function, *specs):

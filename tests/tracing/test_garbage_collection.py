@@ -5,7 +5,7 @@ import gc
 import pytest
 import tensorflow as tf
 
-from ipu_keras.program_models import traced_graph
+from ipu_keras.profiling.models import traced_graph
 from ipu_keras.tracing import no_garbage_collection
 
 

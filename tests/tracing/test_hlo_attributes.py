@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.hlo_attributes import attributes_of, operation_of, specs_of
 

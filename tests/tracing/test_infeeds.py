@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.infeeds import InfeedIterator
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
 

@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 from hlo_graphs import argument, graph, inner_parameter, missing_references, op, spec, variable
 
-from ipu_keras.canonical_json import to_json
 from ipu_keras.ir import Op
 from ipu_keras.ops.recurrent import lstm
 from ipu_keras.pipelining_ops import recomputation_checkpoint
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
+from ipu_keras.store.canonical_json import to_json
 from ipu_keras.tracing import traced_for_xla
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.poplar_calls import with_poplar_calls

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ipu_keras.ir import Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.random_draws import Origin, draw_of, with_random_draws
 
 FLOATS, WORDS = TensorSpec((4,), "float32"), TensorSpec((4,), "uint32")

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.ir import Graph, Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.tracing.trip_counts import iterations, with_trip_counts
 
 INTEGER = TensorSpec((), "int32")

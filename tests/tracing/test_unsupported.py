@@ -4,11 +4,10 @@ import pytest
 import tensorflow as tf
 from hlo_graphs import missing_references
 
-from ipu_keras.compiler.modelling import model_graph
-from ipu_keras.ir import Op
-from ipu_keras.program import TensorSpec
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.ir import Op, TensorSpec
+from ipu_keras.machine.target import target_named
 from ipu_keras.report import Report
-from ipu_keras.target import target_named
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.unsupported import _in_order, cut_unsupported

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.accumulator_options import DTypeChoice, check_choice, dtype_choice
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 _OPTIMIZER_ARGUMENTS = (
     "dtype",

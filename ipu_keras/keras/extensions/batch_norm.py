@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.host.rewrites.fused_batch_norms import use_fused_batch_norm
 from ipu_keras.ops.collectives import replica_groups
 from ipu_keras.ops.distributed_batch_norm import batch_norm_groups, moments_of_group
-from ipu_keras.tracing import use_fused_batch_norm
 from ipu_keras.tracing.replication import ReplicaGroups
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras.src import tree
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from ipu_keras.feeds import ElementFormat
+from ipu_keras.feeds.dataset_feed import ElementFormat
 
 
 def refuse_generators(x: Any) -> None:

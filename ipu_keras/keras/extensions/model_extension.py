@@ -13,7 +13,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochItera
 from keras.src.saving import serialization_lib
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.feeds import ElementFormat
+from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
@@ -31,7 +31,7 @@ from ipu_keras.keras.extensions.training import (
     with_dtype_of_logs,
 )
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
-from ipu_keras.recompilation import CompilationHistory
+from ipu_keras.program.compilation_history import CompilationHistory
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 _STEPS = ("train_step", "test_step", "predict_step")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_keras.feeds import PREFETCH_DEPTH
+from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions, refuse_unknown
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
 

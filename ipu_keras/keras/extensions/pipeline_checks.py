@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras.src.models.functional import Functional
 
-from ipu_keras.compiler import depth_message, overlap
+from ipu_keras.cost import depth_message, overlap
 from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
 from ipu_keras.program import Pipeline
 

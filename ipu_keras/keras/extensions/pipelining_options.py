@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.accumulator_options import DTypeChoice, check_choice, dtype_choice
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.keras.extensions.accumulation_options import (
     check_accumulation_steps,
     check_name,
     refuse_unknown,
 )
-from ipu_keras.pipeline_choices import (
+from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
+from ipu_keras.program import PipelineChoices
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.settings.pipeline_choices import (
     MODELLED_POPLAR_OPTIONS,
     PipelineSchedule,
     PipelineStageOptions,
@@ -20,7 +21,6 @@ from ipu_keras.pipeline_choices import (
     idle_poplar_options,
     recomputation_mode,
 )
-from ipu_keras.program import PipelineChoices
 
 # Arguments of `pipelining_ops.pipeline` that are other arguments of `set_pipelining_options`.
 _OTHER_ARGUMENTS = {

@@ -8,17 +8,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras import host
-from ipu_keras.compilations import compiled
 from ipu_keras.device import IpuDevice
-from ipu_keras.executable import Executable
-from ipu_keras.feeds import ElementFeed, ElementFormat, element_format, tensors_of
+from ipu_keras.feeds.dataset_feed import ElementFeed, ElementFormat, element_format, tensors_of
+from ipu_keras.host import host_program as host
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+from ipu_keras.profiling.compilation import compiled
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
-from ipu_keras.recompilation import CompilationHistory, Signature
+from ipu_keras.program.compilation_history import CompilationHistory, Signature
+from ipu_keras.program.executable import Executable
 from ipu_keras.runtime import SuperBatch
-from ipu_keras.system import SYSTEM
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ import keras
 import tensorflow as tf
 from keras.src import tree
 
-from ipu_keras.accumulator_options import dtype_for
 from ipu_keras.keras.extensions.replaced_attributes import replaced
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.optimizers.accumulator_options import dtype_for
 
 _OPTIMIZER = keras.optimizers.Optimizer
 

@@ -5,12 +5,12 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from ipu_keras.accumulator_options import dtype_choice
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.legacy.epoch_run import EpochRun
+from ipu_keras.optimizers.accumulator_options import dtype_choice
 
 
 class _InConstructor:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions, pipelining_options
 from ipu_keras.keras.legacy.legacy_model import LegacyModel, check_count
-from ipu_keras.pipeline_choices import PipelineSchedule
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 
 class LegacyPipeline(LegacyModel):

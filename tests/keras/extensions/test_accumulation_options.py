@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_keras.keras.extensions.accumulation_options import (
     AccumulationOptions,
     accumulation_options,
     check_minimize,
+)
+from ipu_keras.settings.gradient_accumulation import (
+    GradientAccumulationReductionMethod as Reduction,
 )
 
 

@@ -296,7 +296,10 @@ def test_every_pass_over_shuffled_data_has_the_order_of_stock_keras(pair, data, 
         expected = pair[0].fit(stock[0], validation_data=stock[1], **options).history
         assert_same(pair[1].fit(ours[0], validation_data=ours[1], **options).history, expected)
         # A program that reads them afterwards finds them as it would have.
-        for one, other in zip(ours, stock, strict=True):
+        # Of the validation data stock Keras drops the last iterator while TensorFlow may still be
+        # looking for the end of the repetition, which takes the order of a pass or not.
+        pairs = list(zip(ours, stock, strict=True))
+        for one, other in pairs if count == 1 else pairs[:1]:
             for (x, _), (same, _) in zip(one, other, strict=True):
                 np.testing.assert_array_equal(x, same)
 

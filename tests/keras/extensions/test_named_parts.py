@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras.compiler.stages import COPY_FAMILY
+from ipu_keras.cost.pipeline.shards import COPY_FAMILY
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.named_parts import named_metrics, with_named_parts
 from ipu_keras.tracing import layer_scopes

@@ -1,6 +1,7 @@
 """Pipelined models compute what the same models do without a pipeline."""
 
 import re
+from itertools import permutations
 
 import keras
 import numpy as np
@@ -10,11 +11,12 @@ from comparison import LOSS, assert_same
 from plain_training import train
 
 from ipu_keras.config import IPUConfig
-from ipu_keras.device import DRIVER
+from ipu_keras.device import DRIVER, device_for
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions import PipelineStage
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.pipelining_ops import PipelineSchedule
-from ipu_keras.system import SYSTEM
+from ipu_keras.program import OutfeedMode
 
 
 def raises(error, message):
@@ -300,6 +302,33 @@ def test_accumulated_metrics_of_training():
     ((batch, loss),) = steps.seen
     assert batch == 7
     np.testing.assert_allclose(loss, 2.75, rtol=2e-3)
+
+
+# What makes the results of a program reach the host in each way, and what they are called then.
+OUTFEED_MODES = {
+    OutfeedMode.ALL: ({"asynchronous": True, "accumulate_outfeed": False}, "of all steps"),
+    OutfeedMode.LAST: ({"asynchronous": False, "accumulate_outfeed": False}, "of the last step"),
+    OutfeedMode.MEAN: ({"asynchronous": False, "accumulate_outfeed": True}, "averaged over steps"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(permutations(OutfeedMode, 2)))
+def test_other_results_of_a_program(caplog, before, after):
+    """Programs that return something else are compiled again, which the user is told."""
+    with scope(2):
+        model = sequential(2)
+    model.compile("sgd", LOSS, steps_per_execution=4)
+    model.set_pipeline_stage_assignment([0, 1])
+    for mode in (before, after):
+        options, _ = OUTFEED_MODES[mode]
+        model.set_asynchronous_callbacks(options["asynchronous"])
+        model.set_pipelining_options(4, accumulate_outfeed=options["accumulate_outfeed"])
+        model.fit(np.zeros((8, 6)), np.zeros(8), batch_size=2, verbose=0)
+        assert device_for(0).engine.loaded.program.outfeed_mode is mode
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Program 'train' is compiled again: the results {OUTFEED_MODES[after][1]} are returned "
+        f"instead of those {OUTFEED_MODES[before][1]}."
+    ]
 
 
 def test_what_a_pipeline_needs(data):

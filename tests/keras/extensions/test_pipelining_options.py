@@ -4,9 +4,11 @@ import keras
 import pytest
 import tensorflow as tf
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
 from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from ipu_keras.settings.gradient_accumulation import (
+    GradientAccumulationReductionMethod as Reduction,
+)
 
 
 def raises(error, message):

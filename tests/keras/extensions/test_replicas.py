@@ -13,9 +13,9 @@ from small_models import convolutional, dense, recurrent
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.replication_ops import replication_index
-from ipu_keras.system import SYSTEM
 
 
 def raises(error, message):

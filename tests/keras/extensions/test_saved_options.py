@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipu_keras.keras.extensions import PipelineStage
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions
 from ipu_keras.keras.extensions.options import ExtensionOptions
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
 from ipu_keras.keras.extensions.saved_options import attach_cloning
 from ipu_keras.pipelining_ops import PipelineSchedule
+from ipu_keras.settings.gradient_accumulation import (
+    GradientAccumulationReductionMethod as Reduction,
+)
 
 # Stock Keras saves a variable with np.array(), whose `copy` argument TensorFlow's
 # __array__ does not know yet; it warns on the CPU as well.

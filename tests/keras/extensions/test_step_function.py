@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.feeds import DatasetFeed, element_format
+from ipu_keras.feeds.dataset_feed import DatasetFeed, element_format
+from ipu_keras.ir import TensorSpec
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
-from ipu_keras.program import OutfeedMode, TensorSpec
-from ipu_keras.recompilation import CompilationHistory
+from ipu_keras.program import OutfeedMode
+from ipu_keras.program.compilation_history import CompilationHistory
 
 
 @pytest.fixture

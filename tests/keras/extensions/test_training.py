@@ -10,8 +10,8 @@ from comparison import LOSS, assert_same
 from plain_training import train
 from small_models import dense, normalized, recurrent
 
-from ipu_keras.gradient_accumulation import GradientAccumulationReductionMethod as Method
-from ipu_keras.program import HostExecution
+from ipu_keras.host.plan import HostExecution
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 
 
 def raises(error, message):

@@ -11,6 +11,7 @@ from ipu_keras import profile
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops import rnn_ops
 from ipu_keras.ops.rnn import keras_weights, popnn_gru, popnn_lstm
 from ipu_keras.ops.rnn_ops import (
@@ -21,7 +22,6 @@ from ipu_keras.ops.rnn_ops import (
     PopnnGRU,
     PopnnLSTM,
 )
-from ipu_keras.system import SYSTEM
 
 TIME, BATCH, FEATURES, UNITS = 4, 3, 2, 5
 LENGTHS = np.array([4, 0, 2], np.int32)

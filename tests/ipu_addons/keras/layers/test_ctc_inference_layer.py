@@ -14,7 +14,7 @@ from ipu_keras import nn_ops
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 TIME, BATCH, CLASSES = 6, 4, 5
 ARGUMENTS = {"blank_index": 1, "beam_width": 7, "top_paths": 3, "from_logits": True}

@@ -8,7 +8,7 @@ import tensorflow as tf
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.system import SYSTEM
+from ipu_keras.machine.system import SYSTEM
 
 _SHAPES = ((4, 3), (3,), ())
 

@@ -1,0 +1,321 @@
+"""Which layers of a step go into which stage, so that the slowest stage takes the least."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import (
+    add_up_gradients,
+    choose_precision,
+    estimate_cycles,
+    order,
+    place_on_ipus,
+    write_out,
+)
+from ipu_keras.cost.pipeline.schedule import PipelinePlan, overlap
+from ipu_keras.cost.pipeline.shards import COPY_FAMILY
+from ipu_keras.ir import Graph
+from ipu_keras.machine.target import Target
+from ipu_keras.program import Pipeline
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
+
+# Of an IPU's memory, what a split may fill: code and what is fullest on one tile need the rest.
+# Source: 894 of 940.6 MB for values and code (auto-pipelining of ipu_tensorflow_addons).
+USABLE_SHARE = 894 / 940.6
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """What a layer asks of the stage that it is in.
+
+    Args:
+        cycles: Tile cycles of its forward and backward parts for one micro-batch.
+        variable_bytes: Of its variables, their accumulators and the optimizer's state for them.
+        activation_bytes: Of what its forward part leaves for the gradient, in bytes.
+        crossing_bytes: Of what the forward pass hands over behind it, in bytes.
+    """
+
+    cycles: int
+    variable_bytes: int
+    activation_bytes: int
+    crossing_bytes: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """Layers in stages that follow each other.
+
+    Args:
+        ends: Of each stage, the number of layers up to its end.
+        cycles: Of each stage, for one micro-batch.
+        num_bytes: That each stage needs, stashes included, in bytes.
+        capacity: That each stage may need, in bytes.
+    """
+
+    ends: tuple[int, ...]
+    cycles: tuple[int, ...]
+    num_bytes: tuple[int, ...]
+    capacity: int
+
+    @property
+    def slowest(self) -> int:
+        """Tile cycles of the slowest stage."""
+        return max(self.cycles)
+
+    @property
+    def fits(self) -> bool:
+        """Whether no stage needs more bytes than it may."""
+        return max(self.num_bytes) <= self.capacity
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stage of each layer."""
+        starts = (0, *self.ends)
+        return tuple(k for k, end in enumerate(self.ends) for _ in range(end - starts[k]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalancedPipeline:
+    """Stages before and after they were balanced.
+
+    Args:
+        layers: What each layer costs.
+        before: The split into as many layers in each stage.
+        after: The split whose slowest stage takes the least.
+    """
+
+    layers: tuple[LayerCost, ...]
+    before: Split
+    after: Split
+
+
+def balanced_pipeline(
+    graph: Graph,
+    num_layers: int,
+    num_stages: int,
+    *,
+    target: Target,
+    schedule: PipelineSchedule,
+    training: bool,
+    options: ModelOptions,
+    together: Collection[tuple[int, int]] = (),
+    state_share: float = 0.0,
+) -> BalancedPipeline:
+    """Models the layers of a step and balances stages of them.
+
+    Args:
+        graph: The step, traced with layer k in the scope of stage k.
+        num_layers: How many there are.
+        num_stages: How many stages, each on an IPU of its own.
+        target: The hardware.
+        schedule: In which order stages run, which says what they have to keep.
+        training: Whether the step has a gradient.
+        options: Without a pipeline.
+        together: First and last layer of runs that may not be cut, as they share variables.
+        state_share: Bytes of the optimizer's state for each byte of gradients that the
+            step does not show.
+
+    Raises:
+        ValueError: There are fewer layers than stages.
+    """
+    layers = layer_costs(graph, num_layers, target, options, state_share=state_share)
+    stashes = _stashes(num_stages, schedule, training=training)
+    even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
+    after = balance(layers, stashes, target, together=together)
+    return BalancedPipeline(
+        layers=layers, before=split_at(layers, even, stashes, target), after=after
+    )
+
+
+def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
+    ipus = tuple(range(num_stages))
+    # So many micro-batches that all stages come to keep what they ever do.
+    count = 2 * num_stages * overlap(schedule, ipus, training=training)
+    return PipelinePlan(
+        device_mapping=ipus, num_micro_batches=count, schedule=schedule, training=training
+    ).stash_counts
+
+
+def layer_costs(
+    graph: Graph,
+    num_layers: int,
+    target: Target,
+    options: ModelOptions,
+    *,
+    state_share: float = 0.0,
+) -> tuple[LayerCost, ...]:
+    """Models a step whose layers were traced as if each were a stage by itself.
+
+    Args:
+        graph: The step, traced with layer k in the scope of stage k.
+        num_layers: How many there are.
+        target: The hardware.
+        options: Without a pipeline.
+        state_share: Bytes of the optimizer's state for each byte of gradients, where the step
+            was traced with a simpler optimizer.
+
+    Returns:
+        One for each layer.
+    """
+    each = Pipeline(
+        device_mapping=tuple(range(max(num_layers, 2))), schedule=PipelineSchedule.Sequential
+    )
+    model = Model(name="", graph=graph, target=target, options=replace(options, pipeline=each))
+    for model_pass in (
+        choose_precision,
+        write_out,
+        add_up_gradients,
+        order,
+        place_on_ipus,
+        estimate_cycles,
+    ):
+        model = model_pass(model)
+    return _summed(model, num_layers, state_share)
+
+
+def _summed(model: Model, num_layers: int, state_share: float) -> tuple[LayerCost, ...]:
+    program = model.program
+    cycles, variables, activations = ([0] * num_layers for _ in range(3))
+    for one, cost in zip(program.compute_sets, model.costs, strict=True):
+        if one.stage is not None and one.family != COPY_FAMILY:
+            cycles[one.stage] += cost.cycles * one.repeat
+    for value in program.values.values():
+        if value.role == "variable":
+            states = state_share if value.is_accumulator else 0
+            variables[value.ipu] += value.spec.nbytes + int(value.spec.nbytes * states)
+    makers, reached = _reach(program)
+    for name in _kept_for_gradient(program) & makers.keys():
+        activations[makers[name]] += program.values[name].spec.nbytes
+    crossing = [0] * (num_layers + 1)
+    for name, last in reached.items():
+        for layer in range(makers[name], last):
+            crossing[layer] += program.values[name].spec.nbytes
+    found = zip(cycles, variables, activations, crossing[:num_layers], strict=True)
+    return tuple(LayerCost(*numbers) for numbers in found)
+
+
+def _original(value: Value) -> str:
+    """The name of a value before it was copied to other IPUs."""
+    return value.name if value.copy_of is None else value.copy_of
+
+
+def _reach(program: FlatProgram) -> tuple[dict[str, int], dict[str, int]]:
+    """By value of a batch, the layer that has it first, and the last that reads it forward."""
+    makers: dict[str, int] = {}
+    reached: dict[str, int] = {}
+    for one in program.compute_sets:
+        if one.stage is None or one.backward or one.family == COPY_FAMILY:
+            continue
+        for name in one.reads:
+            value = program.values[name]
+            if value.role in ("activation", "argument"):
+                makers.setdefault(_original(value), one.stage)
+                reached[_original(value)] = one.stage
+        makers.update((value.name, one.stage) for value in one.writes)
+    return makers, reached
+
+
+def _kept_for_gradient(program: FlatProgram) -> set[str]:
+    return {
+        _original(program.values[name])
+        for one in program.compute_sets
+        if one.backward and one.stage is not None and one.family != COPY_FAMILY
+        for name in one.reads
+    }
+
+
+def split_at(
+    layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], target: Target
+) -> Split:
+    """A split with its figures.
+
+    Args:
+        layers: In their order.
+        ends: Of each stage, the number of layers up to its end.
+        stashes: Of each stage, micro-batches of which it keeps activations.
+        target: The hardware.
+    """
+    starts = (0, *ends)
+    spans = [(starts[k], end) for k, end in enumerate(ends)]
+    return Split(
+        ends=tuple(ends),
+        cycles=tuple(sum(layer.cycles for layer in layers[a:b]) for a, b in spans),
+        num_bytes=tuple(
+            _bytes_of(layers, a, b, max(count, 1))
+            for (a, b), count in zip(spans, stashes, strict=True)
+        ),
+        capacity=int(target.ipu_bytes * USABLE_SHARE),
+    )
+
+
+def _bytes_of(layers: Sequence[LayerCost], start: int, end: int, count: int) -> int:
+    waiting = _entering(layers, start) + sum(layer.activation_bytes for layer in layers[start:end])
+    return count * waiting + sum(layer.variable_bytes for layer in layers[start:end])
+
+
+def balance(
+    layers: Sequence[LayerCost],
+    stashes: Sequence[int],
+    target: Target,
+    *,
+    together: Collection[tuple[int, int]] = (),
+) -> Split:
+    """The split whose slowest stage is fastest, among those that fit if any does.
+
+    Of all splits, the best for the first layers and stages is known before the next stage is
+    added, so each pair of ends is looked at once.
+
+    Args:
+        layers: In their order; as many as stages at least.
+        stashes: Of each stage, micro-batches of which it keeps activations.
+        target: The hardware.
+        together: First and last layer of runs that may not be cut, as they share variables.
+
+    Raises:
+        ValueError: There are fewer places to cut than stages.
+    """
+    capacity = int(target.ipu_bytes * USABLE_SHARE)
+    cuts = [
+        end
+        for end in range(1, len(layers))
+        if not any(first < end <= last for first, last in together)
+    ]
+    ends = [*cuts, len(layers)]
+    if len(ends) < len(stashes):
+        raise ValueError(
+            "There are fewer layers that can be in different stages than stages. Received: "
+            f"{len(ends)} of them, {len(stashes)} stages"
+        )
+    found = _best(layers, ends, stashes, capacity) or _best(layers, ends, stashes, math.inf)
+    assert found is not None, "without a limit of memory every split is one"
+    return split_at(layers, found, stashes, target)
+
+
+def _best(
+    layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], capacity: float
+) -> tuple[int, ...] | None:
+    allowed = frozenset(ends)
+    # By the end of the stages so far: cycles of the slowest, and all ends.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0, ())}
+    for count in stashes:
+        following: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for start, (slowest, before) in best.items():
+            cycles, num_bytes = 0, max(count, 1) * _entering(layers, start)
+            for end in range(start + 1, len(layers) + 1):
+                layer = layers[end - 1]
+                cycles += layer.cycles
+                num_bytes += max(count, 1) * layer.activation_bytes + layer.variable_bytes
+                if num_bytes > capacity:
+                    break
+                candidate = max(slowest, cycles), (*before, end)
+                if end in allowed and (end not in following or candidate < following[end]):
+                    following[end] = candidate
+        best = following
+    return best[len(layers)][1] if len(layers) in best else None
+
+
+def _entering(layers: Sequence[LayerCost], start: int) -> int:
+    return layers[start - 1].crossing_bytes if start else 0

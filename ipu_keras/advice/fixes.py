@@ -1,0 +1,262 @@
+"""What would make a program fit that does not, each remedy modelled."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
+from ipu_keras.cost.pipeline.run import is_training
+from ipu_keras.cost.pipeline.schedule import overlap
+from ipu_keras.ir import Graph
+
+# The largest machine that the emulator has.
+_MAX_IPUS = 16
+# A proportion is halved so often; less memory for temporaries costs more and more time.
+_PROPORTION_HALVINGS = 2
+# What puts a program on more of them.
+_ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
+# Of the bytes that are too many: what saves less is worth a try with others, but no line.
+_LEAST_SAVING = 0.1
+# Tracing a step takes longer than all its modelling.
+_MAX_TRACES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """A change of a program that needs less memory.
+
+    Args:
+        changes: What to give `profile` besides, by name: options of `ModelOptions`, or
+            `batch_size`.
+        max_tile_bytes: On the fullest tile, in bytes.
+        fits: Whether that is no more than a tile has.
+        seconds_per_sample: Time of a step by the samples of its batch.
+    """
+
+    changes: Mapping[str, Any]
+    max_tile_bytes: int
+    fits: bool
+    seconds_per_sample: float
+
+    @property
+    def name(self) -> str:
+        """The changes in words.
+
+        Example:
+
+        >>> Fix(
+        ...     changes={"dtype": "float16", "num_ipus": 2},
+        ...     max_tile_bytes=600_000,
+        ...     fits=True,
+        ...     seconds_per_sample=1e-4,
+        ... ).name
+        'float16 and the layers on 2 IPUs'
+        """
+        *first, last = [_in_words(name, value) for name, value in self.changes.items()]
+        return f"{', '.join(first)} and {last}" if first else last
+
+    def __str__(self) -> str:
+        verdict = "fits" if self.fits else "does not fit either"
+        return (
+            f"{self.name}: {verdict}, {self.max_tile_bytes:,} bytes on the fullest tile, "
+            f"{self.seconds_per_sample * 1e6:,.1f} us per sample"
+        )
+
+
+def suggest_fixes(
+    model: Model,
+    *,
+    batch_size: int = 1,
+    trace: Callable[[int], Graph | None] | None = None,
+) -> tuple[Fix, ...]:
+    """Models what might help a program that does not fit.
+
+    Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
+    products may take, powers of two of IPUs or, in a pipeline, of stages in place of each, and
+    halves of the batch: of each, the least that fits. If none fits, those that help are combined,
+    with more and more IPUs.
+
+    Args:
+        model: After all passes.
+        batch_size: Samples of a step.
+        trace: Gives the step's graph for another batch size, or `None` if it has none for it.
+            Smaller batches are only tried with it.
+
+    Returns:
+        What needs less memory than the program, by a tenth at least of what is too much: first
+        what fits, and of that what takes the least time per sample. Empty if the program fits.
+    """
+    if model.memory.fits:
+        return ()
+    search = _Search(model, batch_size)
+    fixes = list(search.alone())
+    if trace is not None:
+        fixes += search.with_smaller_batch(trace)
+    if not any(fix.fits for fix in fixes):
+        fixes += search.combined(fixes)
+    worth = [fix for fix in fixes if _is_better(fix, model.memory.max_tile_bytes, model)]
+    return tuple(sorted(worth, key=lambda fix: (not fix.fits, fix.seconds_per_sample, fix.name)))
+
+
+class _Search:
+    """Models changes of one program."""
+
+    def __init__(self, model: Model, batch_size: int):
+        self._model = model
+        self._batch_size = batch_size
+        # By options, which have no hash: after the first passes, which do not know how many
+        # IPUs share the layers.
+        self._read: list[tuple[ModelOptions, Model]] = []
+
+    def alone(self) -> Iterator[Fix]:
+        """Each option by itself."""
+        options = self._model.options
+        if _is_mostly_single(self._model.graph):
+            yield from self._least([{"dtype": "float16"}])
+        if not options.recomputation:
+            yield from self._least([{"recomputation": True}])
+        proportion = options.available_memory_proportion
+        halves = [round(proportion / 2**k, 6) for k in range(1, _PROPORTION_HALVINGS + 1)]
+        yield from self._least([{"available_memory_proportion": half} for half in halves])
+        yield from self._least(self._more_ipus())
+
+    def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
+        """All options together that help alone, with more and more IPUs."""
+        helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
+        apart = [changes for changes in helpful if not _ON_MORE_IPUS & changes.keys()]
+        together = {name: value for changes in apart for name, value in changes.items()}
+        if not together:
+            return
+        more = self._more_ipus() if len(apart) < len(helpful) else []
+        first = [together] if len(together) > 1 else []
+        yield from self._least([*first, *({**together, **changes} for changes in more)])
+
+    def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
+        """A half, a quarter or less of the batch that fits; of some tried, the smallest."""
+        model, size, best = self._model, self._batch_size, None
+        needed = model.memory.max_tile_bytes
+        for _ in range(_MAX_TRACES):
+            promising = self._promising_batch(size, needed)
+            graph = None if promising is None else trace(promising)
+            if promising is None or graph is None:
+                break
+            smaller = model_graph(model.name, graph, model.target, model.options)
+            best = self._fix({"batch_size": promising}, smaller, promising)
+            if best.fits:
+                break
+            size, needed = promising, best.max_tile_bytes
+        if best is not None and best.max_tile_bytes < model.memory.max_tile_bytes:
+            yield best
+
+    def _promising_batch(self, size: int, needed: int) -> int | None:
+        """The largest half, quarter or so that may fit; `None` if none may.
+
+        As if all bytes were proportional to the batch but those of what is always live.
+        """
+        memory = self._model.memory
+        fixed = int(memory.always_live_by_tile.max())
+        halves = [size >> k for k in range(1, size.bit_length())]
+        may_fit = (b for b in halves if fixed + (needed - fixed) * b / size <= memory.tile_bytes)
+        return next(may_fit, None)
+
+    def _more_ipus(self) -> list[dict[str, Any]]:
+        """Twice as many, four times as many and so on."""
+        options = self._model.options
+        powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
+        powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
+        if options.pipeline is None:
+            return [{"num_ipus": power * options.num_ipus} for power in powers]
+        return [self._finer_pipeline(power * options.stage_splits) for power in powers]
+
+    def _finer_pipeline(self, splits: int) -> dict[str, Any]:
+        """More stages, and as many more micro-batches as their schedule needs."""
+        model, changes = self._model, {"stage_splits": splits}
+        pipeline = replace(model.options, stage_splits=splits).pipeline_as_cut
+        assert pipeline is not None, "only pipelines have finer ones"
+        training = is_training(model.program)
+        multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
+        if model.num_micro_batches % multiple:
+            count = math.lcm(model.num_micro_batches, multiple)
+            if training:
+                changes["gradient_accumulation_count"] = count
+            changes["steps_per_execution"] = math.lcm(model.options.steps_per_execution, count)
+        return changes
+
+    def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
+        """The first of some changes, each going further, that fits; else what helps most."""
+        best: Fix | None = None
+        for changes in candidates:
+            try:
+                changed = self._changed(changes)
+            except ValueError:
+                break  # a stage has no more layers to be cut between
+            fix = self._fix(changes, changed, self._batch_size)
+            if fix.fits:
+                yield fix
+                return
+            if best is None or _is_better(fix, best.max_tile_bytes, self._model):
+                best = fix
+        if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
+            yield best
+
+    def _changed(self, changes: Mapping[str, Any]) -> Model:
+        """The program with other options."""
+        options = replace(self._model.options, **changes)
+        shared = replace(options, num_ipus=1)
+        read = next((model for known, model in self._read if known == shared), None)
+        if read is None:
+            before = self._model
+            model = Model(
+                name=before.name, graph=before.graph, target=before.target, options=options
+            )
+            read = _after(READING_PASSES, model)
+            self._read.append((shared, read))
+        return _after(MODEL_PASSES[len(READING_PASSES) :], replace(read, options=options))
+
+    def _fix(self, changes: Mapping[str, Any], model: Model, batch_size: int) -> Fix:
+        seconds = model.cycles_per_step / model.target.clock_hz
+        return Fix(
+            changes=dict(changes),
+            max_tile_bytes=model.memory.max_tile_bytes,
+            fits=model.memory.fits,
+            seconds_per_sample=seconds / batch_size,
+        )
+
+
+def _is_better(fix: Fix, needed: int, model: Model) -> bool:
+    """Whether a fix makes the model fit, or is clearly nearer to that than the bytes needed."""
+    excess = needed - model.memory.tile_bytes
+    return fix.fits or fix.max_tile_bytes <= needed - _LEAST_SAVING * excess
+
+
+def _after(passes: Sequence[Callable[[Model], Model]], model: Model) -> Model:
+    for model_pass in passes:
+        model = model_pass(model)
+    return model
+
+
+def _is_mostly_single(graph: Graph) -> bool:
+    """Whether more bytes of what a step reads are float32 than float16."""
+    sizes = Counter[str]()
+    for op in graph.ops:
+        if op.kind == "parameter":
+            sizes.update({spec.dtype: spec.nbytes for spec in op.outputs})
+    return sizes["float32"] > sizes["float16"]
+
+
+def _in_words(name: str, value: Any) -> str:
+    words = {
+        "available_memory_proportion": f"availableMemoryProportion {value}",
+        "batch_size": f"batch size {value}",
+        "dtype": str(value),
+        "gradient_accumulation_count": f"{value} steps between weight updates",
+        "num_ipus": f"the layers on {value} IPUs",
+        "recomputation": "recomputation",
+        "stage_splits": f"{value} stages in place of each",
+        "steps_per_execution": f"{value} steps per execution",
+    }
+    return words[name]

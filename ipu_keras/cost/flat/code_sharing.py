@@ -1,0 +1,66 @@
+"""Which compute sets have code of their own, and which run that of others.
+
+A user's outlined function is traced once for each call, in a scope that says so. On an IPU all
+calls run the same vertices and the same part of the control program.
+"""
+
+import re
+from collections.abc import Sequence
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.ir import NOT_LOWERED
+from ipu_keras.program import OUTLINED_SCOPE
+
+# TensorFlow numbers the scopes of a name that is entered several times.
+_SCOPE = re.compile(rf"{re.escape(OUTLINED_SCOPE)}(.+?)(?:_\d+)*")
+
+# Scopes that are around the operations of a gradient.
+_GRADIENTS = re.compile(r"gradient_tape|gradients(?:_\d+)?")
+
+
+def with_own_code(compute_sets: Sequence[ComputeSet]) -> frozenset[str]:
+    """Names of the compute sets that have code of their own.
+
+    Two calls of an outlined function share it compute set by compute set, where these have the
+    same name within the function, the same shapes and the same operations, on the same IPU. A
+    function that draws random numbers, writes variables or runs on the host is inlined: each
+    call has its own.
+
+    Args:
+        compute_sets: Of a program.
+    """
+    inlined = {_call(one.name) for one in compute_sets if _has_effects(one)}
+    own: dict[object, str] = {}
+    for one in compute_sets:
+        call = _call(one.name)
+        is_shared = call is not None and call not in inlined
+        own.setdefault(_code(one) if is_shared else one.name, one.name)
+    return frozenset(own.values())
+
+
+def _call(name: str) -> str | None:
+    """The call of an outlined function that a compute set is part of, and its gradient too."""
+    parts = [part for part in name.split("/") if not _GRADIENTS.fullmatch(part)]
+    scopes = [position for position, part in enumerate(parts) if _SCOPE.fullmatch(part)]
+    return "/".join(parts[: scopes[0] + 1]) if scopes else None
+
+
+def _has_effects(one: ComputeSet) -> bool:
+    return one.family == "random" or any(
+        op.stateful or NOT_LOWERED in op.attributes for op in one.ops
+    )
+
+
+def _code(one: ComputeSet) -> object:
+    """What compute sets with the same code have in common."""
+    parts = one.name.split("/")
+    start = next(position for position, part in enumerate(parts) if _SCOPE.fullmatch(part))
+    within = tuple(_without_number(part) for part in parts[start:])
+    kinds = tuple(op.kind for op in one.ops)
+    outputs = tuple(value.spec for value in one.writes)
+    return within, kinds, one.operands, outputs, one.ipu, one.backward, one.recomputed
+
+
+def _without_number(part: str) -> str:
+    match = _SCOPE.fullmatch(part)
+    return part if match is None else match[1]

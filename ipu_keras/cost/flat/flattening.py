@@ -1,0 +1,423 @@
+"""From an HLO graph to the compute sets that an IPU executes one after the other.
+
+Calls and loops are written out, and operations that only rename a value disappear.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_keras.cost.flat.compute_sets import Branch, ComputeSet, FlatProgram, LoopPart, Value
+from ipu_keras.ir import (
+    CHECKPOINT,
+    POPLAR_CALL,
+    Graph,
+    Op,
+    TensorSpec,
+    family_of,
+    family_of_op,
+    num_elements,
+    work_of,
+)
+
+# A loop whose trip count tracing could not find, nor a bound of it, counts as one
+# trip. Reports say how many loops are not counted exactly.
+UNKNOWN_TRIPS = 1
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Where in the program a graph is written out, and how often it runs there.
+
+    Args:
+        prefix: Of the names of its operations.
+        repeat: As of compute sets.
+        loops: As of compute sets.
+        branches: As of compute sets.
+    """
+
+    prefix: str = ""
+    repeat: int = 1
+    loops: tuple[LoopPart, ...] = ()
+    branches: tuple[Branch, ...] = ()
+
+    def call(self, name: str) -> "_Scope":
+        """That of a function that is called here."""
+        return replace(self, prefix=f"{name}/")
+
+    def loop(self, name: str, trips: int, *, is_condition: bool = False) -> "_Scope":
+        """That of the body of a loop, or its condition."""
+        return _Scope(
+            prefix=f"{name}/{'condition' if is_condition else 'body'}/",
+            repeat=self.repeat * trips,
+            loops=(*self.loops, LoopPart(name, is_condition)),
+            branches=self.branches,
+        )
+
+    def branch(self, name: str, index: int) -> "_Scope":
+        """That of a branch of a conditional."""
+        return replace(
+            self, prefix=f"{name}/branch{index}/", branches=(*self.branches, Branch(name, index))
+        )
+
+    def place_of(self, op: Op) -> dict[str, Any]:
+        """Where in the program, and in the model, an operation belongs."""
+        return {
+            "repeat": self.repeat,
+            "loops": self.loops,
+            "branches": self.branches,
+            **_place_of(op),
+        }
+
+
+class _Flattener:
+    """Writes out one graph; `values` and `compute_sets` grow as it goes.
+
+    Args:
+        functions: That operations call, by name.
+        work_of_branch: As `flatten` takes it.
+        taken: Names that operations have; it grows, too.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Graph],
+        work_of_branch: Callable[[FlatProgram], int],
+        taken: set[str],
+    ) -> None:
+        self._functions = functions
+        self._work_of_branch = work_of_branch
+        self._taken = taken
+        self.values: dict[str, Value] = {}
+        self.compute_sets: list[ComputeSet] = []
+        self.in_place: dict[str, str] = {}
+        self.checkpoints: list[str] = []
+        # By results of branches that others take longer than, what that branch has instead.
+        self.alternatives: dict[str, str] = {}
+        self.num_unknown_loops = 0
+
+    def run(self, graph: Graph, arguments: Sequence[str], scope: _Scope) -> tuple[str, ...]:
+        """Writes out a graph whose parameters are given values; returns those it results in."""
+        names: dict[str, str] = {}
+        specs: dict[str, TensorSpec] = {}
+        for op in graph.ops:
+            reads = tuple(names[reference] for reference in op.inputs)
+            operands = tuple(specs[reference] for reference in op.inputs)
+            results = self._op(op, reads, operands, arguments, scope)
+            for position, (name, spec) in enumerate(zip(results, op.outputs, strict=True)):
+                names[f"{op.name}:{position}"] = name
+                specs[f"{op.name}:{position}"] = spec
+            if results:
+                names[op.name], specs[op.name] = results[0], op.outputs[0]
+        return tuple(names[reference] for reference in graph.results)
+
+    def _inner(self) -> "_Flattener":
+        return _Flattener(self._functions, self._work_of_branch, self._taken)
+
+    def _op(self, op, reads, operands, arguments, scope) -> Sequence[str]:
+        if op.kind == "parameter" and "role" not in op.attributes:
+            first = op.attributes["first_leaf"]
+            return arguments[first : first + len(op.outputs)]
+        if op.kind in ("parameter", "constant", "iota"):
+            # What a function captured besides variables does not change either.
+            role = op.attributes.get("role", "constant")
+            return self._add(op, scope, "constant" if role == "capture" else role)
+        if op.kind == "while":
+            return self._loop(op, reads, scope)
+        if op.kind == "conditional":
+            return self._conditional(op, reads, scope)
+        if op.body and op.kind == "call":
+            return self.run(self._functions[op.body[0]], reads, scope.call(self._name(op, scope)))
+        if op.kind == POPLAR_CALL:
+            return self._poplar_call(op, reads, operands, scope)
+        if op.kind == CHECKPOINT:
+            self.checkpoints += reads
+        if family_of(op.kind) == "free" or _moves_nothing(op, operands):
+            # A view of its operand; of the same memory, so of the same name.
+            return reads or self._add(op, scope, "constant")
+        if op.outputs and not any(map(num_elements, op.outputs)):
+            return self._add(op, scope, "constant")  # of no bytes: no vertex computes it
+        return self._compute(op, reads, operands, scope)
+
+    def _compute(self, op, reads, operands, scope) -> Sequence[str]:
+        name, work = self._name(op, scope), work_of(op, operands)
+        results = self._made(op, name, "activation")
+        self.compute_sets.append(
+            ComputeSet(
+                name=name,
+                family=family_of_op(op),
+                ops=(op,),
+                operands=operands,
+                reads=reads,
+                writes=tuple(self.values[result] for result in results),
+                **scope.place_of(op),
+                flops=work.flops,
+                bytes_read=work.bytes_read,
+                bytes_written=work.bytes_written,
+            )
+        )
+        return results
+
+    def _name(self, op: Op, scope: _Scope) -> str:
+        """What an operation is called in the program, and no other one."""
+        return self._unique(f"{scope.prefix}{op.name}") if scope.prefix else op.name
+
+    def _unique(self, name: str) -> str:
+        """Layers may be called as what scopes of loops and branches are made of."""
+        found, count = name, 0
+        while found in self._taken:
+            count += 1
+            found = f"{name}_{count}"
+        self._taken.add(found)
+        return found
+
+    def _add(self, op: Op, scope: _Scope, role: str) -> list[str]:
+        if "value" in op.attributes:  # of a scalar constant: equal ones are one
+            (spec,) = op.outputs
+            name = f"{spec.dtype}({op.attributes['value']})"
+            self.values[name] = Value(name, spec, role)
+            return [name]
+        return self._made(op, self._name(op, scope), role)
+
+    def _made(self, op: Op, name: str, role: str) -> list[str]:
+        names = _names_of(op, name)
+        for each, spec in zip(names, op.outputs, strict=True):
+            self.values[each] = Value(each, spec, role)
+        return names
+
+    def _poplar_call(self, op, reads, operands, scope) -> Sequence[str]:
+        """One compute set; what it passes on, or has as a constant, keeps its name."""
+        inner, name = self._inner(), self._name(op, scope)
+        for read in reads:
+            role = "constant" if self.values[read].role == "constant" else "variable"
+            inner.values[read] = replace(self.values[read], role=role)
+        results = inner.run(self._functions[op.body[0]], reads, _Scope(prefix=f"{name}/"))
+        self.num_unknown_loops += inner.num_unknown_loops
+        sets = tuple(replace(one, **_place_of(op)) for one in inner.compute_sets)
+        used = dict.fromkeys([*(read for one in sets for read in one.reads), *results])
+        constants = [each for each in used if inner.values[each].role == "constant"]
+        self.values.update((each, inner.values[each]) for each in constants)
+        made = {value.name for one in sets for value in one.writes}
+        written: dict[str, str] = {}
+        for mine, result in zip(_names_of(op, name), results, strict=True):
+            if result in made:
+                written.setdefault(result, mine)
+        writes = tuple(Value(mine, inner.values[result].spec) for result, mine in written.items())
+        self.values.update((value.name, value) for value in writes)
+        if writes:
+            self.compute_sets.append(
+                ComputeSet(
+                    name=name,
+                    family=op.attributes["operation"],
+                    ops=(op,),
+                    operands=operands,
+                    reads=tuple(dict.fromkeys((*reads, *constants))),
+                    writes=writes,
+                    **scope.place_of(op),
+                    bytes_read=sum(spec.nbytes for spec in operands),
+                    bytes_written=sum(value.spec.nbytes for value in writes),
+                    body=FlatProgram(
+                        compute_sets=sets,
+                        values=inner.values,
+                        results=tuple(written),
+                        in_place=inner.in_place,
+                    ),
+                )
+            )
+        return [written.get(result, result) for result in results]
+
+    def _loop(self, op, reads, scope) -> Sequence[str]:
+        trips = op.attributes.get("trip_count")
+        if trips is None:
+            self.num_unknown_loops += 1
+            trips = op.attributes.get("max_trip_count") or UNKNOWN_TRIPS
+        condition, body = (self._functions[name] for name in op.body)
+        start, name = len(self.compute_sets), self._name(op, scope)
+        carried = [self._carry(f"{name}:{k}", read, op, scope) for k, read in enumerate(reads)]
+        self.run(condition, carried, scope.loop(name, trips, is_condition=True))
+        within = scope.loop(name, trips)
+        results = self.run(body, carried, within)
+        kept = {
+            mine: read
+            for mine, read, result in zip(carried, reads, results, strict=True)
+            if mine == result
+        }
+        self._forget(kept, start)
+        after, place = list(reads), self._unique(f"{within.prefix}carried")
+        for k, (mine, result) in enumerate(zip(carried, results, strict=True)):
+            if mine not in kept:
+                after[k] = self._carry(f"{place}:{k}", kept.get(result, result), op, within)
+                self.in_place[after[k]] = mine
+        return after
+
+    def _carry(self, name: str, source: str, op: Op, scope: _Scope) -> str:
+        """Copies a value to where a loop keeps it from one trip to the next."""
+        value = Value(name, self.values[source].spec)
+        self.values[name] = value
+        # The name as an attribute keeps copies of the same value apart.
+        copy = Op(name, "copy", (value.spec,), attributes={"carried": name})
+        self.compute_sets.append(
+            ComputeSet(
+                name=name,
+                family="copy",
+                ops=(copy,),
+                operands=(value.spec,),
+                reads=(source,),
+                writes=(value,),
+                **scope.place_of(op),
+                bytes_read=value.spec.nbytes,
+                bytes_written=value.spec.nbytes,
+            )
+        )
+        return name
+
+    def _forget(self, kept: Mapping[str, str], start: int) -> None:
+        """What a loop carries and never changes is read where it was."""
+        self.compute_sets[start:] = [
+            replace(one, reads=tuple(kept.get(name, name) for name in one.reads))
+            for one in self.compute_sets[start:]
+            if one.name not in kept
+        ]
+        for name in kept:
+            del self.values[name]
+
+    def _conditional(self, op, reads, scope) -> Sequence[str]:
+        """Counts the branch that takes longest, which is what an IPU waits for at worst.
+
+        Memory has to be enough for any of them, and has the code of all: others are written out
+        before it, as what runs 0 times.
+        """
+        branches = []
+        conditional, first = self._name(op, scope), 1
+        counts = op.attributes["num_branch_inputs"]
+        for index, (function, count) in enumerate(zip(op.body, counts, strict=True)):
+            branch = self._inner()
+            branch.values = dict(self.values)
+            arguments = reads[first : first + count]
+            first += count
+            within = scope.branch(conditional, index)
+            results = branch.run(self._functions[function], arguments, within)
+            work = self._work_of_branch(
+                FlatProgram(
+                    compute_sets=tuple(branch.compute_sets),
+                    values=branch.values,
+                    results=results,
+                    in_place=branch.in_place,
+                )
+            )
+            branches.append((work, -index, branch, results, within))
+        longest = max(branches, key=lambda found: found[:2])
+        _, _, branch, results, _ = longest
+        for found in branches:
+            if found is not longest:
+                self._untaken(op, *found[2:], results)
+        self.values.update(branch.values)
+        self.compute_sets += branch.compute_sets
+        self.in_place.update(branch.in_place)
+        self.alternatives.update(branch.alternatives)
+        self.checkpoints += branch.checkpoints
+        self.num_unknown_loops += branch.num_unknown_loops
+        return results
+
+    def _untaken(
+        self,
+        op: Op,
+        branch: "_Flattener",
+        results: Sequence[str],
+        scope: _Scope,
+        taken: Sequence[str],
+    ) -> None:
+        """A branch that takes memory and no time; at its end, it has all of its results."""
+        self.values.update(branch.values)
+        self.compute_sets += [replace(one, repeat=0) for one in branch.compute_sets]
+        self.in_place.update(branch.in_place)
+        self.alternatives.update(branch.alternatives)
+        made = {value.name for one in branch.compute_sets for value in one.writes}
+        pairs = zip(results, taken, strict=True)
+        self.alternatives.update((name, other) for name, other in pairs if name in made)
+        reads = tuple(dict.fromkeys(name for name in results if name in made))
+        if reads:
+            end = self._unique(f"{scope.prefix}end")
+            self.compute_sets.append(
+                ComputeSet(
+                    name=end,
+                    family="control flow",
+                    ops=(Op(end, "tuple", inputs=reads),),
+                    operands=tuple(self.values[name].spec for name in reads),
+                    reads=reads,
+                    writes=(),
+                    **{**scope.place_of(op), "repeat": 0},
+                )
+            )
+
+
+def flops_of(program: FlatProgram) -> int:
+    """The floating point operations of a program."""
+    return sum(one.flops * one.repeat for one in program.compute_sets)
+
+
+def flatten(
+    graph: Graph, *, work_of_branch: Callable[[FlatProgram], int] = flops_of
+) -> FlatProgram:
+    """Writes out an HLO graph.
+
+    Args:
+        graph: Its `form` is `"hlo"`.
+        work_of_branch: How much a branch has to do; of each conditional, the one with the most
+            counts.
+
+    Returns:
+        Its compute sets, one for each operation that does something.
+    """
+    taken = {op.name for op in graph.ops}
+    flattener = _Flattener(graph.functions, work_of_branch, taken)
+    results = flattener.run(graph, (), _Scope())
+    updates = _updates(graph, results)
+    # A new value of a variable is written in place by whichever branch runs.
+    read = {name for one in flattener.compute_sets for name in one.reads}
+    written = {
+        name: updates[taken]
+        for name, taken in flattener.alternatives.items()
+        if updates.get(taken) in read
+    }
+    return FlatProgram(
+        compute_sets=tuple(flattener.compute_sets),
+        values=flattener.values,
+        results=results,
+        updates=updates,
+        in_place={**flattener.in_place, **written},
+        checkpoints=tuple(dict.fromkeys(flattener.checkpoints)),
+        num_unknown_loops=flattener.num_unknown_loops,
+    )
+
+
+def _names_of(op: Op, name: str) -> list[str]:
+    """The names of the results of an operation as values."""
+    several = len(op.outputs) > 1
+    return [f"{name}:{k}" if several else name for k in range(len(op.outputs))]
+
+
+def _place_of(op: Op) -> dict[str, Any]:
+    """Where in the model it belongs."""
+    return {
+        "layer": op.layer,
+        "backward": op.backward,
+        "stage": op.stage,
+        "weight_update": op.weight_update,
+    }
+
+
+def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
+    """Whether a conversion keeps the type, or a transpose the order of the elements."""
+    if op.kind == "convert":
+        return operands[0].dtype == op.outputs[0].dtype
+    if op.kind != "transpose":
+        return False
+    shape = operands[0].shape
+    moved = [axis for axis in op.attributes["dimensions"] if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _updates(graph: Graph, results: Sequence[str]) -> dict[str, str]:
+    written = {op.name: op.attributes["result"] for op in graph.ops if "result" in op.attributes}
+    return {results[result]: name for name, result in written.items() if results[result] != name}

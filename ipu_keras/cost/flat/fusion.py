@@ -1,0 +1,181 @@
+"""Fewer compute sets that do the same: equal ones are one, and chains become one vertex.
+
+So poplibs' map expressions do with elementwise operations.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from ipu_keras.cost.flat.compute_sets import (
+    DETERMINISTIC,
+    ComputeSet,
+    FlatProgram,
+    is_carry,
+    widens_halves,
+)
+from ipu_keras.ir import num_elements
+
+# They join a chain of elementwise operations without a vertex of their own.
+_FUSES = frozenset({"elementwise", "cast", "broadcast"})
+
+
+def deduplicate(program: FlatProgram) -> FlatProgram:
+    """Computes once what several ask for, such as Adam's powers of its rates.
+
+    What is in different parts of a pipeline, or runs not as often, does not share it.
+
+    Args:
+        program: Compute sets of one operation each.
+
+    Returns:
+        A program in which no two compute sets do the same with the same values.
+    """
+    same: dict[str, str] = {}
+    found: dict[tuple, ComputeSet] = {}
+    kept = []
+    for one in program.compute_sets:
+        one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
+        (op,) = one.ops
+        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, one.part)
+        first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
+        if first is one:
+            kept.append(one)
+        else:
+            pairs = zip(one.writes, first.writes, strict=True)
+            same.update((value.name, other.name) for value, other in pairs)
+    return replace(
+        program,
+        compute_sets=tuple(kept),
+        results=tuple(same.get(name, name) for name in program.results),
+        updates={same.get(name, name): variable for name, variable in program.updates.items()},
+        checkpoints=tuple(same.get(name, name) for name in program.checkpoints),
+    )
+
+
+def fuse(program: FlatProgram) -> FlatProgram:
+    """Joins chains of elementwise operations.
+
+    An operation joins the one that uses its result if nobody else does, both
+    have as many elements, and both run as often. A broadcast joins everyone
+    who uses it: it costs nothing within another vertex. Nothing else joins what runs in
+    another part of a pipeline, or not as often. Before all, reductions that are the only ones to
+    use halves converted to float32 take the halves, which popops' vertices add up in float32.
+
+    Args:
+        program: Compute sets of one operation each.
+
+    Returns:
+        A program without the values that never reach memory.
+    """
+    program = _without_widening(program)
+    uses = _uses(program)
+    made_by = {value.name: one for one in program.compute_sets for value in one.writes}
+    joined: dict[str, list[ComputeSet]] = {}  # by the name of the last of a chain
+    times_joined: Counter[str] = Counter()
+    for one in program.compute_sets:
+        chain: dict[str, ComputeSet] = {}
+        for name in dict.fromkeys(one.reads):
+            producer = made_by.get(name)
+            if producer is not None and _joins(producer, one, uses[name]):
+                chain.update((member.name, member) for member in joined[producer.name])
+                times_joined[producer.name] += 1
+        joined[one.name] = [*chain.values(), one]
+    compute_sets = tuple(
+        _merged(joined[one.name])
+        for one in program.compute_sets
+        if times_joined[one.name] < max(1, sum(uses[value.name] for value in one.writes))
+    )
+    alive = set(program.results) | {v.name for one in compute_sets for v in one.writes}
+    alive.update(name for one in compute_sets for name in one.reads)
+    values = {name: value for name, value in program.values.items() if name in alive}
+    return replace(program, compute_sets=compute_sets, values=values)
+
+
+def _uses(program: FlatProgram) -> Counter[str]:
+    """By how many compute sets a value is read, and as how many results it is returned."""
+    uses = Counter(name for one in program.compute_sets for name in dict.fromkeys(one.reads))
+    uses.update(program.results)
+    uses.update(program.checkpoints)
+    return uses
+
+
+def _without_widening(program: FlatProgram) -> FlatProgram:
+    """Conversions of halves to float32 that only reductions read become part of these."""
+    wide = {one.writes[0].name: one for one in program.compute_sets if widens_halves(one)}
+    reduced = Counter(
+        one.reads[0]
+        for one in program.compute_sets
+        if one.reads and one.reads[0] in wide and _takes_halves(one, wide[one.reads[0]])
+    )
+    uses = _uses(program)
+    joined = {name: one for name, one in wide.items() if 0 < uses[name] == reduced[name]}
+    compute_sets = []
+    for one in program.compute_sets:
+        conversion = joined.get(one.reads[0]) if one.reads else None
+        if conversion is not None:
+            one = _reducing_halves(one, conversion)
+        if not one.writes or one.writes[0].name not in joined:
+            compute_sets.append(one)
+    values = {name: value for name, value in program.values.items() if name not in joined}
+    return replace(program, compute_sets=tuple(compute_sets), values=values)
+
+
+def _takes_halves(one: ComputeSet, conversion: ComputeSet) -> bool:
+    """Whether it is a reduction of one tensor, which a conversion makes when and as often."""
+    return (
+        one.family == "reduce"
+        and len(one.writes) == 1
+        and conversion.writes[0].name not in one.reads[1:]
+        and (conversion.repeat, conversion.part) == (one.repeat, one.part)
+    )
+
+
+def _reducing_halves(one: ComputeSet, conversion: ComputeSet) -> ComputeSet:
+    narrow = replace(one.operands[0], dtype=conversion.operands[0].dtype)
+    return replace(
+        one,
+        ops=(*conversion.ops, *one.ops),
+        operands=(narrow, *one.operands[1:]),
+        reads=(*conversion.reads, *one.reads[1:]),
+        flops=conversion.flops + one.flops,
+        bytes_read=one.bytes_read - one.operands[0].nbytes + narrow.nbytes,
+    )
+
+
+def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
+    broadcasts = producer.ops[-1].kind == "broadcast"
+    return (
+        producer.family in _FUSES
+        and (consumer.family in _FUSES or (broadcasts and is_carry(consumer)))
+        and len(producer.writes) == 1
+        and (uses == 1 or broadcasts)
+        and producer.repeat == consumer.repeat
+        and (broadcasts or producer.part == consumer.part)
+        and _size(producer) == _size(consumer)
+    )
+
+
+def _size(one: ComputeSet) -> int:
+    return num_elements(one.writes[0].spec)
+
+
+def _merged(chain: list[ComputeSet]) -> ComputeSet:
+    last = chain[-1]
+    if len(chain) == 1:
+        return last
+    inside = {value.name for one in chain[:-1] for value in one.writes}
+    reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
+    families = {one.family for one in chain}
+    family = next((name for name in ("elementwise", "cast") if name in families), chain[0].family)
+    read = sum(one.bytes_read for one in chain) - sum(
+        v.spec.nbytes for one in chain[:-1] for v in one.writes
+    )
+    return replace(
+        last,
+        family=family,
+        ops=tuple(op for one in chain for op in one.ops),
+        reads=reads,
+        layer=last.layer or next((one.layer for one in chain if one.layer), ""),
+        flops=sum(one.flops for one in chain),
+        bytes_read=read,
+    )

@@ -1,0 +1,75 @@
+"""Tables that stay on the host: a program fetches rows of them, and sends gradients back."""
+
+from dataclasses import replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
+from ipu_keras.cost.pipeline.offloading import REMOTE
+from ipu_keras.ir import Op
+
+# What `ipu.embedding_ops` marks its lookups in such tables as, and the gradients of these.
+HOST_TABLE_FAMILY = "HostEmbedding"
+
+
+def keep_tables_on_host(program: FlatProgram) -> FlatProgram:
+    """Replaces lookups in tables on the host by copies of what is looked up.
+
+    A variable that nothing but lookups and their gradients have is on the host, such as a table, or
+    what its optimizer keeps. It takes no memory of tiles; what else a lookup takes goes to
+    the host, and its results come from there.
+
+    Args:
+        program: A step, written out.
+    """
+    tables = _variables_on_host(program)
+    if not tables:
+        return program
+    updates = {new: name for new, name in program.updates.items() if name not in tables}
+    stay = program.updates.keys() - updates.keys()
+    values = {
+        name: value
+        for name, value in program.values.items()
+        # A variable on the host may become a constant that others read too.
+        if name not in stay or value.role == "constant"
+    }
+    values.update((name, replace(values[name], role=REMOTE)) for name in tables)
+    return replace(
+        program,
+        compute_sets=tuple(
+            _copy(replace(one, writes=tuple(v for v in one.writes if v.name not in stay)), values)
+            if one.family == HOST_TABLE_FAMILY
+            else one
+            for one in program.compute_sets
+        ),
+        values=values,
+        results=tuple(name for name in program.results if name not in stay),
+        updates=updates,
+    )
+
+
+def _variables_on_host(program: FlatProgram) -> set[str]:
+    users: dict[str, set[str]] = {}
+    for one in program.compute_sets:
+        written = (program.updates.get(value.name) for value in one.writes)
+        for name in (*one.reads, *(name for name in written if name is not None)):
+            users.setdefault(name, set()).add(one.family)
+    return {
+        name
+        for name, families in users.items()
+        if program.values[name].role == "variable" and families == {HOST_TABLE_FAMILY}
+    }
+
+
+def _copy(one: ComputeSet, values: dict) -> ComputeSet:
+    sent = tuple(n for n in one.reads if values[n].role not in (REMOTE, "constant"))
+    operands = tuple(values[name].spec for name in sent)
+    received = tuple(value.spec for value in one.writes)
+    return replace(
+        one,
+        ops=(Op(one.name, "host-copy", received, inputs=sent),),
+        operands=operands,
+        reads=sent,
+        flops=0,
+        bytes_read=sum(spec.nbytes for spec in operands),
+        bytes_written=sum(spec.nbytes for spec in received),
+        body=None,
+    )

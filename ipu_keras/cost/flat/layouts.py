@@ -1,0 +1,106 @@
+"""How values are spread over the tiles of an IPU, and which of them share a spread."""
+
+import math
+from collections.abc import Callable
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, is_carry, is_update
+from ipu_keras.ir import TensorSpec, num_elements
+from ipu_keras.machine.target import Target
+
+# A tile holds at least so much of a tensor: poputil's linear mapping spreads no
+# thinner, so that small tensors do not touch every tile.
+_MIN_BYTES_PER_TILE = 128
+
+_ELEMENTWISE = frozenset({"cast", "elementwise"})
+_NORMALIZATIONS = frozenset({"norm", "softmax"})
+
+
+def num_tiles_of(spec: TensorSpec, target: Target) -> int:
+    """How many tiles a tensor is spread over.
+
+    Args:
+        spec: The tensor's.
+        target: Whose tiles.
+    """
+    return max(1, min(target.num_tiles, math.ceil(spec.nbytes / _MIN_BYTES_PER_TILE)))
+
+
+def elements_per_tile(spec: TensorSpec, target: Target) -> int:
+    """Elements of a tensor on the tile with the most.
+
+    Args:
+        spec: The tensor's.
+        target: Whose tiles.
+    """
+    return math.ceil(num_elements(spec) / num_tiles_of(spec, target))
+
+
+def bytes_per_tile(spec: TensorSpec, target: Target) -> int:
+    """Bytes of a tensor on the tile with the most.
+
+    Args:
+        spec: The tensor's.
+        target: Whose tiles.
+    """
+    return math.ceil(spec.nbytes / num_tiles_of(spec, target))
+
+
+def item_bytes(spec: TensorSpec) -> int:
+    """Bytes of an element of a tensor; none if it has no elements.
+
+    Args:
+        spec: The tensor's.
+    """
+    return spec.nbytes // max(num_elements(spec), 1)
+
+
+def layouts_of(program: FlatProgram) -> dict[str, str]:
+    """Which values lie as others do, so that no element has to move between them.
+
+    Each value is spread by itself, but for these:
+
+    - The result of an elementwise operation lies with what it overwrites, or else with its first
+      operand of the same size; that of a normalization with the tensor.
+    - What a loop carries lies as its first value did.
+    - What is updated in part stays where it is.
+
+    Args:
+        program: In the order of execution, with its memory shared.
+
+    Returns:
+        By the name of a value, the one whose spread it shares; those of their own are left out.
+    """
+    overwritten = {**program.in_place, **program.updates}
+    layouts: dict[str, str] = {}
+    for one in program.compute_sets:
+        for name, place in _places_of(one, program, overwritten.get):
+            layouts[name] = layouts.get(place, place)
+    return layouts
+
+
+def _places_of(
+    one: ComputeSet, program: FlatProgram, overwritten: Callable[[str], str | None]
+) -> list[tuple[str, str]]:
+    """Results of a compute set, each with the value that it lies with."""
+    if one.body is not None or not one.writes:
+        return []
+    result = one.writes[0]
+    if one.family in _NORMALIZATIONS:
+        size = num_elements(program.values[one.reads[0]].spec)
+        made = [value for value in one.writes if num_elements(value.spec) == size]
+        return [(value.name, one.reads[0]) for value in made]
+    if one.family in _ELEMENTWISE:
+        place = overwritten(result.name) or _first_of_size(one, program)
+        return [] if place is None else [(result.name, place)]
+    if is_carry(one):
+        return [(result.name, overwritten(result.name) or one.reads[0])]
+    if is_update(one):
+        return [(result.name, one.reads[0])]
+    return []
+
+
+def _first_of_size(one: ComputeSet, program: FlatProgram) -> str | None:
+    """The first operand with as many elements as the result."""
+    size = num_elements(one.writes[0].spec)
+    sizes = ((name, num_elements(program.values[name].spec)) for name in one.reads)
+    return next((name for name, found in sizes if found == size), None)

@@ -1,0 +1,215 @@
+"""The order of a step's compute sets, and which values are in memory when."""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
+from ipu_keras.cost.flat.control_flow import bodies_of
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The compute sets, by position, from the one that makes a value to the last that reads it."""
+
+    first: int
+    last: int
+
+
+def schedule(program: FlatProgram) -> FlatProgram:
+    """Runs early what frees more memory than it takes, such as weight updates.
+
+    Otherwise the order of tracing stays, in which each compute set follows
+    those whose results it reads. What is inside a loop stays together.
+
+    Args:
+        program: In the order of tracing.
+
+    Returns:
+        The program in the order of execution.
+    """
+    order = _Order(program)
+    ready = [k for k, count in enumerate(order.waits_for) if count == 0]
+    heapq.heapify(ready)
+    done: list[ComputeSet] = []
+    while ready:
+        position = heapq.heappop(ready)
+        if order.is_done(position):
+            continue
+        done.append(program.compute_sets[position])
+        eager = order.finish(position)
+        while eager:
+            position = eager.pop()
+            if order.is_done(position):
+                continue
+            if order.frees_memory(position):
+                done.append(program.compute_sets[position])
+                eager += order.finish(position)
+            else:
+                heapq.heappush(ready, position)
+    return replace(program, compute_sets=tuple(done))
+
+
+class _Order:
+    """Which compute sets can run, and what they would free."""
+
+    def __init__(self, program: FlatProgram):
+        self._sets = program.compute_sets
+        self._sizes = {name: value.spec.nbytes for name, value in program.values.items()}
+        self._in_place = set(program.updates)
+        self._uses = Counter(name for one in self._sets for name in set(one.reads))
+        self._uses.update(program.results)
+        self._made = {v.name: k for k, one in enumerate(self._sets) for v in one.writes}
+        self._followers = defaultdict(list)
+        self._readers = defaultdict(list)
+        self._done = [False] * len(self._sets)
+        self.waits_for = [0] * len(self._sets)
+        ends = _loop_ends(self._sets)
+        for position, one in enumerate(self._sets):
+            for name in set(one.reads):
+                self._readers[name].append(position)
+            for maker in {self._complete(name, one, ends) for name in one.reads} - {None}:
+                self._followers[maker].append(position)
+                self.waits_for[position] += 1
+        self._keep_loops_together()
+        self._keep_branches_apart()
+
+    def _keep_loops_together(self) -> None:
+        """Each compute set of a loop waits for the one before it."""
+        for position in range(1, len(self._sets)):
+            before, one = self._sets[position - 1], self._sets[position]
+            if one.repeat > 1 and before.repeat == one.repeat:
+                self._wait(position, position - 1)
+
+    def _keep_branches_apart(self) -> None:
+        """What runs 0 times, because another branch takes longer, comes before that branch."""
+        last: dict[str, int] = {}
+        for position, one in enumerate(self._sets):
+            if one.repeat and not last:
+                continue
+            for branch in one.branches:
+                if branch.conditional in last:
+                    self._wait(position, last[branch.conditional])
+                if not one.repeat:
+                    last[branch.conditional] = position
+
+    def _wait(self, position: int, earlier: int) -> None:
+        self._followers[earlier].append(position)
+        self.waits_for[position] += 1
+
+    def _complete(self, name: str, reader: ComputeSet, ends: Mapping[str, int]) -> int | None:
+        """After which compute set a value can be read: of a loop that ended, its last."""
+        made = self._made.get(name)
+        if made is None:
+            return None
+        left = [loop for loop in bodies_of(self._sets[made]) if loop not in bodies_of(reader)]
+        return max(made, ends[left[0]]) if left else made
+
+    def is_done(self, position: int) -> bool:
+        return self._done[position]
+
+    def frees_memory(self, position: int) -> bool:
+        one = self._sets[position]
+        if one.repeat != 1:
+            return False
+        freed = sum(
+            self._sizes[name]
+            for name in set(one.reads)
+            if self._uses[name] == 1 and name in self._made
+        )
+        taken = sum(v.spec.nbytes for v in one.writes if v.name not in self._in_place)
+        return freed > taken
+
+    def finish(self, position: int) -> list[int]:
+        """Marks a compute set as done; returns those that can run now, or free memory now."""
+        self._done[position] = True
+        found = []
+        for follower in self._followers[position]:
+            self.waits_for[follower] -= 1
+            if self.waits_for[follower] == 0:
+                found.append(follower)
+        for name in set(self._sets[position].reads):
+            self._uses[name] -= 1
+            if self._uses[name] == 1:
+                found += [reader for reader in self._readers[name] if self._can_run(reader)]
+        return found
+
+    def _can_run(self, position: int) -> bool:
+        return not self._done[position] and self.waits_for[position] == 0
+
+
+def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
+    """When each value that is not always live is in memory.
+
+    Args:
+        program: In the order of execution.
+
+    Returns:
+        Lifetimes by name; variables, constants and what is written in place have
+        none: a value lives as long as those that take over its memory. What a
+        loop reads from outside lives until the loop ends; arguments live from
+        the start, results to the end.
+    """
+    end = max(len(program.compute_sets) - 1, 0)
+    last = last_reads(program.compute_sets)
+    first: dict[str, int] = {}
+    for position, one in enumerate(program.compute_sets):
+        for value in one.writes:
+            first[value.name] = position
+            last.setdefault(value.name, position)
+    last.update((name, end) for name in program.results)
+    owners = storage(program)
+    for name, owner in owners.items():
+        if name in last:
+            last[owner] = max(last.get(owner, 0), last[name])
+    return {
+        name: Lifetime(first.get(name, 0), last[name])
+        for name, value in program.values.items()
+        if name in last
+        and value.role in ("activation", "argument")
+        and name not in program.updates
+        and owners[name] == name
+    }
+
+
+def storage(program: FlatProgram) -> dict[str, str]:
+    """In whose memory each value lies.
+
+    Args:
+        program: As `share_memory` leaves it.
+
+    Returns:
+        For each value the name of the one that had its memory first, itself if no other had.
+    """
+    owners: dict[str, str] = {}
+    for name in program.values:
+        way = [name]
+        while way[-1] not in owners and way[-1] in program.in_place:
+            way.append(program.in_place[way[-1]])
+        owners.update(dict.fromkeys(way, owners.get(way[-1], way[-1])))
+    return owners
+
+
+def last_reads(compute_sets: Sequence[ComputeSet]) -> dict[str, int]:
+    """The position of the last compute set that needs each value.
+
+    Args:
+        compute_sets: In the order of execution.
+
+    Returns:
+        Positions by name. A loop needs what it reads from outside until it ends.
+    """
+    ends = _loop_ends(compute_sets)
+    made_in = {value.name: bodies_of(one) for one in compute_sets for value in one.writes}
+    last: dict[str, int] = {}
+    for position, one in enumerate(compute_sets):
+        loops = bodies_of(one)
+        for name in one.reads:
+            stays = [ends[loop] for loop in loops if loop not in made_in.get(name, ())]
+            last[name] = max([position, last.get(name, 0), *stays])
+    return last
+
+
+def _loop_ends(compute_sets: Iterable[ComputeSet]) -> Mapping[str, int]:
+    return {loop: k for k, one in enumerate(compute_sets) for loop in bodies_of(one)}

@@ -1,0 +1,365 @@
+"""Where values lie on the tiles, and how full each tile becomes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ipu_keras.cost.flat.compute_sets import FlatProgram
+from ipu_keras.cost.flat.layouts import bytes_per_tile, num_tiles_of
+from ipu_keras.cost.flat.liveness import Lifetime, lifetimes, storage
+from ipu_keras.machine.target import Target
+
+# Categories of memory that is in use only some of the time.
+_NOT_ALWAYS_LIVE = ("activations", "message_buffers")
+
+
+@dataclass(frozen=True)
+class Region:
+    """A value spread evenly over tiles that follow each other.
+
+    Args:
+        first_tile: The tile of its first elements; after the last tile comes tile 0.
+        num_tiles: How many tiles hold some of it.
+        bytes_per_tile: On the fullest of them, in bytes.
+    """
+
+    first_tile: int
+    num_tiles: int
+    bytes_per_tile: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overhead:
+    """Bytes that one tile needs besides its values.
+
+    Args:
+        vertex_code: Code of vertices, shared by all of a type.
+        vertex_state: Fields and edges of every vertex.
+        control_code: The tile's part of the program.
+        exchange_code: Instructions of all exchanges.
+        gaps: Between the code and what follows, as `gap_after` has it.
+        stack: Stacks of the threads.
+    """
+
+    vertex_code: int = 0
+    vertex_state: int = 0
+    control_code: int = 0
+    exchange_code: int = 0
+    gaps: int = 0
+    stack: int = 0
+
+    @property
+    def code(self) -> int:
+        """Bytes of instructions."""
+        return self.vertex_code + self.control_code + self.exchange_code
+
+
+def gap_after(code_bytes: int, target: Target) -> int:
+    """Bytes that stay free between the code of a tile and its values.
+
+    Instructions are read ahead, so the memory element that the code ends in has no values:
+    an access to them would wait.
+
+    Args:
+        code_bytes: Of the tile's instructions.
+        target: Whose tiles.
+    """
+    return -code_bytes % target.memory_element_bytes
+
+
+def _nothing() -> np.ndarray:
+    return np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """How full the tiles become: those of IPU 0, then those of IPU 1, and so on.
+
+    Args:
+        bytes_by_category: Over all tiles, in the categories of Poplar's report.
+        always_live_by_tile: `(tiles,)` bytes that are in use all the time.
+        peak_by_tile: `(tiles,)` bytes, always-live ones included, when the tile
+            is fullest.
+        peak_position: The compute set at which the worst tile is fullest.
+        live_by_ipu: `(IPUs, compute sets)` bytes over all tiles of an IPU that are in
+            use besides those always live.
+        tile_bytes: What a tile has.
+        code_bytes: Of the instructions of one tile; all have the same.
+        code_region_bytes: What a tile has for instructions.
+        num_ipus: IPUs that have these tiles, in equal numbers.
+    """
+
+    bytes_by_category: Mapping[str, int] = field(default_factory=dict)
+    always_live_by_tile: np.ndarray = field(default_factory=_nothing)
+    peak_by_tile: np.ndarray = field(default_factory=_nothing)
+    peak_position: int = 0
+    live_by_ipu: np.ndarray = field(default_factory=lambda: _nothing()[None])
+    tile_bytes: int = 0
+    code_bytes: int = 0
+    code_region_bytes: int = 0
+    num_ipus: int = 1
+
+    @property
+    def live_by_position(self) -> np.ndarray:
+        """`(compute sets,)`: the same over the tiles of all IPUs."""
+        return self.live_by_ipu.sum(axis=0)
+
+    @property
+    def worst_tile(self) -> int:
+        """The tile that becomes fullest, counted over all IPUs."""
+        return int(self.peak_by_tile.argmax())
+
+    @property
+    def worst_ipu(self) -> int:
+        """The IPU of the tile that becomes fullest."""
+        return self.worst_tile // (len(self.peak_by_tile) // self.num_ipus)
+
+    @property
+    def max_tile_bytes(self) -> int:
+        """Bytes on the worst tile."""
+        return int(self.peak_by_tile.max())
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes over all tiles, each when it is fullest."""
+        return int(self.peak_by_tile.sum())
+
+    @property
+    def always_live_by_category(self) -> dict[str, int]:
+        """Bytes over all tiles that are in use all the time."""
+        sizes = self.bytes_by_category.items()
+        return {name: size for name, size in sizes if name not in _NOT_ALWAYS_LIVE}
+
+    @property
+    def not_always_live_by_category(self) -> dict[str, int]:
+        """Bytes over all tiles that are in use some of the time, each tile at its fullest."""
+        sizes = self.bytes_by_category.items()
+        return {name: size for name, size in sizes if name in _NOT_ALWAYS_LIVE}
+
+    @property
+    def fits(self) -> bool:
+        """Whether no tile of any IPU needs more than it has, for its code or in all."""
+        return self.max_tile_bytes <= self.tile_bytes and self.code_fits
+
+    @property
+    def bytes_by_region(self) -> dict[str, int]:
+        """Bytes on the worst tile in each region of its memory, and those in excess of both.
+
+        Instructions lie in the region that they can be read from, which is not interleaved.
+        All else fills the interleaved one first, where a load can be twice as wide, and goes
+        on in what instructions leave of the other. What has to be interleaved, partials of the
+        matrix unit, has room there, as plans see to it.
+        """
+        interleaved = self.tile_bytes - self.code_region_bytes
+        in_interleaved = min(self.max_tile_bytes - self.code_bytes, interleaved)
+        others = self.max_tile_bytes - in_interleaved
+        not_interleaved = min(others, self.code_region_bytes)
+        return {
+            "non_interleaved": not_interleaved,
+            "interleaved": in_interleaved,
+            "overflowed": others - not_interleaved,
+        }
+
+    @property
+    def code_fits(self) -> bool:
+        """Whether the instructions lie where tiles can read them."""
+        return self.code_bytes <= self.code_region_bytes
+
+
+def map_linearly(program: FlatProgram, target: Target) -> dict[str, Region]:
+    """Spreads every value over the tiles, each starting where the one before ended.
+
+    Args:
+        program: Whose values are mapped in their order.
+        target: Whose tiles.
+
+    Returns:
+        Regions by names of values; what is in place of another has the other's.
+    """
+    regions: dict[str, Region] = {}
+    next_tile = 0
+    owners = storage(program)
+    for name, value in program.values.items():
+        if owners[name] != name:
+            continue
+        tiles = num_tiles_of(value.spec, target)
+        regions[value.name] = Region(next_tile, tiles, bytes_per_tile(value.spec, target))
+        next_tile = (next_tile + tiles) % target.num_tiles
+    return {name: regions[owners[name]] for name in program.values}
+
+
+def plan_memory(
+    program: FlatProgram,
+    regions: Mapping[str, Region],
+    target: Target,
+    *,
+    temporary_bytes: Sequence[int],
+    message_bytes: Sequence[int],
+    overhead: Overhead,
+) -> MemoryPlan:
+    """Adds up what is on each tile of one IPU at each position of the program.
+
+    Args:
+        program: In the order of execution; of its values, those on that IPU.
+        regions: Where its values lie.
+        target: Whose tiles.
+        temporary_bytes: For each compute set, what every tile needs while it runs.
+        message_bytes: For each compute set, what arrives at every tile before it runs.
+        overhead: What every tile needs besides.
+
+    Returns:
+        The plan.
+    """
+    always = {"variable": np.zeros(target.num_tiles, np.int64)}
+    always["constant"] = always["variable"].copy()
+    stashes = always["variable"].copy()
+    for name, value in program.values.items():
+        if value.role in always:
+            _fill(always[value.role], regions[name])
+        if name in program.stashes:
+            _fill(stashes, regions[name], program.stashes[name])
+    live = _live_bytes(program, regions, target, lifetimes(program))
+    messages = _by_position(message_bytes, live)
+    live += (_by_position(temporary_bytes, live) + messages)[:, None]
+    fixed = sum(vars(overhead).values())
+    always_live = always["variable"] + always["constant"] + stashes + fixed
+    peak = live.max(axis=0)
+    arrived = int(messages[live.argmax(axis=0)].sum())
+    categories = {
+        "variables": int(always["variable"].sum()),
+        "constants": int(always["constant"].sum()),
+        "activations": int(peak.sum()) - arrived,
+        "message_buffers": arrived,
+    }
+    if program.stashes:
+        categories["stashes"] = int(stashes.sum())
+    categories.update((name, size * target.num_tiles) for name, size in vars(overhead).items())
+    return MemoryPlan(
+        bytes_by_category=categories,
+        always_live_by_tile=always_live,
+        peak_by_tile=always_live + peak,
+        peak_position=int(live[:, (always_live + peak).argmax()].argmax()),
+        live_by_ipu=live.sum(axis=1)[None],
+        tile_bytes=target.tile_bytes,
+        code_bytes=overhead.code,
+        code_region_bytes=target.code_region_bytes,
+    )
+
+
+def peak_besides_results(
+    program: FlatProgram,
+    target: Target,
+    *,
+    temporary_bytes: Sequence[int],
+    message_bytes: Sequence[int],
+) -> int:
+    """Bytes on the fullest tile of what is neither given to a program nor returned by it.
+
+    Args:
+        program: In the order of execution, with its memory shared.
+        target: Whose tiles.
+        temporary_bytes: As for `plan_memory`.
+        message_bytes: As for `plan_memory`.
+    """
+    owners = storage(program)
+    returned = {owners[name] for name in program.results}
+    values = {
+        name: value
+        for name, value in program.values.items()
+        if value.role == "activation" and owners[name] not in returned
+    }
+    inside = replace(program, values=values)
+    regions = map_linearly(inside, target)
+    live = _live_bytes(inside, regions, target, lifetimes(inside))
+    needed = _by_position(temporary_bytes, live) + _by_position(message_bytes, live)
+    return int((live.max(axis=1) + needed).max())
+
+
+def joined(plans: Sequence[MemoryPlan]) -> MemoryPlan:
+    """The plan of several IPUs.
+
+    Args:
+        plans: Of each IPU, for the same program.
+    """
+    worst = max(plans, key=lambda plan: plan.max_tile_bytes)
+    return MemoryPlan(
+        bytes_by_category={
+            name: sum(plan.bytes_by_category[name] for plan in plans)
+            for name in plans[0].bytes_by_category
+        },
+        always_live_by_tile=np.concatenate([plan.always_live_by_tile for plan in plans]),
+        peak_by_tile=np.concatenate([plan.peak_by_tile for plan in plans]),
+        peak_position=worst.peak_position,
+        live_by_ipu=np.concatenate([plan.live_by_ipu for plan in plans]),
+        tile_bytes=plans[0].tile_bytes,
+        num_ipus=len(plans),
+        code_bytes=max(plan.code_bytes for plan in plans),
+        code_region_bytes=plans[0].code_region_bytes,
+    )
+
+
+def alive_on_worst_tile(
+    program: FlatProgram, regions: Mapping[str, Region], memory: MemoryPlan
+) -> Iterator[tuple[str, int]]:
+    """Names and bytes of what lies on the worst tile when it is fullest.
+
+    Args:
+        program: As it was planned.
+        regions: As they were planned.
+        memory: The plan.
+    """
+    alive = lifetimes(program)
+    num_tiles = len(memory.peak_by_tile) // memory.num_ipus
+    for name, region in regions.items():
+        if program.values[name].ipu != memory.worst_ipu:
+            continue
+        lifetime = alive.get(name)
+        now = lifetime is not None and lifetime.first <= memory.peak_position <= lifetime.last
+        always = program.values[name].role in ("variable", "constant")
+        tile = (memory.worst_tile - region.first_tile) % num_tiles
+        copies = int(now or always) + program.stashes.get(name, 0)
+        if copies and tile < region.num_tiles:
+            yield name, region.bytes_per_tile * copies
+
+
+def _live_bytes(
+    program: FlatProgram,
+    regions: Mapping[str, Region],
+    target: Target,
+    alive: Mapping[str, Lifetime],
+) -> np.ndarray:
+    """`(compute sets, tiles)`: bytes of the values that are not always live.
+
+    Each value changes four corners of a table whose sums along both axes are
+    the bytes, so that the time does not depend on how long or wide it lives.
+    """
+    positions = max(len(program.compute_sets), 1)
+    table = np.zeros((positions + 1, target.num_tiles + 1), np.int64)
+    for name, lifetime in alive.items():
+        region = regions[name]
+        for start, stop in _spans(region, target.num_tiles):
+            table[lifetime.first, start] += region.bytes_per_tile
+            table[lifetime.first, stop] -= region.bytes_per_tile
+            table[lifetime.last + 1, start] -= region.bytes_per_tile
+            table[lifetime.last + 1, stop] += region.bytes_per_tile
+    np.cumsum(table, axis=0, out=table)
+    np.cumsum(table, axis=1, out=table)
+    return table[:-1, :-1]
+
+
+def _by_position(sizes: Sequence[int], live: np.ndarray) -> np.ndarray:
+    """Bytes while each compute set runs; a program that computes nothing has one position."""
+    return np.asarray([*sizes, 0], np.int64)[: len(live)]
+
+
+def _fill(tiles: np.ndarray, region: Region, copies: int = 1) -> None:
+    for start, stop in _spans(region, len(tiles)):
+        tiles[start:stop] += region.bytes_per_tile * copies
+
+
+def _spans(region: Region, num_tiles: int) -> Iterable[tuple[int, int]]:
+    stop = region.first_tile + region.num_tiles
+    yield region.first_tile, min(stop, num_tiles)
+    if stop > num_tiles:
+        yield 0, stop - num_tiles

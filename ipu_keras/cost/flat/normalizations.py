@@ -1,0 +1,454 @@
+"""Puts normalizations and softmax, which frameworks write as small operations, together again.
+
+popnn has vertices for them: one pass over the tensor for all sums that can be taken at once,
+then one broadcast vertex for each vector that is added or multiplied. They read and write
+the tensor in its own dtype, sum in float32, and compute values again in the gradient
+rather than keep them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value, widens_halves
+from ipu_keras.ir import Op, num_elements
+
+# What their expressions are made of besides conversions and broadcasts.
+_ARITHMETIC = frozenset(
+    ["add", "divide", "exponential", "multiply", "negate", "reduce", "rsqrt", "sqrt", "subtract"]
+)
+# What is there only for those who read it: it costs nothing within them.
+_MERE_OPERANDS = frozenset(["broadcast", "cast", "elementwise"])
+
+
+def fuse_normalizations(program: FlatProgram) -> FlatProgram:
+    """Replaces the operations of normalizations and softmax by their vertices.
+
+    A layer is recognised by its structure: a tensor is multiplied by a reciprocal square
+    root that was broadcast to its size, or is the exponent of its difference to its
+    maximum. What else the layer and its gradient do to that tensor, its result and the
+    gradient of that belongs to it. A layer that does anything else with a tensor of that
+    size stays as it is.
+
+    Args:
+        program: Compute sets of one operation each, in the order of tracing.
+
+    Returns:
+        A program with compute sets of the families `"norm"` and `"softmax"`.
+    """
+    reader = _Reader(program)
+    removed: set[int] = set()
+    made: dict[int, list[ComputeSet]] = defaultdict(list)
+    for layer in reader.layers():
+        found = _Layer.of(reader, layer)
+        for position, one in () if found is None else found.compute_sets():
+            made[position].append(one)
+        removed.update(() if found is None else found.members)
+    compute_sets: list[ComputeSet] = []
+    for position, one in enumerate(program.compute_sets):
+        compute_sets += made.get(position, ())
+        if position not in removed:
+            compute_sets.append(one)
+    compute_sets = _without_unread(compute_sets, reader)
+    values = {**program.values, **{v.name: v for one in compute_sets for v in one.writes}}
+    return replace(program, compute_sets=tuple(compute_sets), values=values)
+
+
+def _without_unread(compute_sets: Sequence[ComputeSet], reader: "_Reader") -> list[ComputeSet]:
+    """Leaves out vectors' broadcasts and the like that nobody reads but what was replaced."""
+    reads = Counter(name for one in compute_sets for name in dict.fromkeys(one.reads))
+    kept = []
+    for one in reversed(compute_sets):
+        names = [value.name for value in one.writes]
+        if one.family in _MERE_OPERANDS and all(
+            reader.is_read(name) and not reads[name] for name in names
+        ):
+            reads.subtract(set(one.reads))
+        else:
+            kept.append(one)
+    return kept[::-1]
+
+
+class _Reader:
+    """A program, and who makes and reads its values."""
+
+    def __init__(self, program: FlatProgram):
+        self.sets = program.compute_sets
+        self.values = program.values
+        self.made = {v.name: k for k, one in enumerate(self.sets) for v in one.writes}
+        self._readers = defaultdict(set)
+        for position, one in enumerate(self.sets):
+            for name in one.reads:
+                self._readers[name].add(position)
+        in_place = program.in_place
+        self._results = {*program.results, *in_place, *in_place.values(), *program.checkpoints}
+
+    def layers(self) -> Iterable[list[int]]:
+        """The positions of each layer's compute sets; those of no layer are left out."""
+        layers = defaultdict(list)
+        for position, one in enumerate(self.sets):
+            if one.layer and len(one.writes) == 1:
+                layers[one.layer, one.repeat, one.stage, one.weight_update].append(position)
+        return layers.values()
+
+    def size(self, name: str) -> int:
+        return num_elements(self.values[name].spec)
+
+    def kind(self, name: str) -> str:
+        """The operation that makes a value; empty if none does."""
+        made = self.made.get(name)
+        return "" if made is None else self.sets[made].ops[-1].kind
+
+    def operand(self, name: str, position: int = 0) -> str:
+        """An operand of the operation that makes a value."""
+        return self.sets[self.made[name]].reads[position]
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether a value is more than a vector that was broadcast."""
+        return self.kind(name) != "broadcast"
+
+    def is_read(self, name: str) -> bool:
+        """Whether compute sets read a value, and nobody else needs it."""
+        return bool(self._readers[name]) and name not in self._results
+
+    def halves(self, name: str) -> str:
+        """What a value was before float32 was made of it, if it was float16."""
+        made = self.made.get(name)
+        if made is None or not widens_halves(self.sets[made]):
+            return name
+        return self.sets[made].reads[0]
+
+    def is_read_outside(self, name: str, members: set[int]) -> bool:
+        return name in self._results or not self._readers[name] <= members
+
+    def converted_from(self, name: str) -> str:
+        while self.kind(name) == "convert":
+            name = self.operand(name)
+        return name
+
+
+def _anchor(reader: _Reader, positions: Sequence[int]) -> tuple[str, str] | None:
+    """The family of a layer, and the tensor that it normalizes; `None` if not exactly one."""
+    scales: dict[str, int] = {}  # made of a reciprocal square root, with that one's size
+    found = set()
+    for position in positions:
+        one = reader.sets[position]
+        name, kind = one.writes[0].name, one.ops[-1].kind
+        scaled = [scales[other] for other in one.reads if other in scales]
+        if kind == "rsqrt":
+            scales[name] = reader.size(name)
+        elif kind == "exponential" and _is_softmax(reader, one.reads[0]):
+            found.add(("softmax", reader.converted_from(reader.operand(one.reads[0]))))
+        elif scaled and kind in ("broadcast", "convert", "multiply"):
+            tensors = [other for other in one.reads if other not in scales]
+            if reader.size(name) == min(scaled) or not any(map(reader.is_tensor, tensors)):
+                scales[name] = min(scaled)
+            elif kind == "multiply" and reader.size(tensors[0]) == reader.size(name):
+                found.add(("norm", reader.converted_from(tensors[0])))
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_softmax(reader: _Reader, exponent: str) -> bool:
+    """Whether an exponent is the difference of a tensor to its own maximum."""
+    if reader.kind(exponent) != "subtract":
+        return False
+    highest = reader.operand(exponent, 1)
+    while reader.kind(highest) in ("broadcast", "convert"):
+        highest = reader.operand(highest)
+    made = reader.made.get(highest)
+    return (
+        made is not None
+        and reader.sets[made].ops[-1].attributes.get("operation") == "maximum"
+        and reader.size(highest) < reader.size(exponent)
+    )
+
+
+@dataclass
+class _Part:
+    """Operations of a layer in one direction, by position.
+
+    Args:
+        members: Those that work on the whole tensor.
+        inputs: The tensors that come from elsewhere.
+        output: The result that others read.
+    """
+
+    members: list[int] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    output: str | None = None
+
+
+@dataclass
+class _Phase:
+    """One pass over the tensor.
+
+    Args:
+        position: Where it takes place in the program.
+        ops: What it computes of the whole tensor.
+        reads: What it takes, the tensors first.
+        writes: What it makes.
+        flops: Of the operations.
+    """
+
+    position: int
+    ops: list[Op] = field(default_factory=list)
+    reads: dict[str, None] = field(default_factory=dict)
+    writes: list[Value] = field(default_factory=list)
+    flops: int = 0
+
+
+# Tensors that can be read, with the pass that makes them, if one of these does.
+_There = dict[str, _Phase | None]
+
+
+class _Layer:
+    """A normalization or softmax with its gradient."""
+
+    def __init__(self, reader: _Reader, family: str, source: str):
+        self._reader = reader
+        self._family = family
+        self._source = source
+        self._size = reader.size(source)
+        self._parts: list[_Part] = []
+        self._by_position: set[int] = set()
+        self._axes_of: dict[str, frozenset[int] | None] = {}
+        self.members: set[int] = set()  # that its passes replace
+
+    @classmethod
+    def of(cls, reader: _Reader, positions: Sequence[int]) -> "_Layer | None":
+        """The layer of these compute sets; `None` if it is another kind of layer."""
+        forward = [k for k in positions if not reader.sets[k].backward]
+        anchor = _anchor(reader, forward)
+        if anchor is None:
+            return None
+        layer = cls(reader, *anchor)
+        layer._parts.append(layer._part(forward, spare=0))
+        layer._parts.append(layer._part([k for k in positions if reader.sets[k].backward], spare=1))
+        return layer if layer._finish() else None
+
+    # -- what belongs to it ----------------------------------------------------
+
+    def _part(self, positions: Sequence[int], *, spare: int) -> _Part:
+        """What works on known tensors, and on as many others as it may take."""
+        reader, part = self._reader, _Part(inputs=[self._source])
+        known = {self._source, *(self._made(k) for p in self._parts for k in p.members)}
+        for position in positions:
+            one = reader.sets[position]
+            full = [name for name in one.reads if reader.size(name) == self._size]
+            tensors = dict.fromkeys(filter(reader.is_tensor, full))
+            new = [name for name in tensors if name not in known]
+            if len(new) > spare or not self._belongs(one, full):
+                continue
+            spare -= len(new)
+            # Another layer can have asked for the same conversion; this one reads the halves too.
+            halves = list(map(reader.halves, new))
+            part.inputs += halves
+            known.update([*new, *halves])
+            part.members.append(position)
+            known.add(self._made(position))
+        return part
+
+    def _belongs(self, one: ComputeSet, full: Sequence[str]) -> bool:
+        kind, size = one.ops[-1].kind, num_elements(one.writes[0].spec)
+        if kind == "reduce":
+            return full == [one.reads[0]] and size < self._size
+        if kind == "broadcast":
+            return size == self._size and not full
+        return size == self._size and bool(full) and kind in (_ARITHMETIC | {"convert"})
+
+    def _made(self, position: int) -> str:
+        return self._reader.sets[position].writes[0].name
+
+    def _finish(self) -> bool:
+        """Finds the results; whether there is no more than one tensor in each direction."""
+        self._by_position = {k for part in self._parts for k in part.members}
+        read_outside = {
+            k
+            for k in self._by_position
+            if self._reader.size(self._made(k)) == self._size
+            and self._reader.is_read_outside(self._made(k), self._by_position)
+        }
+        shared = {k for k in read_outside if self._is_shared(self._made(k))}
+        for part in self._parts:
+            outputs = [k for k in part.members if k in read_outside - shared]
+            if len(outputs) > 1:
+                return False
+            part.output = self._made(outputs[0]) if outputs else None
+        self.members = self._by_position - self._with_operands(shared)
+        return self._parts[0].output is not None
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether others can have asked for a tensor too: a vector's broadcast, an input's cast."""
+        inputs = {name for part in self._parts for name in part.inputs}
+        return self._axes(name) is not None or self._reader.converted_from(name) in inputs
+
+    def _with_operands(self, positions: Iterable[int]) -> set[int]:
+        """Operations, and those that make what they read."""
+        found: set[int] = set()
+        pending = list(positions)
+        while pending:
+            position = pending.pop()
+            if position in self._by_position - found:
+                found.add(position)
+                made = self._reader.made
+                reads = self._reader.sets[position].reads
+                pending += [made[name] for name in reads if name in made]
+        return found
+
+    # -- its passes ------------------------------------------------------------
+
+    def compute_sets(self) -> Iterable[tuple[int, ComputeSet]]:
+        """The passes over the tensor, and before which compute set each takes place."""
+        for part in self._parts:
+            for phase in self._phases(part):
+                yield phase.position, self._compute_set(phase)
+
+    def _phases(self, part: _Part) -> list[_Phase]:
+        phases: list[_Phase] = []
+        there: _There = dict.fromkeys(part.inputs)
+        if part is not self._parts[0]:
+            there.setdefault(self._parts[0].output or "", None)
+        for position in part.members:
+            if self._reader.sets[position].ops[-1].kind == "reduce":
+                self._reduce(position, phases, there)
+        if part.output is not None and part.output not in there:
+            phase = _Phase(self._reader.made[part.output])
+            self._express(part.output, phase, there)
+            phases.append(phase)
+            there[part.output] = phase
+        self._keep(part.output, phases, there)
+        return phases
+
+    def _keep(self, output: str | None, phases: Sequence[_Phase], there: _There) -> None:
+        """Lets each pass write the tensors that later ones and others read."""
+        needed = {name: there[name] for phase in phases for name in phase.reads if name in there}
+        if output is not None:
+            needed[output] = there[output]
+        dtype = self._reader.values[self._source].spec.dtype
+        for name, phase in needed.items():
+            if phase is not None:
+                value = self._reader.values[name]
+                phase.writes.append(replace(value, spec=replace(value.spec, dtype=dtype)))
+
+    def _reduce(self, position: int, phases: list[_Phase], there: _There) -> None:
+        """Adds a reduction to the last pass if what it needs is there by then."""
+        one = self._reader.sets[position]
+        phase = _Phase(position)
+        found = dict(there)
+        self._express(self._summand(one, phases), phase, found)
+        phase.ops.append(one.ops[-1])
+        phase.flops += one.flops
+        phase.writes.append(one.writes[0])
+        if phases and phases[-1].writes and self._is_there(phase, phases[-1].position, there):
+            together = phases[-1]
+            together.ops += phase.ops
+            together.reads.update({r: None for r in phase.reads if there.get(r) is not together})
+            together.writes += phase.writes
+            together.flops += phase.flops
+            phase = together
+        else:
+            phases.append(phase)
+        there.update((name, phase) for name in found if name not in there)
+
+    def _summand(self, one: ComputeSet, phases: Sequence[_Phase]) -> str:
+        """What a reduction reads: of a square, what is squared, and of that what has no mean.
+
+        The sum of squares of the tensor itself is taken in the same pass as its sum, and
+        the square of the mean subtracted from the result.
+        """
+        reader, name = self._reader, one.reads[0]
+        if not self._is_square(name):
+            return name
+        root = reader.operand(name)
+        centred = reader.kind(root) == "subtract" and reader.kind(reader.operand(root, 1)) == (
+            "broadcast"
+        )
+        sums = [op for phase in phases for op in phase.ops if op.kind == "reduce"]
+        same = [
+            op for op in sums if op.attributes["dimensions"] == one.ops[-1].attributes["dimensions"]
+        ]
+        return reader.operand(root) if centred and same else root
+
+    def _is_square(self, name: str) -> bool:
+        made = self._reader.made.get(name)
+        if made not in self._by_position:
+            return False
+        one = self._reader.sets[made]
+        return one.ops[-1].kind == "multiply" and one.reads[0] == one.reads[1]
+
+    def _is_there(self, phase: _Phase, position: int, there: _There) -> bool:
+        """Whether what a pass reads is made before a position."""
+        made = self._reader.made
+        return all(made.get(name, -1) < position for name in phase.reads if there.get(name) is None)
+
+    def _express(self, name: str, phase: _Phase, there: _There) -> None:
+        """Adds to a pass what makes a tensor of others that are there."""
+        pending, order = [name], []
+        while pending:
+            current = pending.pop()
+            if current in there:
+                if there[current] is not phase:
+                    phase.reads[current] = None
+                continue
+            position = self._reader.made[current]
+            one = self._reader.sets[position]
+            kind = one.ops[-1].kind
+            if kind in ("broadcast", "convert"):
+                pending += [r for r in one.reads if self._reader.size(r) == self._size]
+                phase.reads.update((r, None) for r in one.reads if r not in pending)
+                continue
+            pending += reversed(one.reads)
+            if self._axes(current) is None:
+                there[current] = phase
+                order.append(position)
+        for position in sorted(set(order)):
+            one = self._reader.sets[position]
+            phase.ops.append(self._vertex_of(one))
+            phase.flops += one.flops
+
+    def _axes(self, name: str) -> frozenset[int] | None:
+        """Along which axes a tensor is the broadcast of a vector; `None` if it is none.
+
+        What is computed of such tensors alone is computed of the vectors.
+        """
+        if name not in self._axes_of:
+            self._axes_of[name] = self._find_axes(name)
+        return self._axes_of[name]
+
+    def _find_axes(self, name: str) -> frozenset[int] | None:
+        position = self._reader.made.get(name)
+        if position is None:
+            return None
+        one = self._reader.sets[position]
+        if one.ops[-1].kind == "broadcast":
+            small = num_elements(one.operands[0]) == 1
+            return frozenset(() if small else one.ops[-1].attributes["dimensions"])
+        if position not in self._by_position or one.ops[-1].kind == "reduce":
+            return None
+        axes = {self._axes(operand) for operand in one.reads}
+        if None in axes or len(axes - {frozenset()}) > 1:
+            return None
+        return frozenset().union(*(found for found in axes if found is not None))
+
+    def _vertex_of(self, one: ComputeSet) -> Op:
+        """A division by a vector is a multiplication by its reciprocals."""
+        op = one.ops[-1]
+        if op.kind == "divide" and self._axes(one.reads[1]) is not None:
+            return replace(op, kind="multiply")
+        return op
+
+    def _compute_set(self, phase: _Phase) -> ComputeSet:
+        reader = self._reader
+        reads = sorted(phase.reads, key=lambda name: reader.size(name) != self._size)
+        last = reader.sets[reader.made[phase.writes[0].name]]
+        return replace(
+            last,
+            family=self._family,
+            ops=tuple(phase.ops),
+            operands=tuple(reader.values[name].spec for name in reads),
+            reads=tuple(reads),
+            writes=tuple(phase.writes),
+            flops=phase.flops,
+            bytes_read=sum(reader.values[name].spec.nbytes for name in reads),
+            bytes_written=sum(value.spec.nbytes for value in phase.writes),
+        )

@@ -1,0 +1,28 @@
+"""What operations of Poplar's libraries consist of, as an IPU executes it."""
+
+from dataclasses import replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
+from ipu_keras.cost.flat.fusion import fuse
+from ipu_keras.cost.flat.in_place import share_memory
+from ipu_keras.cost.flat.liveness import schedule
+
+
+def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
+    """Does for the bodies of a program what the passes do for the program itself.
+
+    Args:
+        program: In any order; its bodies as `with_normalized_bodies` leaves them.
+
+    Returns:
+        The program with bodies of fused operations, in the order of execution, with their memory
+        shared.
+    """
+    return replace(program, compute_sets=tuple(map(_in_order, program.compute_sets)))
+
+
+def _in_order(one: ComputeSet) -> ComputeSet:
+    if one.body is None:
+        return one
+    body = share_memory(schedule(with_bodies_in_order(fuse(one.body))))
+    return replace(one, body=body, flops=sum(s.flops * s.repeat for s in body.compute_sets))

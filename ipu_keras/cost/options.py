@@ -1,0 +1,226 @@
+"""What can be chosen about a program that is modelled, and what cannot be."""
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.products.options import PoplarOptions, ProductOptions, product_options
+from ipu_keras.cost.rewrites.precision import PRECISIONS
+from ipu_keras.program import Pipeline
+from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mode
+
+
+def is_positive_integer(value: Any) -> bool:
+    """Whether a value is a count: an integer above 0, of Python or of NumPy.
+
+    Args:
+        value: What a user gave.
+    """
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_integer and value >= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What can be chosen about a program besides its content.
+
+    Args:
+        available_memory_proportion: Of a tile's memory, what the temporaries of
+            a matrix product or convolution may take. Poplibs' default is 0.6.
+        convolution_options: Poplar's options of convolutions: `availableMemoryProportion`, which
+            goes before the above, and `partialsType`, `"float"` or `"half"`, the type of the sums
+            that a product of float16 numbers adds up. Others have no model: `profile` and its like
+            warn of them.
+        matmul_options: The same of matrix products.
+        outlining: Whether calls of an outlined function share their code.
+        steps_per_execution: Steps between two exchanges with the host; a step is one batch
+            on each replica, whether the weights are updated after it or not.
+        dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to
+            count as such, whatever they were traced with; see `precision`.
+        recomputation: Whether activations are computed again for the gradient instead
+            of kept; see `recomputation`.
+        num_ipus: IPUs that share the layers; see `stages`. Systems hand out 1, 2, 4, ...
+        gradient_accumulation_count: Steps between two weight updates: what was traced in
+            the scope of the weight update runs once for as many steps; see `accumulation`.
+        gradient_accumulation_dtype: Of what gradients are added up in; by default, of the
+            gradients.
+        num_replicas: Copies of the program that run at the same time on IPUs of their own.
+        pipeline: How the stages of the trace run, each on its IPU; `None` if it has none. The
+            micro-batches that pass through are the steps between two weight updates; in
+            inference, without accumulation, those of an execution. `num_ipus` stays 1.
+        stage_splits: Stages in place of each of the pipeline, which is cut between its layers,
+            on as many IPUs in place of one; see `finer_stages`.
+        minimum_remote_tensor_size: Bytes from which on the pipeline's variables may be
+            in remote memory, or shared among replicas.
+        num_io_tiles: Tiles of each IPU for input and output, besides those of the target.
+        place_ops_on_io_tiles: Whether input and output are there, so that they pass while the
+            other tiles compute; see `io_tiles`.
+        io_tile_available_memory_proportion: Of their memory, what data may fill. More data than
+            that stays on the other tiles.
+        selection_order: Which IPU of a replica gets which shard or stage: copies between
+            neighbours go over one link.
+
+    Raises:
+        ValueError: A number is out of its range or no number, or there is no such choice.
+        TypeError: Poplar's options are no dictionary.
+    """
+
+    available_memory_proportion: float = 0.6
+    convolution_options: PoplarOptions = None
+    matmul_options: PoplarOptions = None
+    outlining: bool = True
+    steps_per_execution: int = 1
+    dtype: str | None = None
+    recomputation: bool = False
+    num_ipus: int = 1
+    gradient_accumulation_count: int = 1
+    gradient_accumulation_dtype: str | None = None
+    num_replicas: int = 1
+    pipeline: Pipeline | None = None
+    stage_splits: int = 1
+    # What is smaller lies on one tile, and would cost more to fetch than it takes.
+    minimum_remote_tensor_size: int = 128
+    num_io_tiles: int = 0
+    place_ops_on_io_tiles: bool = False
+    io_tile_available_memory_proportion: float = 0.9
+    selection_order: SelectionOrder = SelectionOrder.AUTO
+
+    def __post_init__(self) -> None:
+        self._check_counts()
+        self._check_proportion("available_memory_proportion", "a number above 0 and at most 1")
+        self._check_dtype("dtype", "what the model has")
+        self._check_dtype("gradient_accumulation_dtype", "that of the gradients")
+        for name in ("outlining", "place_ops_on_io_tiles", "recomputation"):
+            switch = getattr(self, name)
+            if not isinstance(switch, bool):
+                raise ValueError(f"`{name}` must be True or False. Received: {name}={switch!r}")
+        self._check_io_tiles()
+        if not isinstance(self.selection_order, SelectionOrder):
+            raise ValueError(
+                "`selection_order` must be a SelectionOrder, such as SelectionOrder.SNAKE. "
+                f"Received: selection_order={self.selection_order!r}"
+            )
+        self._check_pipeline()
+        self.product_options()
+
+    def _check_counts(self) -> None:
+        names = (
+            "gradient_accumulation_count",
+            "num_replicas",
+            "stage_splits",
+            "steps_per_execution",
+        )
+        for name in names:
+            count = getattr(self, name)
+            if not is_positive_integer(count):
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={count!r}")
+        if self.steps_per_execution % self.gradient_accumulation_count:
+            raise ValueError(
+                "`steps_per_execution` must be a multiple of `gradient_accumulation_count`: "
+                "executions end with a weight update. Received: "
+                f"steps_per_execution={self.steps_per_execution}, "
+                f"gradient_accumulation_count={self.gradient_accumulation_count}"
+            )
+        if not is_positive_integer(self.num_ipus) or self.num_ipus & (self.num_ipus - 1):
+            raise ValueError(
+                "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
+                f"Received: num_ipus={self.num_ipus!r}"
+            )
+        for name in (*names, "num_ipus"):
+            # NumPy's integers cannot be written down.
+            object.__setattr__(self, name, int(getattr(self, name)))
+        self._check_not_negative("minimum_remote_tensor_size")
+
+    def _check_not_negative(self, name: str) -> None:
+        count = getattr(self, name)
+        is_integer = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+        if not is_integer or count < 0:
+            raise ValueError(f"`{name}` must be an integer, 0 or more. Received: {name}={count!r}")
+        object.__setattr__(self, name, int(count))
+
+    def _check_io_tiles(self) -> None:
+        self._check_not_negative("num_io_tiles")
+        self._check_proportion(
+            "io_tile_available_memory_proportion", "a number from 0 to 1", may_be_zero=True
+        )
+        if self.place_ops_on_io_tiles and not self.num_io_tiles:
+            raise ValueError(
+                "`place_ops_on_io_tiles` needs tiles for input and output: set `num_io_tiles`. "
+                f"Received: place_ops_on_io_tiles={self.place_ops_on_io_tiles}, num_io_tiles=0"
+            )
+
+    def _check_proportion(self, name: str, expected: str, *, may_be_zero: bool = False) -> None:
+        proportion: Any = getattr(self, name)
+        is_number = isinstance(proportion, numbers.Real) and not isinstance(proportion, bool)
+        if not is_number or not 0 <= proportion <= 1 or not (proportion or may_be_zero):
+            raise ValueError(f"`{name}` must be {expected}. Received: {name}={proportion!r}")
+        object.__setattr__(self, name, float(proportion))
+
+    def _check_dtype(self, name: str, default: str) -> None:
+        dtype = getattr(self, name)
+        # TensorFlow's types equal their names, but cannot be written down.
+        if dtype is not None and not (isinstance(dtype, str) and dtype in PRECISIONS):
+            raise ValueError(
+                f"`{name}` must be one of {', '.join(PRECISIONS)}, or None for {default}. "
+                f"Received: {name}={dtype!r}"
+            )
+
+    def product_options(self) -> Callable[[ComputeSet], ProductOptions]:
+        """How the convolutions and products of the program are planned."""
+        return product_options(
+            self.available_memory_proportion,
+            convolution_options=self.convolution_options,
+            matmul_options=self.matmul_options,
+            pipeline=self.pipeline_as_cut,
+        )
+
+    @property
+    def pipeline_as_cut(self) -> Pipeline | None:
+        """The pipeline with the stages that it is to have, not those of the trace."""
+        return None if self.pipeline is None else self.pipeline.cut(self.stage_splits)
+
+    @property
+    def ipus_per_replica(self) -> int:
+        """IPUs that a copy of the program has."""
+        pipeline = self.pipeline_as_cut
+        return self.num_ipus if pipeline is None else pipeline.num_ipus
+
+    def ipu_at(self, position: int) -> int:
+        """Which IPU of a replica is the one of a number."""
+        is_pipelined = self.pipeline is not None
+        return self.selection_order.ipu_at(position, self.ipus_per_replica, pipelined=is_pipelined)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it matters what is traced in the scope of a stage or of the weight update."""
+        counts = self.gradient_accumulation_count, self.num_replicas
+        return self.pipeline is not None or max(counts) > 1
+
+    @property
+    def num_stages(self) -> int:
+        """Of the pipeline as it was cut; 0 if there is none."""
+        pipeline = self.pipeline_as_cut
+        return 0 if pipeline is None else pipeline.num_stages
+
+    def _check_pipeline(self) -> None:
+        if self.pipeline is None:
+            if self.stage_splits != 1:
+                raise ValueError(
+                    "`stage_splits` cuts the stages of a `pipeline`, and there is none; "
+                    "`num_ipus` shares the layers of a step without stages. "
+                    f"Received: stage_splits={self.stage_splits}"
+                )
+            return
+        if not isinstance(self.pipeline, Pipeline):
+            raise ValueError(
+                "`pipeline` must be a Pipeline, or None for a step without stages. "
+                f"Received: pipeline={self.pipeline!r}"
+            )
+        if self.num_ipus != 1:
+            raise ValueError(
+                "`num_ipus` shares the layers of a step without stages; with a `pipeline`, its "
+                f"`device_mapping` says where they are. Received: num_ipus={self.num_ipus}"
+            )
+        recomputation_mode(self.pipeline.schedule, self.pipeline.recomputation_mode)

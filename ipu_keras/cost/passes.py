@@ -1,0 +1,308 @@
+"""The passes of the cost model, from a traced step to what it would cost on an IPU.
+
+`MODEL_PASSES` has them in their order. Each is a pure function from a frozen `Model` to the next
+one, and says which module does its work.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ipu_keras.cost.exchange import host_seconds
+from ipu_keras.cost.flat.code_sharing import with_own_code
+from ipu_keras.cost.flat.compute_sets import FlatProgram
+from ipu_keras.cost.flat.flattening import flatten
+from ipu_keras.cost.flat.fusion import deduplicate, fuse
+from ipu_keras.cost.flat.host_tables import keep_tables_on_host
+from ipu_keras.cost.flat.in_place import share_memory
+from ipu_keras.cost.flat.io_tiles import StepCopies
+from ipu_keras.cost.flat.joint_normalizations import with_normalized_bodies
+from ipu_keras.cost.flat.liveness import schedule
+from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly, plan_memory
+from ipu_keras.cost.flat.normalizations import fuse_normalizations
+from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
+from ipu_keras.cost.flat.recomputation import recompute
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
+from ipu_keras.cost.pipeline.finer_stages import cut_stages
+from ipu_keras.cost.pipeline.offloading import offload
+from ipu_keras.cost.pipeline.placement import place_stages
+from ipu_keras.cost.pipeline.recomputation import recompute_stages
+from ipu_keras.cost.pipeline.run import plan_of, run_of
+from ipu_keras.cost.pipeline.shards import shard
+from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
+from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
+from ipu_keras.cost.rewrites.precision import with_precision
+from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
+from ipu_keras.cost.rewrites.strength_reduction import (
+    with_products_for_divisions,
+    with_products_for_powers,
+)
+from ipu_keras.cost.vertices.code import overhead_of
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.vertices.families import cost_of
+from ipu_keras.ir import Graph
+from ipu_keras.machine.target import Target
+from ipu_keras.settings.pipeline_choices import RecomputationMode, recomputation_mode
+
+
+def choose_precision(model: Model) -> Model:
+    """Gives the graph's floating point numbers the type that was chosen."""
+    if model.options.dtype is None:
+        return model
+    return replace(model, graph=with_precision(model.graph, model.options.dtype))
+
+
+# What XLA writes in other words than Poplar's libraries, or in more.
+_REWRITTEN = (
+    with_products_for_powers,
+    with_products_for_divisions,
+    with_relu_gradients,
+    with_batched_lookups,
+)
+
+
+def write_out(model: Model) -> Model:
+    """Turns the graph into compute sets."""
+    graph, options = model.graph, model.options
+    for rewritten in _REWRITTEN:
+        graph = rewritten(graph)
+
+    def cycles_of(branch: FlatProgram) -> int:
+        costs = _costs(model, branch)
+        return sum(
+            cost.cycles * one.repeat for one, cost in zip(branch.compute_sets, costs, strict=True)
+        )
+
+    program = keep_tables_on_host(flatten(graph, work_of_branch=cycles_of))
+    if options.pipeline is not None:
+        program = attribute_parts(program, options.pipeline.num_stages)
+        program = cut_stages(program, options.pipeline.num_stages, options.stage_splits)
+    elif options.has_parts:
+        program = attribute_parts(program)
+    else:
+        program = without_parts(program)
+    if not _keeps_checkpoints(options):
+        program = replace(program, checkpoints=())
+    program = deduplicate(with_normalized_bodies(program))
+    program = with_bodies_in_order(fuse(fuse_normalizations(program)))
+    return replace(model, program=program)
+
+
+def _keeps_checkpoints(options: ModelOptions) -> bool:
+    """Whether activations are computed again, and not all of a stage at once."""
+    pipeline = options.pipeline
+    if not options.recomputation or pipeline is None:
+        return options.recomputation
+    mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
+    return mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
+
+
+def add_up_gradients(model: Model) -> Model:
+    """Adds up the gradients of several steps and replicas before the weight update."""
+    options = model.options
+    program = reduce_over_replicas(model.program, options.num_replicas)
+    if options.gradient_accumulation_count > 1:
+        program = accumulate(program, dtype=options.gradient_accumulation_dtype)
+    return replace(model, program=program)
+
+
+def order(model: Model) -> Model:
+    """Puts the compute sets in the order of execution."""
+    program = schedule(model.program)
+    return replace(model, program=sorted_by_part(program, model.options.num_stages))
+
+
+def reuse_memory(model: Model) -> Model:
+    """Writes results over operands that nobody needs any more."""
+    return replace(model, program=share_memory(model.program))
+
+
+def drop_activations(model: Model) -> Model:
+    """Computes activations again for the gradient if that was chosen."""
+    if not model.options.recomputation:
+        return model
+    pipeline = model.options.pipeline_as_cut
+    if pipeline is None:
+        program = recompute(model.program)
+        kept = None if program is model.program else model.program
+        return replace(model, program=program, kept=kept)
+    mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
+    program = recompute_stages(model.program, pipeline.num_stages, mode)
+    return replace(model, program=program)
+
+
+def place_on_ipus(model: Model) -> Model:
+    """Shares the layers among the IPUs, or puts stages where they belong."""
+    pipeline = model.options.pipeline_as_cut
+    if pipeline is None:
+        return replace(model, program=shard(model.program, model.options.num_ipus))
+    plan = plan_of(model.program, pipeline, model.num_micro_batches)
+    program = place_stages(model.program, plan)
+    program = offload(
+        program,
+        pipeline,
+        model.options.num_replicas,
+        minimum_bytes=model.options.minimum_remote_tensor_size,
+    )
+    return replace(model, program=program)
+
+
+def estimate_cycles(model: Model) -> Model:
+    """Costs every compute set."""
+    return replace(model, costs=_costs(model, model.program))
+
+
+def _costs(model: Model, program: FlatProgram) -> tuple[Cost, ...]:
+    options = model.options
+    context = CostContext.of(
+        program,
+        model.target,
+        product_options=options.product_options(),
+        num_ipus=options.ipus_per_replica * options.num_replicas,
+        ipu_at=options.ipu_at,
+    )
+    return tuple(cost_of(one, context) for one in program.compute_sets)
+
+
+def run_pipeline(model: Model) -> Model:
+    """Puts the parts of a pipeline in time."""
+    pipeline = model.options.pipeline_as_cut
+    if pipeline is None:
+        return model
+    plan = plan_of(model.program, pipeline, model.num_micro_batches)
+    return replace(model, pipeline_run=run_of(model.program, model.costs, plan))
+
+
+def estimate_host_copies(model: Model) -> Model:
+    """Costs the infeed and the outfeed; a copy begins and ends once per execution.
+
+    The host prepares what a loop takes from an infeed while the loop runs.
+    """
+    target, options = model.target, model.options
+    steps = options.steps_per_execution
+    # Replicas of several IPUs have links to the host of their own.
+    sharing = options.num_replicas if options.ipus_per_replica == 1 else 1
+    sizes = _copied_bytes(model.program)
+    seconds = [
+        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing) if num_bytes else 0
+        for num_bytes in sizes
+    ]
+    host_cycles = math.ceil(sum(seconds) * target.clock_hz / steps)
+    if not options.place_ops_on_io_tiles:
+        return replace(model, host_cycles=host_cycles)
+    begun = [target.host_latency_cycles if num_bytes else 0 for num_bytes in sizes]
+    cycles = [s * target.clock_hz - b for s, b in zip(seconds, begun, strict=True)]
+    copies = StepCopies(steps, *sizes, *(each / steps for each in cycles))
+    model = replace(model, host_cycles=host_cycles, io_tile_bytes=copies.held_bytes)
+    if model.io_tile_bytes > model.io_tile_capacity:
+        return model
+    waiting = copies.waiting_cycles(model.compute_cycles)
+    between = copies.exchange_cycles(target, options.num_io_tiles)
+    return replace(
+        model,
+        host_cycles=math.ceil((sum(begun) + waiting) / steps) + between,
+        hidden_host_cycles=int((copies.cycles - waiting) / steps),
+    )
+
+
+def _copied_bytes(program: FlatProgram) -> tuple[int, int]:
+    """To one replica for a step, and from it, in bytes."""
+    fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
+    infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
+    fed += sum(one.repeat * one.bytes_written for one in infeeds)
+    fetched = sum(
+        program.values[name].spec.nbytes
+        for name in set(program.results) - set(program.updates)
+        if program.values[name].role == "activation"
+    )
+    return fed, fetched
+
+
+def fill_tiles(model: Model) -> Model:
+    """Places values on the tiles of each IPU and adds up what each tile holds."""
+    regions: dict[str, Region] = {}
+    plans = []
+    for ipu in range(model.options.ipus_per_replica):
+        values = {name: v for name, v in model.program.values.items() if v.ipu == ipu}
+        program = replace(model.program, values=values)
+        here = map_linearly(program, model.target)
+        plans.append(_planned(model, ipu, program, here))
+        regions.update(here)
+    return replace(model, regions=regions, memory=joined(plans))
+
+
+def _planned(
+    model: Model, ipu: int, program: FlatProgram, regions: Mapping[str, Region]
+) -> MemoryPlan:
+    """The memory of one IPU, on which the program's values are."""
+    pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
+    sets = model.program.compute_sets
+    own = with_own_code(sets) if model.options.outlining else {one.name for one in sets}
+    return plan_memory(
+        program,
+        regions,
+        model.target,
+        temporary_bytes=[cost.temporary_bytes if one.ipu == ipu else 0 for one, cost in pairs],
+        message_bytes=[cost.message_bytes if one.ipu == ipu else 0 for one, cost in pairs],
+        overhead=overhead_of(
+            [cost for one, cost in pairs if one.ipu == ipu and one.name in own], model.target
+        ),
+    )
+
+
+def keep_what_costs_more_to_drop(model: Model) -> Model:
+    """Keeps all activations if their repetition needs no less memory on the fullest tile.
+
+    It has code and vertex state of its own, always live, while what is dropped may not be there
+    when the tile is fullest.
+    """
+    if model.kept is None:
+        return model
+    kept = replace(model, program=model.kept, kept=None)
+    for model_pass in PLACING_PASSES:
+        kept = model_pass(kept)
+    if kept.memory.max_tile_bytes <= model.memory.max_tile_bytes:
+        return kept
+    return replace(model, kept=None)
+
+
+# What depends on the graph and its precision alone comes first.
+READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
+PLACING_PASSES = (
+    place_on_ipus,
+    reuse_memory,
+    estimate_cycles,
+    run_pipeline,
+    estimate_host_copies,
+    fill_tiles,
+)
+MODEL_PASSES = (
+    *READING_PASSES,
+    drop_activations,
+    *PLACING_PASSES,
+    keep_what_costs_more_to_drop,
+)
+
+
+def model_graph(
+    name: str, graph: Graph, target: Target, options: ModelOptions | None = None
+) -> Model:
+    """Runs every pass over a traced step.
+
+    Args:
+        name: What the program is called.
+        graph: One step of it; its `form` is `"hlo"`.
+        target: The hardware.
+        options: What was chosen; defaults to `ModelOptions()`.
+
+    Returns:
+        The finished model.
+    """
+    options = ModelOptions() if options is None else options
+    model = Model(name=name, graph=graph, target=target, options=options)
+    for model_pass in MODEL_PASSES:
+        model = model_pass(model)
+    return model

@@ -1,0 +1,1 @@
+"""Steps in parts: stages, shards, weight updates, and when each runs where."""

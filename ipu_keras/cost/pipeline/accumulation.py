@@ -1,0 +1,165 @@
+"""Gradients of several batches and replicas on their way to one weight update."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.cost.flat.control_flow import outermost_loop
+from ipu_keras.ir import Op, TensorSpec, num_elements
+
+_FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
+
+
+def accumulate(program: FlatProgram, *, dtype: str | None = None) -> FlatProgram:
+    """Adds up, batch after batch, the gradients that the weight update reads.
+
+    Each has an accumulator in memory all the time, to which a batch's gradient is added as
+    soon as it is there, and which is set to zero after the weight update. Whole numbers, which
+    are no gradients, reach the update from the last batch.
+
+    Args:
+        program: Whose weight update is known.
+        dtype: Of the accumulators; that of each gradient if absent.
+    """
+    gradients = _gradients(program)
+    values, updates = dict(program.values), dict(program.updates)
+    names: dict[str, str] = {}
+    additions: dict[str, ComputeSet] = {}
+    zeros: list[ComputeSet] = []
+    for name, maker in gradients.items():
+        spec = replace(values[name].spec, dtype=dtype or values[name].spec.dtype)
+        accumulator = Value(f"{name}/accumulator", spec, "variable", is_accumulator=True)
+        zero = Value(f"{spec.dtype}(0.0)", TensorSpec((), spec.dtype), "constant")
+        values.setdefault(zero.name, zero)
+        additions[name] = _addition(values[name], accumulator, maker)
+        zeros.append(_zero(zero, accumulator, maker))
+        made = [additions[name].writes[0], zeros[-1].writes[0]]
+        values.update((value.name, value) for value in (accumulator, *made))
+        updates.update((value.name, accumulator.name) for value in made)
+        names[name] = accumulator.name
+    sets = _after_makers(program, additions)
+    return replace(
+        program,
+        compute_sets=(*(_reading(one, names) for one in sets), *zeros),
+        values=values,
+        updates=updates,
+    )
+
+
+def reduce_over_replicas(program: FlatProgram, num_replicas: int) -> FlatProgram:
+    """Adds up the gradients of all replicas before the weight update, if the trace does not.
+
+    Args:
+        program: Whose weight update is known; before `accumulate`.
+        num_replicas: How many there are.
+    """
+    in_update = [one for one in program.compute_sets if one.weight_update]
+    if num_replicas == 1 or any(one.family == "collective" for one in in_update):
+        return program
+    values = dict(program.values)
+    names: dict[str, str] = {}
+    sums = []
+    for name, maker in _gradients(program).items():
+        sums.append(_sum_of_replicas(values[name], maker, num_replicas))
+        (reduced,) = sums[-1].writes
+        values[reduced.name] = reduced
+        names[name] = reduced.name
+    before = [one for one in program.compute_sets if not one.weight_update]
+    after = [_reading(one, names) for one in in_update]
+    return replace(program, compute_sets=(*before, *sums, *after), values=values)
+
+
+def _gradients(program: FlatProgram) -> dict[str, ComputeSet]:
+    """What the weight update takes of the batches, with who makes it."""
+    makers = {v.name: one for one in program.compute_sets for v in one.writes}
+    return {
+        name: makers[name]
+        for one in program.compute_sets
+        if one.weight_update
+        for name in one.reads
+        if name in makers
+        and not makers[name].weight_update
+        and program.values[name].spec.dtype in _FLOATS
+    }
+
+
+def _after_makers(program: FlatProgram, additions: dict[str, ComputeSet]) -> Iterator[ComputeSet]:
+    """The program with each addition behind the operation, or the loop, that makes its gradient."""
+    sets = program.compute_sets
+    waiting: list[ComputeSet] = []
+    for position, one in enumerate(sets):
+        yield one
+        waiting += [additions[v.name] for v in one.writes if v.name in additions]
+        loop = outermost_loop(one)
+        following = outermost_loop(sets[position + 1]) if position + 1 < len(sets) else None
+        if loop is None or following != loop:
+            yield from waiting
+            waiting = []
+
+
+def _reading(one: ComputeSet, names: dict[str, str]) -> ComputeSet:
+    if not one.weight_update or names.keys().isdisjoint(one.reads):
+        return one
+    return replace(one, reads=tuple(names.get(name, name) for name in one.reads))
+
+
+def _addition(gradient: Value, accumulator: Value, maker: ComputeSet) -> ComputeSet:
+    name, spec = f"{gradient.name}/accumulate", accumulator.spec
+    converted = Op(f"{name}/convert", "convert", (spec,), inputs=(gradient.name,))
+    add = Op(name, "add", (spec,), inputs=(accumulator.name, gradient.name))
+    return ComputeSet(
+        name=name,
+        family="elementwise",
+        ops=(add,) if spec.dtype == gradient.spec.dtype else (converted, add),
+        operands=(spec, spec),
+        reads=(accumulator.name, gradient.name),
+        writes=(Value(name, spec),),
+        loops=maker.loops,
+        branches=maker.branches,
+        layer=maker.layer,
+        backward=maker.backward,
+        stage=maker.stage,
+        flops=num_elements(spec),
+        bytes_read=spec.nbytes + gradient.spec.nbytes,
+        bytes_written=spec.nbytes,
+    )
+
+
+def _zero(zero: Value, accumulator: Value, maker: ComputeSet) -> ComputeSet:
+    name, spec = f"{accumulator.name}/zero", accumulator.spec
+    return ComputeSet(
+        name=name,
+        family="broadcast",
+        ops=(Op(name, "broadcast", (spec,), inputs=(zero.name,)),),
+        operands=(zero.spec,),
+        reads=(zero.name,),
+        writes=(Value(name, spec),),
+        loops=maker.loops,
+        branches=maker.branches,
+        layer=maker.layer,
+        backward=maker.backward,
+        weight_update=True,
+        bytes_read=zero.spec.nbytes,
+        bytes_written=spec.nbytes,
+    )
+
+
+def _sum_of_replicas(gradient: Value, maker: ComputeSet, num_replicas: int) -> ComputeSet:
+    name, spec = f"{gradient.name}/reduced", gradient.spec
+    attributes = {"num_replicas": num_replicas}
+    return ComputeSet(
+        name=name,
+        family="collective",
+        ops=(Op(name, "all-reduce", (spec,), inputs=(gradient.name,), attributes=attributes),),
+        operands=(spec,),
+        reads=(gradient.name,),
+        writes=(Value(name, spec),),
+        loops=maker.loops,
+        branches=maker.branches,
+        layer=maker.layer,
+        backward=maker.backward,
+        weight_update=True,
+        flops=num_elements(spec) * (num_replicas - 1),
+        bytes_read=spec.nbytes,
+        bytes_written=spec.nbytes,
+    )

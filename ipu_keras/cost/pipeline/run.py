@@ -1,0 +1,137 @@
+"""What the passes of the cost model ask about a pipeline, in the words of its options."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
+from ipu_keras.cost.pipeline.placement import work_of_part
+from ipu_keras.cost.pipeline.schedule import (
+    Part,
+    PipelinePlan,
+    Step,
+    Work,
+    check_schedule,
+    parts_in_order,
+    schedule_pipeline,
+)
+from ipu_keras.cost.pipeline.shards import COPY_FAMILY
+from ipu_keras.cost.pipeline.step_parts import position_of
+from ipu_keras.cost.pipeline.timing import PipelineTiming, time_pipeline
+from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.program import Pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRun:
+    """A pipeline between two weight updates or, in inference, in an execution.
+
+    Args:
+        plan: What runs.
+        part_cycles: Tile cycles of one run of each part that takes any.
+        cycles: Tile cycles of all.
+    """
+
+    plan: PipelinePlan
+    part_cycles: Mapping[Part, int] = field(default_factory=dict)
+    cycles: int = 0
+
+    def steps(self) -> tuple[Step, ...]:
+        """Its schedule."""
+        return schedule_pipeline(self.plan)
+
+    def timing(self) -> PipelineTiming:
+        """Its schedule in time."""
+        return time_pipeline(self.steps(), self.part_cycles)
+
+    @property
+    def stage_cycles(self) -> tuple[int, ...]:
+        """Tile cycles for each stage to work on one micro-batch, copies not included."""
+        totals: Counter[int] = Counter()
+        for part, cycles in self.part_cycles.items():
+            if part.stage is not None and part.work is not Work.COPY:
+                totals[part.stage] += cycles
+        return tuple(totals[stage] for stage in range(self.plan.num_stages))
+
+    @property
+    def slowest_stage(self) -> int:
+        """The stage that takes the most cycles for a micro-batch."""
+        cycles = self.stage_cycles
+        return cycles.index(max(cycles))
+
+
+def plan_of(program: FlatProgram, pipeline: Pipeline, num_micro_batches: int) -> PipelinePlan:
+    """How a program's stages are to be ordered.
+
+    Args:
+        program: Whose parts are known.
+        pipeline: The options.
+        num_micro_batches: That pass through.
+
+    Raises:
+        ValueError: The number of micro-batches does not suit the schedule.
+        NotImplementedError: An interleaved schedule cannot train several stages of one IPU.
+    """
+    sets = program.compute_sets
+    stages = {one.stage for one in sets if one.recomputed}
+    return PipelinePlan(
+        device_mapping=pipeline.device_mapping,
+        num_micro_batches=num_micro_batches,
+        schedule=pipeline.schedule,
+        training=is_training(program),
+        recomputed=tuple(sorted(stage for stage in stages if stage is not None)),
+    )
+
+
+def is_training(program: FlatProgram) -> bool:
+    """Whether a program has a gradient or a weight update.
+
+    Args:
+        program: Whose parts are known.
+    """
+    return any(
+        one.weight_update or (one.backward and one.stage is not None)
+        for one in program.compute_sets
+    )
+
+
+def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> PipelineRun:
+    """Puts the costs of compute sets together to those of a pipeline's parts.
+
+    Args:
+        program: On its IPUs.
+        costs: Of one run of each compute set.
+        plan: What runs; copies are those of the program.
+    """
+    copies = _copies(program, plan)
+    plan = replace(plan, copies=copies)
+    steps = schedule_pipeline(plan)
+    check_schedule(plan, steps)
+    scheduled = {instruction.part for step in steps for instruction in step.instructions}
+    cycles: Counter[Part] = Counter()
+    for one, cost in zip(program.compute_sets, costs, strict=True):
+        part = work_of_part(one, _source(one, program))
+        if part not in scheduled:
+            # What skips stages in one direction only waits within a part.
+            work = Work.BACKWARD if one.backward else Work.FORWARD
+            part = Part(work, one.ipu, one.stage, one.backward)
+        cycles[part] += cost.cycles * one.repeat
+    part_cycles = dict(cycles)
+    return PipelineRun(
+        plan=plan, part_cycles=part_cycles, cycles=time_pipeline(steps, part_cycles).cycles
+    )
+
+
+def _source(one: ComputeSet, program: FlatProgram) -> int:
+    return program.values[one.reads[0]].ipu if one.reads else one.ipu
+
+
+def _copies(program: FlatProgram, plan: PipelinePlan) -> dict[int, tuple[int, ...]]:
+    """By position of a part, the IPUs that get something of it."""
+    found: dict[int, tuple[int, ...]] = {}
+    for one in program.compute_sets:
+        if one.family == COPY_FAMILY and not one.weight_update:
+            position = position_of(one, plan.num_stages)
+            found[position] = (*found.get(position, ()), one.ipu)
+    positions = range(len(parts_in_order(plan.num_stages, training=plan.training)))
+    return {position: found[position] for position in positions if position in found}

@@ -1,0 +1,1 @@
+"""Convolutions and matrix products: how they are planned, and what they take."""

@@ -1,0 +1,190 @@
+"""The ways to compute a convolution: a vertex, after transforms of the tensors."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipu_keras.cost.products import convolution_vertices as vertices
+from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
+from ipu_keras.machine.target import Target
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to compute a convolution: a vertex, after transforms.
+
+    Args:
+        method: The vertex, as of `ConvolutionPlan`.
+        convolution: What it computes.
+        transforms: What happens to the tensors before.
+        copies: The bytes that each transform writes, over all tiles, with the bytes that lie
+            together before it.
+    """
+
+    method: str
+    convolution: Convolution
+    transforms: tuple[str, ...] = ()
+    copies: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def in_channels(self) -> int:
+        """Of a group."""
+        return self.convolution.in_channels // self.convolution.groups
+
+    @property
+    def out_channels(self) -> int:
+        """Of a group."""
+        return self.convolution.out_channels // self.convolution.groups
+
+    @property
+    def uses_matrix_unit(self) -> bool:
+        """Whether the vertex sums in the matrix unit, into interleaved memory."""
+        return self.method.startswith(("amp", "slic"))
+
+    def grains(self, target: Target) -> tuple[int, int]:
+        """Input and output channels that the vertex takes at once."""
+        types = (self.convolution.dtype, self.convolution.partials_dtype)
+        if self.method.startswith("amp"):
+            return vertices.channels_per_unit(types[0]), target.conv_units[types]
+        if self.method == "slic":
+            # A block of four channels may be of one group, two or four.
+            in_grain = 1 << (self.in_channels - 1).bit_length()
+            return in_grain, in_grain
+        return 1, 1
+
+
+def input_bytes(convolution: Convolution) -> int:
+    """Bytes of a convolution's input."""
+    positions = convolution.batch * math.prod(convolution.input_field)
+    return positions * convolution.in_channels * element_bytes(convolution.dtype)
+
+
+def weight_bytes(convolution: Convolution) -> int:
+    """Bytes of a convolution's weights."""
+    channels = convolution.in_channels // convolution.groups * convolution.out_channels
+    return math.prod(convolution.kernel) * channels * element_bytes(convolution.dtype)
+
+
+def _flattened(convolution: Convolution) -> Convolution:
+    """Batch and field as one dimension: a kernel of one element has no neighbourhood."""
+    positions = convolution.batch * math.prod(convolution.field)
+    return dataclasses.replace(
+        convolution,
+        batch=1,
+        field=(ceil_divide(positions, math.prod(convolution.input_dilations)),),
+        kernel=(1,),
+        strides=(1,),
+        input_dilations=(1,),
+        kernel_dilations=(1,),
+    )
+
+
+def _expanded(form: Form, dimensions: range) -> Form:
+    """The kernel's elements along some dimensions as channels: its copies of the input."""
+    convolution = form.convolution
+    kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
+    strides = [1 if i in dimensions else s for i, s in enumerate(convolution.strides)]
+    dilations = [1 if i in dimensions else d for i, d in enumerate(convolution.kernel_dilations)]
+    factor = math.prod(convolution.kernel) // math.prod(kernel)
+    expanded = dataclasses.replace(
+        convolution,
+        kernel=tuple(kernel),
+        strides=tuple(strides),
+        kernel_dilations=tuple(dilations),
+        in_channels=convolution.in_channels * factor,
+    )
+    together = form.in_channels * element_bytes(convolution.dtype)
+    # Weights lose the same dimensions; those of a weight gradient are large.
+    num_bytes = input_bytes(expanded) + weight_bytes(expanded)
+    copies = (*form.copies, (num_bytes, together))
+    return Form(form.method, expanded, (*form.transforms, "expand"), copies)
+
+
+def _combined(form: Form) -> Form:
+    """Groups joined, with zero weights between them, until they fill the matrix unit."""
+    convolution = form.convolution
+    wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
+    factor = math.gcd(convolution.groups, wanted)
+    combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
+    atom = element_bytes(convolution.dtype)
+    copies = (*form.copies, (weight_bytes(combined), atom))
+    return Form(form.method, combined, (*form.transforms, "combine groups"), copies)
+
+
+def _padded(form: Form, grain: int) -> Form:
+    """Input channels filled with zeros to whole groups, if they are not whole."""
+    if form.in_channels % grain == 0:
+        return form
+    factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels
+    together = form.in_channels * element_bytes(form.convolution.dtype)
+    copies = (*form.copies, (input_bytes(form.convolution) * factor, together))
+    return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
+
+
+def _on_matrix_unit(form: Form) -> Form:
+    """Padded to the unit's channels, and flat if the kernel allows it."""
+    padded = _padded(form, vertices.channels_per_unit(form.convolution.dtype))
+    if math.prod(form.convolution.kernel) > 1:
+        return dataclasses.replace(padded, method="amp nx1")
+    flat = _flattened(form.convolution)
+    return dataclasses.replace(padded, method="amp 1x1", convolution=flat)
+
+
+def forms_of(target: Target, convolution: Convolution) -> Iterator[Form]:
+    """Every way to compute a convolution that is worth costing.
+
+    One of them at least needs no interleaved memory.
+
+    Args:
+        target: The hardware.
+        convolution: What to compute.
+    """
+    plain = Form("horizontal mac", convolution)
+    bases = [plain]
+    if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
+        bases.append(_combined(plain))
+    for base in bases:
+        yield _on_matrix_unit(base)
+        for dimensions in _expandable(convolution):
+            yield _on_matrix_unit(_expanded(base, dimensions))
+    if math.prod(convolution.kernel) == 1:
+        flat = dataclasses.replace(plain, convolution=_flattened(convolution))
+        yield flat
+        if plain.in_channels == 1:
+            yield dataclasses.replace(flat, method="outer product")
+    else:
+        yield plain
+    if _has_slic(target, convolution):
+        slic = dataclasses.replace(plain, method="slic")
+        yield _padded(slic, slic.grains(target)[0])
+
+
+def _expandable(convolution: Convolution) -> list[range]:
+    """Dimensions of the kernel that may become channels: all of them, or the last."""
+    in_channels = convolution.in_channels // convolution.groups
+    is_ragged = in_channels % vertices.channels_per_unit(convolution.dtype) != 0
+    # A weight gradient: what its copies of the input take, it saves in weight loads.
+    is_wide = math.prod(convolution.kernel) > math.prod(convolution.field)
+    is_dense = math.prod(convolution.input_dilations) == 1
+    if math.prod(convolution.kernel) == 1 or not is_dense or not (is_ragged or is_wide):
+        return []
+    last = len(convolution.kernel) - 1
+    return [range(first, last + 1) for first in sorted({0, last})]
+
+
+def _has_slic(target: Target, convolution: Convolution) -> bool:
+    # The instruction came with the second generation's sixteen units.
+    has_instruction = target.conv_units["float16", "float16"] >= 16
+    is_dense = math.prod(convolution.input_dilations + convolution.kernel_dilations) == 1
+    # Larger groups of channels are the matrix unit's.
+    is_narrow = convolution.in_channels // convolution.groups <= vertices.SLIC_CHANNELS
+    can_stride = convolution.strides[-1] <= 2
+    return (
+        has_instruction
+        and is_dense
+        and is_narrow
+        and can_stride
+        and convolution.dtype == "float16"
+        and convolution.kernel[-1] > 1
+    )

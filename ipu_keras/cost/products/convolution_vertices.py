@@ -1,0 +1,388 @@
+"""The cycles of one tile in the vertices that compute convolutions.
+
+The closed forms are those of poplibs' cycle estimators. A worker gets every
+`num_workers`-th cycle, so a vertex costs its supervisor's cycles and
+`num_workers` times those of its slowest worker. What is around a vertex (launch,
+sync, exchange) is the planner's.
+
+Counts are integers or NumPy arrays of integers that broadcast; results have the
+broadcast shape, which lets the planner cost all its candidates at once.
+"""
+
+import numpy as np
+
+from ipu_keras.cost.products.convolutions import Count, ceil_divide, element_bytes
+from ipu_keras.machine.target import Target
+
+# Of one unit's weight registers: 16 of float16 or 8 of float32 (poplibs,
+# Target::getWeightsPerConvUnit).
+WEIGHT_BYTES_PER_UNIT = 32
+# Neighbouring elements of the kernel, and channels, that one SLIC instruction takes
+# (poplibs, ConvPartial1x4SLIC).
+SLIC_KERNEL_WIDTH = 4
+SLIC_CHANNELS = 4
+
+
+def channels_per_unit(dtype: str) -> int:
+    """Input channels that the matrix unit takes at once: its weights per unit.
+
+    Args:
+        dtype: `"float16"` or `"float32"`.
+    """
+    return WEIGHT_BYTES_PER_UNIT // element_bytes(dtype)
+
+
+def row_cycles(target: Target, *, dtype: str, partials_dtype: str) -> int:
+    """Cycles in which the matrix unit takes one position of the field.
+
+    It follows from the peak rate. For float16 that is the 4 of poplibs' estimators;
+    for float32 they have 8, which gives the peak only with twice the units that
+    `Target.conv_units` has.
+
+    Args:
+        target: The hardware.
+        dtype: Of inputs and weights.
+        partials_dtype: Of the sums.
+
+    Example:
+
+    >>> from ipu_keras.machine.target import TARGETS
+    >>> row_cycles(TARGETS["bow"], dtype="float16", partials_dtype="float16")
+    4
+    """
+    units = target.conv_units[dtype, partials_dtype]
+    flops = 2 * units * channels_per_unit(dtype)
+    return flops // target.amp_flops[dtype, partials_dtype]
+
+
+def _weight_load_cycles(target: Target, dtype: str, partials_dtype: str) -> int:
+    units = target.conv_units[dtype, partials_dtype]
+    return units * WEIGHT_BYTES_PER_UNIT // target.weight_load_bytes
+
+
+def _amp_1x1_worker(dtype: str, row: int, num_elements: Count, is_first: bool) -> Count:
+    """Cycles of one worker; with float32, zeroing is a pass of its own over the elements."""
+    if dtype == "float16":
+        short = (20 + (1 if is_first else 2), 31, 40)
+        long = (37 if is_first else 38) + row * (num_elements - 3)
+    else:
+        short = (24, 47, 46)
+        long = 22 + row * num_elements + (2 + num_elements if is_first else 0)
+    retained = 7
+    conditions = [num_elements == 0, num_elements == 1, num_elements == 2]
+    return np.select(conditions, short, long) - retained
+
+
+def amp_1x1(
+    target: Target,
+    *,
+    dtype: str,
+    partials_dtype: str,
+    field_elements: Count,
+    in_groups: Count,
+    out_groups: Count,
+    conv_groups: Count = 1,
+) -> Count:
+    """A convolution with kernels of one element, or a matrix product, in the matrix unit.
+
+    Source: poplibs, poplin PerformanceEstimation, ConvPartial1x1Out. Its estimate
+    of 16 bytes of weights per cycle is the target's `weight_load_bytes` here.
+
+    Args:
+        target: The hardware.
+        dtype: Of inputs and weights.
+        partials_dtype: Of the sums.
+        field_elements: Output positions of this tile.
+        in_groups: Groups of `channels_per_unit` input channels, at least 1.
+        out_groups: Groups of `target.conv_units` output channels.
+        conv_groups: Convolutions that share nothing.
+
+    Returns:
+        Cycles of the tile.
+
+    Example:
+
+    >>> from ipu_keras.machine.target import TARGETS
+    >>> int(amp_1x1(TARGETS["bow"], dtype="float16", partials_dtype="float16",
+    ...             field_elements=2048, in_groups=1, out_groups=1))
+    8521
+    """
+    workers = target.num_workers
+    row = row_cycles(target, dtype=dtype, partials_dtype=partials_dtype)
+    load = _weight_load_cycles(target, dtype, partials_dtype)
+    slowest, fastest = ceil_divide(field_elements, workers), field_elements // workers
+
+    def passes(is_first: bool) -> Count:
+        most = _amp_1x1_worker(dtype, row, slowest, is_first)
+        least = _amp_1x1_worker(dtype, row, fastest, is_first)
+        return np.maximum(workers * most, workers * least + 14)
+
+    start = 50 + workers * (7 + 3 * (in_groups * conv_groups - 1))
+    first = 12 + 11 + out_groups * (19 + 7 + load + passes(True))
+    others = (in_groups - 1) * (16 + out_groups * (19 + 6 + load + passes(False)))
+    return start + conv_groups * (first + others)
+
+
+def row_segments(num_elements: Count, row_elements: Count) -> Count:
+    """Rows that the worst contiguous run of positions touches.
+
+    Args:
+        num_elements: Positions of one worker.
+        row_elements: Positions in a row of the tile's field.
+
+    Example: Of rows of four, six positions touch three (1 + 4 + 1); eight positions
+    start where a row does and touch two.
+
+    >>> int(row_segments(6, 4)), int(row_segments(8, 4))
+    (3, 2)
+    """
+    aligned = (num_elements % row_elements == 0) | (row_elements % np.maximum(num_elements, 1) == 0)
+    straddling = (np.maximum(num_elements, 2) - 2) // row_elements + 2
+    return np.where(aligned, ceil_divide(num_elements, row_elements), straddling)
+
+
+def _amp_nx1_worker(dtype: str, row: int, num_elements: Count, segments: Count) -> Count:
+    """Cycles of one worker for one element of the kernel."""
+    is_half = dtype == "float16"
+    call = 18 if is_half else 17
+    fixed = 34 - 3 * 4 if is_half else 45 - 3 * 8
+    # The pipeline of the loop over positions takes three of them to fill.
+    unfilled = np.where(num_elements < 3 * segments, 3, 0)
+    return call + segments * (3 + fixed - 9 + unfilled) + row * num_elements
+
+
+def amp_nx1(
+    target: Target,
+    *,
+    dtype: str,
+    partials_dtype: str,
+    field_elements: Count,
+    row_elements: Count,
+    kernel_rows: Count,
+    kernel_columns: Count,
+    in_groups: Count,
+    out_groups: Count,
+    conv_groups: Count = 1,
+    kernel_height: int = 1,
+    dilation: int = 1,
+) -> Count:
+    """A convolution in the matrix unit: weights are loaded for each element of the kernel.
+
+    Source: poplibs, poplin PerformanceEstimation, ConvPartialnx1. Each row of the
+    field costs a start of its own, so wide tiles are faster than square ones.
+
+    Args:
+        target: The hardware.
+        dtype: Of inputs and weights.
+        partials_dtype: Of the sums.
+        field_elements: Output positions of this tile.
+        row_elements: Output positions in a row.
+        kernel_rows: Rows of the kernel, outer dimensions included.
+        kernel_columns: Columns of the kernel.
+        in_groups: Groups of input channels: `channels_per_unit / kernel_height` each.
+        out_groups: Groups of `target.conv_units` output channels.
+        conv_groups: Convolutions that share nothing.
+        kernel_height: Rows of the kernel whose weights are loaded together: 1, 2 or 4.
+        dilation: Of the input, over all dimensions: one position in as many meets
+            a given element of the kernel.
+
+    Returns:
+        Cycles of the tile.
+
+    Raises:
+        ValueError: The vertex cannot load so many rows together.
+    """
+    pointers = {1: 15, 2: 46, 4: 60}
+    if kernel_height not in pointers:
+        raise ValueError(
+            "The AMP vertex loads 1, 2 or 4 rows of a kernel together. "
+            f"Received: kernel_height={kernel_height}"
+        )
+    workers = target.num_workers
+    row = row_cycles(target, dtype=dtype, partials_dtype=partials_dtype)
+    load = _weight_load_cycles(target, dtype, partials_dtype)
+    met = ceil_divide(field_elements, dilation)
+    elements = ceil_divide(met, workers)
+    segments = row_segments(elements, row_elements)
+    outer = ceil_divide(kernel_rows, kernel_height)
+    loads = outer * (14 + kernel_columns * (12 + load + pointers[kernel_height] + 3))
+    rows = outer * kernel_columns * workers * _amp_nx1_worker(dtype, row, elements, segments)
+    units = target.conv_units[dtype, partials_dtype]
+    zeros = field_elements * units * out_groups * conv_groups
+    start = 109 + 54 + 10 * workers + zero(target, dtype=partials_dtype, num_elements=zeros)
+    groups = 16 + in_groups * (14 + out_groups * (14 + loads + rows))
+    return start + conv_groups * groups
+
+
+def horizontal_mac(
+    target: Target,
+    *,
+    dtype: str,
+    field_elements: Count,
+    kernel_elements: Count,
+    in_channels: Count,
+    out_channels: Count,
+    conv_groups: Count = 1,
+) -> Count:
+    """A convolution by dot products over input channels, without the matrix unit.
+
+    Source: poplibs, poplin PerformanceEstimation, ConvPartialHorizontalMac and
+    getDenseDotProductCycles: a vector of the data path per cycle, less if channels
+    are no multiple of it.
+
+    Args:
+        target: The hardware.
+        dtype: Of inputs and weights.
+        field_elements: Output positions of this tile.
+        kernel_elements: Elements of the kernel.
+        in_channels: Of each group.
+        out_channels: Of each group.
+        conv_groups: Convolutions that share nothing.
+
+    Returns:
+        Cycles of the tile.
+    """
+    is_half = dtype == "float16"
+    # Rows of channels that are no whole vectors start unaligned: loads get narrower.
+    dot = in_channels // np.gcd(in_channels, target.vector_bytes // element_bytes(dtype))
+    positions = ceil_divide(field_elements, target.num_workers)
+    call = np.where(kernel_elements == 1, 13, 19)
+    worker = kernel_elements * (call + positions * (7 + out_channels * dot))
+    start = (65 if is_half else 58) - np.where(kernel_elements == 1, 10, 0)
+    zeros = field_elements * out_channels * conv_groups
+    zeroing = zero(target, dtype="float32", num_elements=zeros)
+    return start + zeroing + conv_groups * (23 + 15 + 10 + target.num_workers * worker)
+
+
+def slic(
+    target: Target,
+    *,
+    partials_dtype: str,
+    field_elements: Count,
+    row_elements: Count,
+    kernel_rows: Count,
+    kernel_columns: Count,
+    group_blocks: Count,
+    stride: int = 1,
+) -> Count:
+    """Convolutions of few channels by the sliding-window instruction, float16 only.
+
+    A block is four input and four output channels, in one group or several.
+    Source: poplibs, poplin PerformanceEstimation, ConvPartial1x4SLIC.
+
+    Args:
+        target: The hardware.
+        partials_dtype: Of the sums: with float32 only half of the chains are
+            there, and every row takes two passes.
+        field_elements: Output positions of this tile.
+        row_elements: Output positions in a row.
+        kernel_rows: Rows of the kernel, outer dimensions included.
+        kernel_columns: Columns of the kernel: four are taken at once.
+        group_blocks: Blocks of channels.
+        stride: Of the columns, 1 or 2.
+
+    Returns:
+        Cycles of the tile.
+
+    Raises:
+        ValueError: The instruction has no such stride.
+    """
+    if stride not in (1, 2):
+        raise ValueError(f"SLIC has strides of 1 and 2. Received: stride={stride}")
+    workers = target.num_workers
+    passes = 1 if partials_dtype == "float16" else 2
+    windows = kernel_rows * ceil_divide(kernel_columns, SLIC_KERNEL_WIDTH)
+    elements = ceil_divide(field_elements, workers)
+    segments = row_segments(elements, row_elements)
+    # A row costs 15 + (n - 5) at stride 1, 15 + 2(n - 3) at stride 2.
+    fixed = 10 if stride == 1 else 9
+    worker = 28 + segments * fixed + stride * elements
+    load = 16 + 18
+    return 28 + group_blocks * windows * (load + passes * workers * worker)
+
+
+def outer_product(
+    target: Target, *, dtype: str, field_elements: Count, channels: Count, conv_groups: Count = 1
+) -> Count:
+    """Each element of one input channel times each weight of its output channels.
+
+    Source: poplibs, poplin PerformanceEstimation, OuterProduct, whose workers share
+    the channels.
+
+    Args:
+        target: The hardware.
+        dtype: Of inputs and weights.
+        field_elements: Output positions of this tile.
+        channels: Output channels of this tile.
+        conv_groups: Convolutions that share nothing.
+
+    Returns:
+        Cycles of the tile.
+    """
+    vector = target.vector_bytes // element_bytes(dtype)
+    share = ceil_divide(channels, target.num_workers * vector)
+    # Three vectors are in flight before the loop proper starts.
+    per_position = 6 + np.maximum(share - 3, 0)
+    call = 10 if dtype == "float16" else 11
+    return 25 + conv_groups * (call + target.num_workers * field_elements * per_position)
+
+
+def reduce_partials(
+    target: Target, *, partials_dtype: str, num_outputs: Count, num_partials: Count
+) -> Count:
+    """Sums the partials of tiles that had different input channels.
+
+    Source: poplibs, poplin PerformanceEstimation, ReduceAdd with a single input:
+    two cycles per vector and partial, 16 bytes of sums in flight.
+
+    Args:
+        target: The hardware.
+        partials_dtype: Of the partials.
+        num_outputs: Sums of this tile.
+        num_partials: Partials of each.
+
+    Returns:
+        Cycles of the tile.
+    """
+    width = 2 * target.vector_bytes // element_bytes(partials_dtype)
+    loops = ceil_divide(num_outputs, width * target.num_workers)
+    return 33 + target.num_workers * (20 + (2 * num_partials + 8) * loops)
+
+
+def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: Count) -> Count:
+    """Turns sums into the type of the result.
+
+    Source: poplibs, poplin PerformanceEstimation, getCastCycleEstimate: the wider
+    type's vectors, on all workers.
+
+    Args:
+        target: The hardware.
+        from_dtype: Of the partials.
+        to_dtype: Of the result.
+        num_elements: Elements of this tile.
+
+    Returns:
+        Cycles of the tile.
+    """
+    widest = max(element_bytes(from_dtype), element_bytes(to_dtype))
+    vectors = ceil_divide(num_elements * widest, target.num_workers * target.vector_bytes)
+    return target.num_workers * (vectors + 26)
+
+
+def zero(target: Target, *, dtype: str, num_elements: Count) -> Count:
+    """Clears sums before the first product is added.
+
+    Source: poplibs, poplin PerformanceEstimation, getZeroSupervisorVertexCycleEstimate.
+
+    Args:
+        target: The hardware.
+        dtype: Of the sums.
+        num_elements: Sums of this tile.
+
+    Returns:
+        Cycles of the tile.
+    """
+    vectors = ceil_divide(
+        num_elements * element_bytes(dtype), target.num_workers * target.vector_bytes
+    )
+    return target.num_workers * (vectors + 14 - 9)

@@ -1,0 +1,116 @@
+"""Poplar's options of convolutions and matrix products, as far as they have a model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.products.convolutions import Convolution
+from ipu_keras.program import Pipeline
+from ipu_keras.settings.pipeline_choices import PipelineStageOptions
+
+# What `poplar_options` of convolutions and products may hold.
+PoplarOptions = Mapping[str, Any] | None
+
+_PROPORTION = "availableMemoryProportion"
+_PARTIALS = "partialsType"
+_PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
+
+
+@dataclass(frozen=True)
+class ProductOptions:
+    """How a convolution or matrix product is planned.
+
+    Args:
+        memory_proportion: Of a tile's memory, what its temporaries may take.
+        partials_dtype: Of its partial sums, unless they would be narrower than what is
+            multiplied: `"float32"` or `"float16"`.
+    """
+
+    memory_proportion: float
+    partials_dtype: str = "float32"
+
+    def applied_to(self, convolution: Convolution) -> Convolution:
+        """The convolution with partial sums of the type that was chosen.
+
+        Args:
+            convolution: As it was traced.
+        """
+        if convolution.dtype != "float16":
+            return convolution
+        return replace(convolution, partials_dtype=self.partials_dtype)
+
+
+def product_options(
+    memory_proportion: float,
+    *,
+    convolution_options: PoplarOptions = None,
+    matmul_options: PoplarOptions = None,
+    pipeline: Pipeline | None = None,
+) -> Callable[[ComputeSet], ProductOptions]:
+    """Of a compute set, how it is planned: by the options of its stage, or those of all.
+
+    Args:
+        memory_proportion: Of whatever no options say another of.
+        convolution_options: Of Poplar, for all convolutions of the program.
+        matmul_options: The same for all matrix products.
+        pipeline: With options of stages, which go before the others.
+
+    Raises:
+        ValueError: An option has a value that it cannot have.
+    """
+    everywhere = _by_family(PipelineStageOptions(convolution_options, matmul_options))
+    forward, backward = [], []
+    update: dict[str, dict[str, Any]] = {}
+    if pipeline is not None:
+        forward = [_by_family(each) for each in pipeline.forward_options]
+        backward = [_by_family(each) for each in pipeline.backward_options]
+        update = _by_family(pipeline.weight_update_options)
+
+    def options_of(one: ComputeSet) -> ProductOptions:
+        stages = backward if one.backward else forward
+        own: dict[str, Any] = {}
+        if one.weight_update:
+            own = update.get(one.family, {})
+        elif stages and one.stage is not None:
+            own = stages[one.stage].get(one.family, {})
+        rest = everywhere.get(one.family, {})
+        return ProductOptions(**{"memory_proportion": memory_proportion, **rest, **own})
+
+    return options_of
+
+
+def _by_family(options: PipelineStageOptions | None) -> dict[str, dict[str, Any]]:
+    """What is chosen for the convolutions, and for the products."""
+    if options is None:
+        return {}
+    given = {"convolution": options.convolution_options, "dot": options.matmul_options}
+    return {family: _chosen(found) for family, found in given.items() if found}
+
+
+def _chosen(options: Mapping[str, Any]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    if _PROPORTION in options:
+        chosen["memory_proportion"] = _proportion(options[_PROPORTION])
+    if _PARTIALS in options:
+        chosen["partials_dtype"] = _partials(options[_PARTIALS])
+    return chosen
+
+
+def _proportion(text: object) -> float:
+    try:
+        value = float(str(text))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ValueError(f"`{_PROPORTION}` must be from 0 to 1, such as '0.2'. Received: {text!r}")
+    return value
+
+
+def _partials(text: object) -> str:
+    if not isinstance(text, str) or text not in _PARTIALS_DTYPES:
+        raise ValueError(
+            f"`{_PARTIALS}` must be one of {', '.join(map(repr, _PARTIALS_DTYPES))}. "
+            f"Received: {text!r}"
+        )
+    return _PARTIALS_DTYPES[text]

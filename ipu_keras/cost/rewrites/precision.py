@@ -1,0 +1,48 @@
+"""The same step at another floating point precision."""
+
+from dataclasses import replace
+
+from ipu_keras.ir import Graph, Op, TensorSpec
+
+# What tiles compute with, and so what a step can be changed to and from.
+PRECISIONS = ("float16", "float32")
+
+
+def with_precision(graph: Graph, dtype: str) -> Graph:
+    """The graph with all its numbers of one floating point type.
+
+    This is what tracing gives when the infeed, the model and its optimizer are all made
+    with that type, as under Keras's policy of that name: arguments, variables (the
+    optimizer's too), constants, activations, gradients and the results of reductions. Conversions
+    between the two types remain, and cost nothing. Integers, booleans and other floating
+    point types stay as they are.
+
+    Keras's own layers keep more in float32 under a policy of float16, such as the statistics
+    of normalizations, and so need more than this says. Whether training still converges is not
+    asked.
+
+    Args:
+        graph: One step, as HLO.
+        dtype: `"float16"` or `"float32"`; what has the other one is changed.
+
+    Returns:
+        A graph of the same operations.
+
+    Example:
+
+    >>> from ipu_keras.ir import Graph, Op
+    >>> from ipu_keras.ir import TensorSpec
+    >>> graph = Graph("step", (Op("x", "parameter", (TensorSpec((3,), "float32"),)),))
+    >>> with_precision(graph, "float16").ops[0].outputs
+    (TensorSpec(shape=(3,), dtype='float16'),)
+    """
+    functions = {name: with_precision(body, dtype) for name, body in graph.functions.items()}
+    ops = tuple(_converted(op, dtype) for op in graph.ops)
+    return replace(graph, ops=ops, functions=functions)
+
+
+def _converted(op: Op, dtype: str) -> Op:
+    outputs = tuple(
+        TensorSpec(spec.shape, dtype) if spec.dtype in PRECISIONS else spec for spec in op.outputs
+    )
+    return op if outputs == op.outputs else replace(op, outputs=outputs)

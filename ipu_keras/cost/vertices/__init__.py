@@ -1,0 +1,1 @@
+"""What compute sets take: cycles of vertices and exchanges, by family of operations."""

@@ -1,0 +1,94 @@
+"""What the cost of a compute set follows from besides itself."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.cost.flat.layouts import bytes_per_tile, layouts_of
+from ipu_keras.cost.products.options import ProductOptions
+from ipu_keras.cost.products.plans import Plans
+from ipu_keras.ir import TensorSpec, num_elements
+from ipu_keras.machine.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostContext:
+    """The program around a compute set, and the machine that runs it.
+
+    Args:
+        target: The hardware.
+        values: Of the program, by name.
+        in_place: Names of values by names of those that are written over them.
+        layouts: Names of values by names of those that lie as they do; see `layouts_of`.
+        product_options: How a compute set that is a convolution or product is planned.
+        plans: Those that were made, which all compute sets of the program share.
+        num_ipus: That run the program, all replicas together.
+        ipu_at: Which IPU of a replica is the one of a number; its links depend on it.
+    """
+
+    target: Target
+    values: Mapping[str, Value]
+    in_place: Mapping[str, str]
+    layouts: Mapping[str, str]
+    product_options: Callable[[ComputeSet], ProductOptions]
+    plans: Plans
+    num_ipus: int
+    ipu_at: Callable[[int], int]
+
+    @classmethod
+    def of(
+        cls,
+        program: FlatProgram,
+        target: Target,
+        *,
+        product_options: Callable[[ComputeSet], ProductOptions],
+        num_ipus: int = 1,
+        ipu_at: Callable[[int], int] = lambda position: position,
+    ) -> "CostContext":
+        """That of the compute sets of a program.
+
+        Args:
+            program: In the order of execution.
+            target: The hardware.
+            product_options: As the field.
+            num_ipus: As the field.
+            ipu_at: As the field.
+        """
+        return cls(
+            target=target,
+            values=program.values,
+            in_place={**program.in_place, **program.updates},
+            layouts=layouts_of(program),
+            product_options=product_options,
+            plans=Plans(target),
+            num_ipus=num_ipus,
+            ipu_at=ipu_at,
+        )
+
+    def within(
+        self, body: FlatProgram, product_options: Callable[[ComputeSet], ProductOptions]
+    ) -> "CostContext":
+        """That of what an operation of Poplar's libraries consists of.
+
+        Args:
+            body: What it does.
+            product_options: As the field.
+        """
+        inner = CostContext.of(body, self.target, product_options=product_options)
+        return replace(inner, plans=self.plans, num_ipus=self.num_ipus, ipu_at=self.ipu_at)
+
+    def spec(self, name: str) -> TensorSpec:
+        """Shape and dtype of a value."""
+        return self.values[name].spec
+
+    def num_elements(self, name: str) -> int:
+        """Elements of a value."""
+        return num_elements(self.values[name].spec)
+
+    def inputs_per_tile(self, one: ComputeSet) -> int:
+        """Bytes of all that a compute set reads, on the tiles with the most."""
+        return sum(bytes_per_tile(self.spec(name), self.target) for name in one.reads)
+
+    def lie_alike(self, name: str, other: str) -> bool:
+        """Whether no element has to move between two values of the same size."""
+        return self.layouts.get(name, name) == self.layouts.get(other, other)

@@ -1,0 +1,91 @@
+"""What elementwise operations cost, alone and in chains, and values that are filled with others."""
+
+from collections.abc import Mapping, Sequence
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, Value
+from ipu_keras.cost.flat.layouts import bytes_per_tile, elements_per_tile, item_bytes
+from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.cost import Cost, started_together
+from ipu_keras.cost.vertices.vertices import VertexCycles
+from ipu_keras.ir import num_elements
+
+# In a chain of elementwise operations, they happen on the way.
+_WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
+
+
+def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
+    """What lies elsewhere than the result arrives first, and small operands whole.
+
+    Args:
+        one: An operation on each element, or a chain of them.
+        context: What it is in.
+    """
+    made = one.writes[0]
+    size, item = num_elements(made.spec), item_bytes(made.spec)
+    operations = [
+        (op.kind, max(len(op.inputs), 1)) for op in one.ops if op.kind not in _WITHOUT_VERTEX
+    ]
+    per_tile = elements_per_tile(made.spec, context.target)
+    received = 0
+    for name in one.reads:
+        spec, count = context.spec(name), context.num_elements(name)
+        if count == size and not context.lie_alike(name, made.name):
+            received += bytes_per_tile(spec, context.target)
+        elif count < size and context.values[name].role != "constant":
+            received += min(spec.nbytes, per_tile * item)
+    cycles = _map(one, operations, per_tile, context)
+    kinds = "+".join(sorted({kind for kind, _ in operations}))
+    vertex = f"map {kinds} {made.spec.dtype}"
+    return started_together(one, context.target, cycles, received, vertex=vertex)
+
+
+def _map(
+    one: ComputeSet, operations: Sequence[tuple[str, int]], count: int, context: CostContext
+) -> VertexCycles:
+    """The vertex of one or several elementwise operations."""
+    dtype = _widest(one, context.values)
+    if len(operations) > 1:
+        return vertices.fused(
+            context.target,
+            operations=operations,
+            dtype=dtype,
+            num_elements=count,
+            num_inputs=len(one.reads),
+        )
+    ((kind, num_operands),) = operations
+    if kind == "convert":
+        return vertices.cast(
+            context.target,
+            from_dtype=context.spec(one.reads[0]).dtype,
+            to_dtype=one.writes[0].spec.dtype,
+            num_elements=count,
+        )
+    return vertices.elementwise(
+        context.target,
+        operation=kind,
+        dtype=dtype,
+        num_elements=count,
+        num_operands=num_operands,
+    )
+
+
+def cost_of_broadcast(one: ComputeSet, context: CostContext) -> Cost:
+    """Each tile fills what it has.
+
+    Args:
+        one: What makes larger values of others.
+        context: What it is in.
+    """
+    output = one.writes[0].spec
+    count = elements_per_tile(output, context.target)
+    cycles = vertices.fill(context.target, dtype=output.dtype, num_elements=count)
+    received = min(context.spec(one.reads[0]).nbytes, bytes_per_tile(output, context.target))
+    vertex = f"fill {output.dtype}"
+    return started_together(one, context.target, cycles, received, vertex=vertex)
+
+
+def _widest(one: ComputeSet, values: Mapping[str, Value]) -> str:
+    specs = [values[name].spec for name in one.reads] + [value.spec for value in one.writes]
+    floats = [spec for spec in specs if "float" in spec.dtype] or specs
+    return max(floats, key=item_bytes).dtype

@@ -1,0 +1,130 @@
+"""Who costs which family of operations."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
+from ipu_keras.cost.flat.host_tables import HOST_TABLE_FAMILY
+from ipu_keras.cost.flat.layouts import num_tiles_of
+from ipu_keras.cost.flat.memory import peak_besides_results
+from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
+from ipu_keras.cost.pipeline.placement import STASH_FAMILY
+from ipu_keras.cost.pipeline.shards import COPY_FAMILY
+from ipu_keras.cost.products.options import ProductOptions
+from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.copies import (
+    cost_of_copy,
+    cost_of_dynamic_slice,
+    cost_of_stash,
+    cost_of_transpose,
+)
+from ipu_keras.cost.vertices.cost import Cost, started_together
+from ipu_keras.cost.vertices.elementwise import cost_of_broadcast, cost_of_elementwise
+from ipu_keras.cost.vertices.lookups import cost_of_gather, cost_of_scatter
+from ipu_keras.cost.vertices.normalizations import cost_of_normalization
+from ipu_keras.cost.vertices.pooling import cost_of_pooling
+from ipu_keras.cost.vertices.products import cost_of_product
+from ipu_keras.cost.vertices.random_draws import cost_of_draw
+from ipu_keras.cost.vertices.reductions import cost_of_reduction
+from ipu_keras.cost.vertices.scans import cost_of_scan
+from ipu_keras.cost.vertices.sorts import cost_of_sort
+from ipu_keras.cost.vertices.transfers import (
+    cost_of_collective,
+    cost_of_host_copy,
+    cost_of_inter_ipu_copy,
+    cost_of_remote_copy,
+    cost_of_stream_copy,
+)
+from ipu_keras.machine.target import Confidence
+
+_BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
+    "broadcast": cost_of_broadcast,
+    "cast": cost_of_elementwise,
+    "collective": cost_of_collective,
+    "control flow": lambda one, context: Cost(),
+    "convolution": cost_of_product,
+    "copy": cost_of_copy,
+    "dot": cost_of_product,
+    "dynamic slice": cost_of_dynamic_slice,
+    "elementwise": cost_of_elementwise,
+    "gather": cost_of_gather,
+    HOST_TABLE_FAMILY: cost_of_host_copy,
+    COPY_FAMILY: cost_of_inter_ipu_copy,
+    "norm": cost_of_normalization,
+    "pooling": cost_of_pooling,
+    "random": cost_of_draw,
+    "reduce": cost_of_reduction,
+    "scan": cost_of_scan,
+    "scatter": cost_of_scatter,
+    "softmax": cost_of_normalization,
+    "sort": cost_of_sort,
+    REMOTE_FAMILY: cost_of_remote_copy,
+    STASH_FAMILY: cost_of_stash,
+    "stream copy": cost_of_stream_copy,
+    "transpose": cost_of_transpose,
+}
+
+
+def cost_of(one: ComputeSet, context: CostContext) -> Cost:
+    """The cost of one run of a compute set.
+
+    Args:
+        one: Of a program.
+        context: Of that program.
+    """
+    if one.body is not None:
+        return _cost_of_body(one, one.body, context)
+    return _BY_FAMILY.get(one.family, _cost_of_others)(one, context)
+
+
+def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> Cost:
+    """The sum of what an operation of Poplar's libraries consists of; its values are temporary.
+
+    What it is given is where it was, its results where they are made.
+    """
+    place = {name: getattr(one, name) for name in ("stage", "backward", "weight_update")}
+    share = one.ops[-1].attributes.get("memory_proportion")
+    own = {} if share is None else {"memory_proportion": share}
+
+    def options(inner: ComputeSet) -> ProductOptions:
+        return replace(context.product_options(replace(inner, **place)), **own)
+
+    inside = context.within(body, options)
+    parts = tuple(cost_of(inner, inside) for inner in body.compute_sets)
+    pairs = zip(body.compute_sets, parts, strict=True)
+    runs = [part.in_step(inner, batches_per_update=1) for inner, part in pairs]
+    return Cost(
+        compute_cycles=sum(run.compute_cycles for run in runs),
+        exchange_cycles=sum(run.exchange_cycles for run in runs),
+        sync_cycles=sum(run.sync_cycles for run in runs),
+        exchange_bytes=sum(run.exchange_bytes for run in runs),
+        temporary_bytes=peak_besides_results(
+            body,
+            context.target,
+            temporary_bytes=[part.temporary_bytes for part in parts],
+            message_bytes=[part.message_bytes for part in parts],
+        ),
+        num_vertices=sum(part.num_vertices for part in parts),
+        tiles=max((part.tiles for part in parts), default=0),
+        vertex=one.family,
+        confidence=vertices.least([Confidence.DERIVED, *(part.confidence for part in parts)]),
+        detail=f"{len(parts)} compute set{'s' if len(parts) != 1 else ''}",
+        parts=parts,
+    )
+
+
+def _cost_of_others(one: ComputeSet, context: CostContext) -> Cost:
+    """A guess from bytes and operations alone."""
+    target = context.target
+    tiles = max((num_tiles_of(value.spec, target) for value in one.writes), default=1)
+    cycles = vertices.unknown(
+        target,
+        bytes_read=math.ceil(one.bytes_read / tiles),
+        bytes_written=math.ceil(one.bytes_written / tiles),
+        flops=math.ceil(one.flops / tiles),
+        dtype=one.writes[0].spec.dtype if one.writes else "float32",
+    )
+    received = context.inputs_per_tile(one)
+    return started_together(one, target, cycles, received, vertex=one.ops[-1].kind)

@@ -1,0 +1,303 @@
+"""What it costs to look rows of tables up, and to update them.
+
+Tiles share the columns of a table: each sees all numbers of rows, and its part of all rows. Updates
+in any order may be shared among tiles too, each of which updates a table of its own, as by popops'
+`lookupSplit`.
+
+Of a batch, each element of which has a table of its own, tiles are divided among the tables, as by
+popops' `groupedMultiSlice` and `groupedMultiUpdateAdd`, and those of one table share its columns.
+If there are more tiles than columns, they share the lookups too, for which each needs all rows of
+its columns; or they share the rows, and what they found meets on tiles that take the one result of
+each lookup. Tables that are looked up lie elsewhere, so their columns arrive with the numbers of
+the rows. What is updated lies where it is updated, and only rows arrive.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.flat.layouts import bytes_per_tile, item_bytes
+from ipu_keras.cost.rewrites.batched_lookups import num_batches, num_lookups
+from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.copies import on_a_copy
+from ipu_keras.cost.vertices.cost import (
+    Cost,
+    divided_cost,
+    one_after_the_other,
+    started_together,
+)
+from ipu_keras.cost.vertices.reductions import reduction_cost
+from ipu_keras.cost.vertices.vertices import VertexCycles
+from ipu_keras.ir import TensorSpec, num_elements
+from ipu_keras.machine.target import Target
+
+# What updates of one element may do in any order.
+_ORDERLESS = frozenset({"add", "maximum", "minimum", "multiply"})
+
+
+def cost_of_gather(one: ComputeSet, context: CostContext) -> Cost:
+    """The fastest way to look rows up among those with room for what they need of tables.
+
+    Args:
+        one: A gather.
+        context: What it is in.
+    """
+    target, rows = context.target, one.writes[0].spec
+    lookups = _batched(one, rows)
+    if lookups is None:
+        return _lookup_cost(one, target, vertices.multi_slice, rows)
+    found = batched_gather_cost(
+        target,
+        lookups,
+        result_bytes=bytes_per_tile(rows, target),
+        memory_proportion=context.product_options(one).memory_proportion,
+    )
+    return _of_tables(found, one, lookups)
+
+
+def cost_of_scatter(one: ComputeSet, context: CostContext) -> Cost:
+    """The update of a table, or of a copy of it if somebody still needs the old one.
+
+    Args:
+        one: A scatter.
+        context: What it is in.
+    """
+    target, rows = context.target, context.spec(one.reads[-1])
+    lookups = _batched(one, rows)
+    if lookups is None:
+        updated = _lookup_cost(one, target, vertices.multi_update_add, rows)
+    else:
+        updated = _of_tables(batched_update_cost(target, lookups), one, lookups)
+    shared = _shared_update_cost(one, context)
+    # It may need no more memory than all indices on each tile do.
+    if shared is not None and shared.temporary_bytes <= updated.exchange_bytes:
+        updated = min(updated, shared, key=lambda cost: cost.cycles)
+    return on_a_copy(one, updated, context)
+
+
+def rows_cost(
+    one: ComputeSet,
+    target: Target,
+    vertex: Callable[..., VertexCycles],
+    *,
+    rows: TensorSpec,
+    num_rows: int,
+    indices: TensorSpec,
+) -> Cost:
+    """What the rows of one table cost, whose columns tiles share.
+
+    Args:
+        one: The compute set.
+        target: The hardware.
+        vertex: `vertices.multi_slice` or `vertices.multi_update_add`.
+        rows: What is looked up, or added.
+        num_rows: How many these are.
+        indices: What says which rows of the table they are.
+    """
+    columns = math.ceil(num_elements(rows) / max(num_rows, 1) / target.num_tiles)
+    cycles = vertex(target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
+    received = indices.nbytes + bytes_per_tile(rows, target)
+    return started_together(one, target, cycles, received, vertex=one.family)
+
+
+def _lookup_cost(
+    one: ComputeSet, target: Target, vertex: Callable[..., VertexCycles], rows: TensorSpec
+) -> Cost:
+    indices = one.operands[1]
+    count = num_lookups(one.ops[-1], indices)
+    return rows_cost(one, target, vertex, rows=rows, num_rows=count, indices=indices)
+
+
+def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
+    """Each tile updates a table of its own; then all are added up.
+
+    It needs one table, rows of fewer columns than half the tiles, and updates whose order does not
+    matter; `None` of others.
+    """
+    target = context.target
+    table, indices, rows = (context.spec(one.reads[k]) for k in (0, 1, -1))
+    operation = str(one.ops[-1].attributes.get("operation"))
+    num_rows = max(num_lookups(one.ops[-1], indices), 1)
+    columns = math.ceil(num_elements(rows) / num_rows)
+    parts = min(target.num_tiles // max(columns, 1), num_rows)
+    if num_batches(one.ops[-1], table) > 1 or parts < 2 or operation not in _ORDERLESS:
+        return None
+    own = math.ceil(num_elements(table) / columns)
+    filled = vertices.fill(target, dtype=table.dtype, num_elements=own)
+    updated = vertices.multi_update_add(
+        target, dtype=rows.dtype, num_indices=math.ceil(num_rows / parts), row_elements=1
+    )
+    received = math.ceil(indices.nbytes / parts) + bytes_per_tile(rows, target)
+    steps = [
+        started_together(one, target, filled, 0, vertex="fill"),
+        started_together(one, target, updated, received, vertex=one.family),
+        reduction_cost(
+            target,
+            operation=operation,
+            source=TensorSpec((parts, *table.shape), table.dtype),
+            num_outputs=num_elements(table),
+            dtype=table.dtype,
+        ),
+    ]
+    whole = one_after_the_other(steps, vertex=f"{one.family} in parts")
+    temporary = own * item_bytes(table) + whole.exchange_bytes
+    return replace(whole, temporary_bytes=temporary, detail=f"{parts} parts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedLookups:
+    """Lookups in several tables of the same size.
+
+    Args:
+        num_tables: How many there are.
+        num_rows: Of one table.
+        num_lookups: In one table.
+        row_elements: Elements of a row.
+        dtype: Of the tables.
+        item_bytes: Of one element, in bytes.
+        index_bytes: Of what says which row one lookup is of, in bytes.
+    """
+
+    num_tables: int
+    num_rows: int
+    num_lookups: int
+    row_elements: int
+    dtype: str
+    item_bytes: int
+    index_bytes: int
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one tile has: so many tables, and of each so many columns."""
+
+    num_tables: int
+    num_columns: int
+    tiles: int
+    more_tiles: int  # for each table, as often as the tiles that its columns need
+
+
+def _batched(one: ComputeSet, rows: TensorSpec) -> BatchedLookups | None:
+    """Lookups of a batch; `None` if there is one table, or nothing is looked up."""
+    table, indices = one.operands[:2]
+    num_rows = num_lookups(one.ops[-1], indices)
+    num_tables = num_batches(one.ops[-1], table)
+    if num_tables <= 1 or not num_rows:
+        return None
+    row_elements = num_elements(rows) // num_rows
+    return BatchedLookups(
+        num_tables=num_tables,
+        num_rows=math.ceil(num_elements(table) / num_tables / max(row_elements, 1)),
+        num_lookups=num_rows // num_tables,
+        row_elements=row_elements,
+        dtype=rows.dtype,
+        item_bytes=item_bytes(rows),
+        index_bytes=indices.nbytes // num_rows,
+    )
+
+
+def _of_tables(cost: Cost, one: ComputeSet, lookups: BatchedLookups) -> Cost:
+    detail = f"{lookups.num_tables} tables, {cost.detail}"
+    return replace(cost, vertex=one.family, detail=detail)
+
+
+def batched_gather_cost(
+    target: Target, lookups: BatchedLookups, *, result_bytes: int, memory_proportion: float
+) -> Cost:
+    """The fastest way to look rows up among those with room for what they need of tables.
+
+    Args:
+        target: The hardware.
+        lookups: What is looked up.
+        result_bytes: What of the result lies on a tile, in bytes.
+        memory_proportion: Of a tile's memory, what arriving tables may take.
+    """
+    ways = list(_gathers(target, lookups, _share_of(target, lookups), result_bytes))
+    room = memory_proportion * target.tile_bytes
+    fitting = [way for way in ways if way.exchange_bytes <= room]
+    if not fitting:
+        return min(ways, key=lambda way: way.exchange_bytes)
+    return min(fitting, key=lambda way: way.cycles)
+
+
+def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
+    """Adding to rows: of one table, tiles share the columns alone.
+
+    If they shared the updates of a column too, each would have sums of its own for all rows.
+
+    Args:
+        target: The hardware.
+        lookups: What is added to.
+    """
+    share = _share_of(target, lookups)
+    vertex = vertices.multi_update_add(
+        target,
+        dtype=lookups.dtype,
+        num_indices=lookups.num_lookups,
+        row_elements=share.num_columns,
+    )
+    row = share.num_columns * lookups.item_bytes + lookups.index_bytes
+    received = share.num_tables * lookups.num_lookups * row
+    return _found(target, share, [vertex], [received], "columns")
+
+
+def _share_of(target: Target, lookups: BatchedLookups) -> _Share:
+    tables_each = math.ceil(lookups.num_tables / target.num_tiles)
+    groups = math.ceil(lookups.num_tables / tables_each)
+    tiles_each = max(target.num_tiles // groups, 1)
+    columns = math.ceil(lookups.row_elements / min(max(lookups.row_elements, 1), tiles_each))
+    parts = math.ceil(lookups.row_elements / max(columns, 1))
+    return _Share(tables_each, columns, groups * parts, max(tiles_each // max(parts, 1), 1))
+
+
+def _gathers(
+    target: Target, lookups: BatchedLookups, share: _Share, result_bytes: int
+) -> Iterator[Cost]:
+    def vertex(num_lookups: int) -> VertexCycles:
+        return vertices.multi_slice(
+            target,
+            dtype=lookups.dtype,
+            num_indices=num_lookups,
+            row_elements=share.num_columns,
+        )
+
+    tables, num = share.num_tables, lookups.num_lookups
+    row = share.num_columns * lookups.item_bytes
+    parts = max(min(share.more_tiles, num), 1)
+    each = math.ceil(num / parts)
+    arriving = tables * (lookups.num_rows * row + each * lookups.index_bytes) + result_bytes
+    shared = "lookups" if parts > 1 else "columns"
+    yield _found(target, share, [vertex(each)], [arriving], shared, parts)
+    parts = min(share.more_tiles, lookups.num_rows)
+    if parts > 1:
+        rows, each = math.ceil(lookups.num_rows / parts), math.ceil(num / parts)
+        arriving = tables * (rows * row + num * lookups.index_bytes)
+        meeting = tables * each * parts * row + result_bytes
+        stages = [vertex(num), vertex(each)]
+        yield _found(target, share, stages, [arriving, meeting], "rows", parts)
+
+
+def _found(
+    target: Target,
+    share: _Share,
+    stages: Sequence[VertexCycles],
+    received: Sequence[int],
+    shared: str,
+    parts: int = 1,
+) -> Cost:
+    """Each table has a vertex of its own; those of a tile run one behind the other."""
+    cost = divided_cost(
+        target,
+        cycles=sum(share.num_tables * each.cycles for each in stages),
+        num_compute_sets=len(stages),
+        moved=received,
+    )
+    return replace(
+        cost,
+        num_vertices=share.num_tables * len(stages),
+        tiles=share.tiles * parts,
+        confidence=vertices.least(each.confidence for each in stages),
+        detail=f"tiles share {shared}",
+    )

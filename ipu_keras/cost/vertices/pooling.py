@@ -1,0 +1,28 @@
+"""What pooling costs."""
+
+import math
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.flat.layouts import elements_per_tile
+from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.cost import Cost, started_together
+
+
+def cost_of_pooling(one: ComputeSet, context: CostContext) -> Cost:
+    """What windows are over arrives where their results lie.
+
+    Args:
+        one: A reduction over windows, or the gradient of one.
+        context: What it is in.
+    """
+    op, output = one.ops[-1], one.writes[0].spec
+    cycles = vertices.pooling(
+        context.target,
+        dtype=output.dtype,
+        num_outputs=elements_per_tile(output, context.target),
+        window_elements=math.prod(op.attributes["window_size"]),
+        backward=op.kind == "select-and-scatter",
+    )
+    received = context.inputs_per_tile(one)
+    return started_together(one, context.target, cycles, received, vertex=op.kind)

@@ -1,0 +1,40 @@
+"""What convolutions and matrix products cost, as planned."""
+
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.products.hlo_convolutions import convolution_of, product_of
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.vertices.elementwise import cost_of_broadcast
+from ipu_keras.ir import num_elements
+from ipu_keras.machine.target import Confidence
+
+_NATIVE = ("float16", "float32")
+
+
+def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
+    """All phases of the plan for it.
+
+    Args:
+        one: A convolution or matrix product.
+        context: What it is in.
+    """
+    op = one.ops[-1]
+    if not all(map(num_elements, one.operands)):  # sums of nothing
+        return cost_of_broadcast(one, context)
+    options = context.product_options(one)
+    traced = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
+    convolution = options.applied_to(traced)
+    found = context.plans.find_or_make(convolution, options.memory_proportion)
+    # IPUs multiply no other types: such a product is costed as one of these.
+    is_native = all(spec.dtype in _NATIVE for spec in one.operands)
+    return Cost(
+        compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
+        exchange_cycles=found.exchange_cycles,
+        exchange_bytes=found.exchange_bytes,
+        temporary_bytes=found.temporary_bytes,
+        num_vertices=1,
+        tiles=found.tiles_used,
+        vertex=f"{found.method} {convolution.dtype} {convolution.partials_dtype}",
+        confidence=found.confidence if is_native else Confidence.GUESSED,
+        detail=found.method,
+    )

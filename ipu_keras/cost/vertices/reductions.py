@@ -1,0 +1,104 @@
+"""What it costs to combine several values to one: on the tiles that have them, then between."""
+
+import math
+from dataclasses import replace
+
+from ipu_keras.cost.exchange import sync_cycles
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.flat.layouts import elements_per_tile, item_bytes, num_tiles_of
+from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.cost import Cost, arrival_cycles
+from ipu_keras.cost.vertices.vertices import VertexCycles
+from ipu_keras.ir import TensorSpec, num_elements
+from ipu_keras.machine.target import Target
+
+_MAX_STAGES = 3
+
+
+def cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
+    """As `reduction_cost`.
+
+    Args:
+        one: A reduction along axes, of one or several results.
+        context: What it is in.
+    """
+    return reduction_cost(
+        context.target,
+        operation=one.ops[-1].attributes["operation"],
+        source=one.operands[0],
+        num_outputs=sum(num_elements(value.spec) for value in one.writes),
+        dtype=one.writes[0].spec.dtype,
+    )
+
+
+def reduction_cost(
+    target: Target, *, operation: str, source: TensorSpec, num_outputs: int, dtype: str
+) -> Cost:
+    """Each tile reduces what it has; what the tiles found meets in one or more stages.
+
+    Args:
+        target: The hardware.
+        operation: As for `vertices.reduce`.
+        source: What is reduced.
+        num_outputs: Elements of the results.
+        dtype: Of these, and of what the tiles find: sums of halves are float32.
+    """
+    outputs = max(num_outputs, 1)
+    on_tile = elements_per_tile(source, target)
+    first = _reduced(target, operation, source.dtype, min(outputs, on_tile), on_tile)
+    tiles = num_tiles_of(source, target)
+    parts = min(tiles, max(num_elements(source) // outputs, 1))
+    partials = replace(source, dtype=dtype)
+    found = [
+        _stages(target, operation, partials, outputs, parts, count)
+        for count in range(1, _MAX_STAGES + 1)
+    ]
+    cycles, received, exchange, stages = min(found, key=lambda stage: stage[0] + stage[2])
+    return Cost(
+        compute_cycles=first.cycles + cycles + target.launch_cycles * (1 + stages),
+        exchange_cycles=exchange,
+        sync_cycles=sync_cycles(target, num_ipus=1) * stages,
+        exchange_bytes=received,
+        num_vertices=1 + stages,
+        tiles=tiles,
+        vertex=f"reduce {operation} {source.dtype}",
+        confidence=first.confidence,
+        detail=f"{1 + stages} stages",
+    )
+
+
+def _stages(
+    target: Target, operation: str, partials: TensorSpec, outputs: int, parts: int, count: int
+) -> tuple[int, int, int, int]:
+    """Compute cycles, bytes received, exchange cycles and number of stages.
+
+    Source: poplibs, the reduction planner: exchanged bytes and added partials of
+    each stage, with as many partials meeting in every stage.
+    """
+    if parts <= 1:
+        return 0, 0, 0, 0
+    together = math.ceil(parts ** (1 / count))
+    cycles = exchange = received = 0
+    for _ in range(count):
+        remaining = math.ceil(parts / together)
+        owners = min(target.num_tiles, outputs * remaining)
+        results = math.ceil(outputs * remaining / owners)
+        num_bytes = results * together * item_bytes(partials)
+        exchange += arrival_cycles(target, num_bytes)
+        received = max(received, num_bytes)
+        cycles += _reduced(target, operation, partials.dtype, results, results * together).cycles
+        parts = remaining
+    return cycles, received, exchange, count
+
+
+def _reduced(
+    target: Target, operation: str, dtype: str, outputs: int, elements: int
+) -> VertexCycles:
+    return vertices.reduce(
+        target,
+        operation=operation,
+        dtype=dtype,
+        num_outputs=outputs,
+        num_partials=max(math.ceil(elements / max(outputs, 1)), 1),
+    )

@@ -1,0 +1,1 @@
+"""Datasets on their way into the infeeds of programs."""

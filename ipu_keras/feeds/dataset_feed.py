@@ -1,0 +1,322 @@
+"""TensorFlow datasets as sources of feeds: element formats and dtype rules."""
+
+import atexit
+import contextlib
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.dataset_ops import _OptionsDataset
+from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
+from tensorflow.python.ops import gen_dataset_ops
+
+from ipu_keras.feeds.sliced_datasets import SlicedDataset, sliced_dataset
+from ipu_keras.ir import TensorSpec
+from ipu_keras.program import FEED_DTYPES
+from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
+
+# As on hardware, a super-batch for the running execution and two behind it.
+PREFETCH_DEPTH = 3
+
+# How long the interpreter's exit waits for an iterator that is being deleted.
+_DELETE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ElementFormat:
+    """How the elements of a dataset travel through a feed, as a row of arrays.
+
+    Args:
+        specs: The tensors of an element in the order of `tf.nest.flatten`.
+        structure: The element's structure with, at each leaf, the tensor's
+            position in `specs`, or `None` where the element has no tensor.
+    """
+
+    specs: tuple[TensorSpec, ...]
+    structure: Any
+
+    def flatten(self, element: Any) -> list[np.ndarray]:
+        """The arrays of an element."""
+        leaves = zip(tf.nest.flatten(self.structure), tf.nest.flatten(element), strict=True)
+        return [_array(leaf) for position, leaf in leaves if position is not None]
+
+    def unflatten(self, tensors: Sequence[Any]) -> Any:
+        """The element that has these tensors."""
+        return tf.nest.map_structure(
+            lambda position: None if position is None else tensors[position], self.structure
+        )
+
+
+def element_format(element_spec: Any) -> ElementFormat:
+    """Finds the format of the elements of a dataset.
+
+    Args:
+        element_spec: Nested structure of `tf.TensorSpec`, as
+            `tf.data.Dataset.element_spec`.
+
+    Returns:
+        The `ElementFormat`; float64 becomes float32, which is what feeds carry.
+
+    Raises:
+        ValueError: A shape is not fully defined.
+        tf.errors.FailedPreconditionError: A feed cannot carry the dtype.
+        TypeError: A leaf is not a dense tensor.
+    """
+    specs: list[TensorSpec] = []
+
+    def position(leaf):
+        if leaf is None or isinstance(leaf, tf.NoneTensorSpec | tf.OptionalSpec):
+            return None
+        specs.append(_tensor_spec(leaf, len(specs)))
+        return len(specs) - 1
+
+    structure = tf.nest.map_structure(position, element_spec)
+    return ElementFormat(tuple(specs), structure)
+
+
+class ElementFeed(Feed):
+    """A feed whose batches are the elements of any source.
+
+    Args:
+        open_source: Called on the feed's thread; returns the batches as rows of
+            arrays, in the order of `element`.
+        element: Their format.
+        **options: The other arguments of `Feed`.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], Iterable[Sequence[np.ndarray]]],
+        element: ElementFormat,
+        **options: Any,
+    ):
+        super().__init__(open_source, element.specs, **options)
+        self.element = element
+
+
+class DatasetFeed(ElementFeed):
+    """A feed over one pass of a dataset.
+
+    Args:
+        dataset: Its elements are batches.
+        element: Their format.
+        num_steps: Batches per super-batch.
+        prefetch_depth: Super-batches made ahead.
+        check: Called with the arrays of each batch before they can reach a program;
+            raises on what the program must not see.
+        name: What errors call the feed.
+        memory: Of the super-batches, if they share it with other feeds.
+    """
+
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        element: ElementFormat,
+        *,
+        num_steps: int,
+        prefetch_depth: int = PREFETCH_DEPTH,
+        check: Callable[[list[np.ndarray]], None] | None = None,
+        name: str = "infeed",
+        memory: FeedMemory | None = None,
+    ):
+        def checked(batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
+            for arrays in batches:
+                if check is not None:
+                    check(arrays)
+                yield arrays
+
+        super().__init__(
+            lambda: checked(_opened(dataset, element)),
+            element,
+            num_steps=num_steps,
+            prefetch_depth=prefetch_depth,
+            name=name,
+            memory=memory,
+        )
+
+
+def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
+    """The tensors of a super-batch on the host, without a copy."""
+    return [tf.experimental.dlpack.from_dlpack(capsule) for capsule in super_batch.capsules()]
+
+
+def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same elements without a thread of the dataset's own that reads ahead.
+
+    A feed's thread does that. TensorFlow's would hand each batch over to it, which takes as long
+    as making a small one.
+
+    Args:
+        dataset: Ends in `prefetch`, or TensorFlow appends it, or not. Other sources are returned.
+
+    Returns:
+        The same dataset in every call: a new one costs TensorFlow some 10 ms when it is first
+        iterated.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    owner = _owner(dataset)
+    if not hasattr(owner, "_ipu_without_prefetch"):
+        # A copy of the Python object, as what is kept must not keep its keeper.
+        inner = copy.copy(owner)
+        while isinstance(inner, _OptionsDataset | _PrefetchDataset):
+            inner = inner._input_dataset
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        owner._ipu_without_prefetch = inner.with_options(owner.options().merge(options))
+    return owner._ipu_without_prefetch
+
+
+def _opened(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    """The elements of a dataset as rows of arrays.
+
+    It is open then, which counts: each opening of a shuffled dataset takes the seeds of a
+    pass, and Keras opens one that it does not read after every epoch.
+    """
+    batches = _batches(dataset, element)
+    next(batches, None)
+    return _ended_with_the_last(batches, int(dataset.cardinality()))
+
+
+def _ended_with_the_last(
+    batches: Iterator[list[np.ndarray]], num_batches: int
+) -> Iterator[list[np.ndarray]]:
+    """The same batches, of which the last is given when it is known that none follows.
+
+    A repeated dataset is opened once more to find out. Whoever has the last batch may open it
+    for another epoch, which has to come after that.
+    """
+    for index, batch in enumerate(batches, start=1):
+        beyond = next(batches, None) if index == num_batches else None
+        yield batch
+        if beyond is not None:  # the dataset has more than it said
+            yield beyond
+
+
+def _batches(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    """Yields nothing when the dataset is open, then the rows of its elements."""
+    sliced = _sliced(dataset)
+    if sliced is None:
+        with _rows(without_prefetch(dataset), element) as rows:
+            yield []
+            yield from rows
+        return
+    passes = itertools.count() if sliced.num_passes < 0 else range(sliced.num_passes)
+    for index in passes:
+        read = _rows(sliced.one_pass, element) if sliced.is_read else contextlib.nullcontext()
+        with read as rows:
+            if index == 0:
+                yield []
+            yield from sliced.batches(rows)
+    if sliced.num_passes > 1 and sliced.is_read:
+        # So does TensorFlow when the last repetition ends.
+        with _rows(sliced.one_pass, element):
+            pass
+
+
+def _sliced(dataset: tf.data.Dataset) -> SlicedDataset | None:
+    """The same in every call: it knows how many passes there were."""
+    if not isinstance(dataset, tf.data.Dataset) or not _is_flat(dataset.element_spec):
+        return None
+    owner = _owner(dataset)
+    if not hasattr(owner, "_ipu_sliced"):
+        owner._ipu_sliced = sliced_dataset(without_prefetch(owner))
+    return owner._ipu_sliced
+
+
+def _owner(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The one that keeps what is found of a dataset: a strategy makes copies of it."""
+    return getattr(dataset, "_ipu_copy_of", dataset)
+
+
+@contextlib.contextmanager
+def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator[list[np.ndarray]]]:
+    """The elements of a dataset as rows of arrays, as TensorFlow reads them.
+
+    The dataset's iterator is not waited for when it ends: TensorFlow deletes it
+    only when its autotuner next wakes up, which takes up to the time that the
+    iterator has lived. That happens on a thread of its own, for which only the
+    interpreter's exit waits; once it is exiting, whoever stops the feed does.
+    """
+    iterators = [iter(dataset)]
+    read = _read_flat if _is_flat(dataset.element_spec) else _read
+    try:
+        yield read(iterators, element)
+    finally:
+        if threading.main_thread().is_alive():
+            deleting = threading.Thread(target=_delete, args=(iterators,), daemon=True)
+            atexit.register(deleting.join, _DELETE_SECONDS)
+            deleting.start()
+        else:
+            iterators.clear()
+
+
+def _delete(iterators: list[Any]) -> None:
+    iterators.clear()
+    atexit.unregister(threading.current_thread().join)
+
+
+# Both readers look the iterator up for every element, and so hold no reference
+# to it when they are left.
+
+
+def _read(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    with contextlib.suppress(StopIteration):
+        while True:
+            yield element.flatten(next(iterators[0]))
+
+
+def _read_flat(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+    """Reads tensors with the op itself.
+
+    `next` of TensorFlow's iterator takes more than twice as long, to rebuild
+    structures that are flattened here. Joining batches in tf.data would be as
+    fast, but a new dataset costs 10 ms in every epoch.
+    """
+    types = iterators[0]._flat_output_types
+    shapes = iterators[0]._flat_output_shapes
+    with contextlib.suppress(tf.errors.OutOfRangeError):
+        while True:
+            tensors = gen_dataset_ops.iterator_get_next(
+                iterators[0]._iterator_resource, output_types=types, output_shapes=shapes
+            )
+            # Arrays of the tensors' own memory; their method `numpy` makes copies.
+            yield [np.asarray(tensor) for tensor in tensors]
+
+
+def _is_flat(element_spec: Any) -> bool:
+    """Whether a dataset's tensors are those of the element, in its order."""
+    return all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(element_spec))
+
+
+def _array(leaf: Any) -> np.ndarray:
+    return leaf.numpy() if tf.is_tensor(leaf) else np.asarray(leaf)
+
+
+def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
+    if not isinstance(leaf, tf.TensorSpec):
+        raise TypeError(
+            f"An IPU feed carries dense tensors. Received: {type(leaf).__name__} at index {index}; "
+            "convert it, for instance with `to_tensor()` or `tf.sparse.to_dense`."
+        )
+    if not leaf.shape.is_fully_defined():
+        raise ValueError(
+            f"The provided set of data contains a shape {leaf.shape} which is not fully defined. "
+            "Executing on IPU requires all shapes to be known when the program is compiled: batch "
+            f"with `drop_remainder=True` or give the shape. Received: index {index} of the element"
+        )
+    dtype = "float32" if leaf.dtype == tf.float64 else leaf.dtype.name
+    if dtype not in FEED_DTYPES:
+        raise tf.errors.FailedPreconditionError(
+            None,
+            None,
+            f"Unsupported datatype {dtype} on index {index} of feed operation. An IPU feed carries "
+            f"{', '.join(FEED_DTYPES)}. You should use a tf.data.Dataset.map() operation to cast "
+            "the element, or cast the array before passing it, for instance to int32.",
+        )
+    return TensorSpec(tuple(leaf.shape), dtype)

@@ -1,0 +1,1 @@
+"""Programs of TensorFlow functions, which TensorFlow dispatches."""

@@ -1,0 +1,217 @@
+"""The functions that users give to `strategy.run`, as programs of a device."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.util import nest
+
+from ipu_keras.device import IpuDevice
+from ipu_keras.host.operation_kinds import CONTROL_FLOW
+from ipu_keras.host.traced_step import variables_of
+from ipu_keras.ir import Graph, TensorSpec
+from ipu_keras.program import OutfeedMode, Program
+from ipu_keras.program.compilation_history import CompilationHistory, Signature
+from ipu_keras.program.executable import Executable
+from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.infeeds import InfeedIterator, infeeds_for_iterators
+from ipu_keras.tracing.lowering import LoweringError
+
+# What TensorFlow traces in another way for XLA, or an infeed takes the place of.
+_TRACED_AGAIN = CONTROL_FLOW | {"IteratorGetNext"}
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """What a function is called with: tensors, which are the infeed, and other values.
+
+    Args:
+        structure: Of positional and keyword arguments, with a number for each leaf.
+        names: Of the leaves, such as `"args[0]"`.
+        leaves: A `TensorSpec` for each tensor, an `InfeedIterator` for each iterator of a
+            dataset; of the others, the values.
+    """
+
+    structure: Any
+    names: tuple[str, ...]
+    leaves: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> "_Arguments":
+        given = {"args": tuple(args), "kwargs": kwargs}
+        paths = nest.flatten_with_tuple_paths(given)
+        return cls(
+            structure=nest.map_structure(lambda leaf: 0, given),
+            names=tuple(
+                first + "".join(f"[{part!r}]" for part in rest) for (first, *rest), _ in paths
+            ),
+            leaves=tuple(_leaf_of(value) for _, value in paths),
+        )
+
+    @property
+    def infeed(self) -> tuple[TensorSpec, ...]:
+        """Of the tensors, in order."""
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf, TensorSpec))
+
+    @property
+    def can_be_fed(self) -> bool:
+        """Whether no tensor is empty."""
+        return all(0 not in spec.shape for spec in self.infeed)
+
+    def unflatten(self, tensors: Sequence[Any]) -> Any:
+        """The arguments with these tensors."""
+        rest = iter(tensors)
+        leaves = [
+            next(rest) if isinstance(leaf, TensorSpec) else _anew(leaf) for leaf in self.leaves
+        ]
+        return nest.pack_sequence_as(self.structure, leaves)
+
+    def signature(self, jit_compile: bool | None) -> Signature:
+        """What the function is compiled for."""
+        named = list(zip(self.names, self.leaves, strict=True))
+        return Signature(
+            tensors=tuple((name, leaf) for name, leaf in named if isinstance(leaf, TensorSpec)),
+            repeat_count=1,
+            outfeed_mode=OutfeedMode.LAST,
+            compiled=jit_compile,
+            values=tuple(
+                (name, repr(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)
+            ),
+        )
+
+
+class FunctionPrograms:
+    """What a function was compiled to, by what it is given; TensorFlow dispatches it.
+
+    It does not hold the function itself, which may be forgotten before its strategy.
+
+    Args:
+        function: A `tf.function`, or a trace of one.
+        call: Calls a function with arguments as a replica of the strategy does.
+        device: Which runs it; `None` if that is no IPU. Then it has no programs.
+        compile_program: As `ipu_keras.profiling.compilation.compiled`.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        call: Callable[..., Any],
+        device: IpuDevice | None,
+        *,
+        compile_program: Callable[..., Executable],
+    ):
+        self._name = str(getattr(function, "__name__", "function"))
+        self._jit_compile = getattr(function, "_jit_compile", None)
+        self._again = _traceable(function)
+        self._call = call
+        self._device = device
+        self._compile = compile_program
+        self._history = CompilationHistory()
+        self._executables: dict[Hashable, Executable | None] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._executables
+
+    def compile(
+        self, key: Hashable, concrete: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Makes a program of a trace, and whatever is asked for when one is compiled.
+
+        There is none of what takes an empty tensor, which an IPU cannot be fed.
+
+        Args:
+            key: Tells apart what the function is called with.
+            concrete: The trace that such a call runs, a `tf.ConcreteFunction`.
+            args: Positional arguments of the function.
+            kwargs: Its keyword arguments.
+
+        Raises:
+            tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
+                `debug.allowOutOfMemory` is not `"true"`.
+            ValueError: The tile of `--log_cycle_count` does not exist.
+            LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
+                cannot be told.
+        """
+        arguments, device = _Arguments.of(args, kwargs), self._device
+        if device is None or not arguments.can_be_fed:
+            self._executables[key] = None
+            return
+        self._executables[key] = self._compile(
+            self._name,
+            arguments.signature(self._jit_compile),
+            self._history,
+            device,
+            lambda: self._executable(concrete, arguments, len(device.ipus)),
+        )
+
+    def note_execution(self, key: Hashable) -> None:
+        """Counts an execution.
+
+        Args:
+            key: As `compile` was given it.
+        """
+        executable = self._executables[key]
+        if executable is not None and self._device is not None:
+            self._device.engine.note_execution(executable)
+
+    def _executable(self, concrete: Any, arguments: _Arguments, num_replicas: int) -> Executable:
+        graph = graph_of(concrete)
+        program = Program(
+            name=self._name,
+            step=self._trace_again,
+            infeed=arguments.infeed,
+            unflatten=arguments.unflatten,
+            repeat_count=1,
+            num_replicas=num_replicas,
+            compiled=self._jit_compile,
+        )
+        return Executable(
+            program=program,
+            graph=graph,
+            host=None,
+            reason="a function that TensorFlow dispatches",
+            variables=variables_of([concrete]),
+            as_written=lambda: concrete if _is_for_xla(concrete, graph) else None,
+        )
+
+    def _trace_again(self, given: Any) -> Any:
+        try:
+            with infeeds_for_iterators():
+                return self._call(self._again, given["args"], given["kwargs"])
+        except Exception as error:
+            # Not a mistake of the user's, which an earlier trace has raised. AutoGraph's message
+            # has all lines of code that led to it; what happened comes last.
+            *_, reason = str(error).splitlines() or [type(error).__name__]
+            raise LoweringError(
+                f"The function {self._name!r} cannot be traced as an IPU takes it, with known "
+                f"shapes and with infeeds for iterators. Received: {reason.strip()}"
+            ) from error
+
+
+def _traceable(function: Any) -> Any:
+    """What can be traced as the function is; of a trace, the trace."""
+    if not isinstance(function, tf.types.experimental.GenericFunction):
+        return function
+    return tf.function(function.python_function, autograph=function._autograph)
+
+
+def _leaf_of(value: Any) -> Any:
+    """What a program has of an argument: of tensors and iterators no more than their types."""
+    if isinstance(value, tf.Tensor | np.ndarray | np.generic):
+        return TensorSpec(tuple(value.shape), tf.as_dtype(value.dtype).name)
+    return InfeedIterator(value.element_spec) if isinstance(value, tf.data.Iterator) else value
+
+
+def _anew(leaf: Any) -> Any:
+    """An iterator that counts from the beginning, for equal traces to be equal."""
+    return InfeedIterator(leaf.element_spec) if isinstance(leaf, InfeedIterator) else leaf
+
+
+def _is_for_xla(concrete: Any, graph: Graph) -> bool:
+    """Whether XLA can take a trace as it is; variables have to be captured, for one."""
+    arguments = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+    return not _TRACED_AGAIN & graph.kinds and all(
+        tensor.shape.is_fully_defined() and tensor.dtype != tf.resource for tensor in arguments
+    )

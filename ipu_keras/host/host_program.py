@@ -1,0 +1,150 @@
+"""Builds what the host runs for a program, and runs it.
+
+Which of the constructs is used is the plan's choice (`ipu_keras.host.plan`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
+
+from ipu_keras.device import IpuDevice
+from ipu_keras.host.operation_kinds import CONTROL_FLOW
+from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
+from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.step_graphs import StepGraphs
+from ipu_keras.host.traced_step import TracedStep, trace
+from ipu_keras.program import Program
+from ipu_keras.program.executable import Executable
+from ipu_keras.tracing import graph_of, no_garbage_collection
+
+
+@no_garbage_collection()
+def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) -> Executable:
+    """Compiles a program for a device.
+
+    Args:
+        program: What to execute.
+        device: Where it is dispatched to.
+        onednn: Whether TensorFlow computes with oneDNN; `None` asks TensorFlow.
+
+    Returns:
+        The executable. It is compiled by XLA, where that was chosen, when it
+        runs for the first time.
+    """
+    # Most programs end up in XLA, and tracing takes longer than anything but
+    # XLA itself, so the first trace is one that XLA can use.
+    for_xla = program.compiled is not False
+    onednn = _pywrap_util_port.IsMklEnabled() if onednn is None else onednn
+    step = trace(program, for_xla, onednn=onednn)
+    graph = graph_of(step.function)
+    plan = plan_host(program, graph, onednn=onednn)
+    return Executable(
+        program=program,
+        graph=graph,
+        host=HostCallable(plan, step, device),
+        reason=plan.reason,
+        variables=step.variables,
+        as_written=step.as_written,
+    )
+
+
+class HostCallable:
+    """Runs all steps of a program on the host, dispatched through a device.
+
+    Args:
+        plan: How the program runs.
+        step: The trace of its step that was compiled.
+        device: Where the calls are dispatched to.
+    """
+
+    def __init__(self, plan: HostPlan, step: TracedStep, device: IpuDevice):
+        self._plan = plan
+        self._step = step
+        self._device = device
+        self._variables: ReplicaVariables | None = None
+        self._executions = list(plan.executions)
+        self._refusal: str | None = None
+        self._function: Any = None
+        self._ran = False
+
+    @property
+    def execution(self) -> HostExecution:
+        """How the steps run."""
+        return self._executions[0]
+
+    @property
+    def refusal(self) -> str | None:
+        """What XLA said when it could not compile the program; `None` if it could."""
+        return self._refusal
+
+    def __call__(self, tensors) -> Any:
+        tensors = list(tensors)
+        if self._ran or len(self._executions) == 1:
+            return self._call(tensors)
+        try:
+            outfeed = self._call(tensors)
+        except tf.errors.OpError as error:
+            # XLA refuses a program before it runs any of it, and its compiled
+            # CPU code raises no op errors: this is an op that it lacks. If the
+            # user's mistake is behind it, the next construct reports it in
+            # TensorFlow's own words.
+            self._refusal = error.message
+        if self._refusal is not None:
+            del self._executions[0]
+            self._function = None
+            return self(tensors)
+        self._ran = True
+        return outfeed
+
+    def _call(self, tensors) -> Any:
+        with tf.device(self._device.name):
+            if self._function is None:
+                self._function = self._build()
+            assert self._variables is not None
+            self._variables.synchronize()
+            outfeed = self._function(*tensors)
+        self._variables.note_execution()
+        return outfeed
+
+    @no_garbage_collection()
+    def _build(self) -> Callable:
+        program = self._plan.program
+        if self._step.for_xla and not self.execution.is_compiled:
+            self._leave_xla()
+        self._variables = ReplicaVariables(self._step.function, program.num_replicas, self._device)
+        graphs = StepGraphs(
+            self._plan,
+            self._step.function,
+            self._step.update,
+            self.execution,
+            self._variables,
+        )
+
+        def run(*feeds):
+            return graphs(*feeds)
+
+        run.__name__ = program.name
+        function = tf.function(run, autograph=False, jit_compile=graphs.is_one_program)
+        batches = program.repeat_count * program.num_replicas
+        specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]
+        concrete = function.get_concrete_function(*specs)
+        self._device.register_program(concrete.function_def.signature.name)
+        return concrete
+
+    def _leave_xla(self) -> None:
+        """Makes of the step, which was traced for XLA, one for TensorFlow's executor."""
+        program, onednn = self._plan.program, self._plan.onednn
+        # Tracing takes long, and most that was traced for XLA serves TensorFlow too; but loops and
+        # branches are one kernel each there, which blocks a thread.
+        if not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds):
+            step = self._step.for_tensorflow(onednn=onednn)
+            if step is not None:
+                self._step = step
+                return
+        self._step = trace(program, for_xla=False, onednn=onednn)
+        graph = graph_of(self._step.function)
+        self._plan = plan_host(program, graph, onednn=onednn)
+        executions = self._plan.executions
+        self._executions = [each for each in executions if not each.is_compiled]

@@ -1,0 +1,387 @@
+"""Calls a traced function for many batches as if they were one larger batch.
+
+The host computes a large batch in less time than its parts: the vector units and caches of
+CPUs are filled better, and there are fewer operations to start. TensorFlow's `pfor` converts
+the operations, and here is what it lacks: sums over the batches, such as of the gradients of
+weights, are computed as those of one large batch, and calls that XLA compiles stay such.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.parallel_for import pfor as parallel_for
+
+from ipu_keras.host.splitting import before_return
+from ipu_keras.tracing.concrete import called_functions
+from ipu_keras.tracing.extraction import feeds_of
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+# `pfor` makes loops, transposed copies, or one text for all batches of operations whose names
+# begin like this, and of those that have state. Others take the batches as rows of a larger
+# one, or as one more axis.
+_CONVERTED_BADLY = (
+    "Conv2DBackpropFilter",
+    "DepthwiseConv2d",
+    "FusedBatchNorm",
+    "SparseSegment",
+    "Stateless",
+    "StringFormat",
+    "TensorArray",
+    "TensorList",
+    "TensorScatter",
+    "UnsortedSegment",
+)
+
+# They have no way to take many batches, and are done for one after the other. What they
+# take and give is small beside the work of the others, or copied faster than computed in parts.
+_ONE_BY_ONE = frozenset(
+    {
+        "FusedBatchNormGradV3",
+        "FusedBatchNormV3",
+        "StatelessRandomGetKeyCounter",
+        "StatelessRandomUniformV2",
+        "XlaCallModule",
+    }
+)
+
+# They are converted here, if so many of their first operands, and no others, depend on the batch.
+# `pfor` gives the operands of most the batches as an axis and takes it away from those of
+# others, and TensorFlow then does not see what it can compute together: a convolution with its
+# activation, or pooling with its gradient.
+_ROW_BY_ROW: Mapping[str, int] = {
+    "AvgPool": 1,
+    "BiasAdd": 1,
+    "Bitcast": 1,  # which `pfor` lacks
+    "Conv2D": 1,
+    "MaxPool": 1,
+    "MaxPoolGrad": 3,
+    "Relu": 1,
+    "ReluGrad": 2,
+    "Relu6": 1,
+    "Relu6Grad": 2,
+}
+
+# They depend on shapes alone, or on nothing, or only read.
+_FIXED = frozenset(
+    {
+        "BroadcastGradientArgs",
+        "Const",
+        "InvertPermutation",
+        "NoOp",
+        "Placeholder",
+        "Range",
+        "ReadVariableOp",
+    }
+)
+
+# A sum over batches of something without a rule of its own is one of all its values, which
+# exist at the same time.
+_MAX_SUMMED_BYTES = 1 << 20
+
+
+def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
+    """Whether it pays to call a traced function for many batches at once.
+
+    Args:
+        function: A `tf.ConcreteFunction`.
+        summed: For each of its results, whether the sum over the batches is wanted.
+        count: How many batches.
+    """
+    results = zip(_results(function), summed, strict=True)
+    sums = (tensor for tensor, is_summed in results if is_summed)
+    return all(map(_is_joined, _for_each_batch(function, summed))) and all(
+        _is_summed_well(tensor, count) for tensor in sums
+    )
+
+
+def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
+    """What a traced function that is called jointly computes for each batch.
+
+    Args:
+        function: A `tf.ConcreteFunction` of static shapes.
+        summed: For each of its results, whether the sum over the batches is wanted.
+
+    Returns:
+        Bytes. They do not all exist at the same time.
+    """
+    return sum(
+        tensor.shape.num_elements() * tensor.dtype.size
+        for op in _for_each_batch(function, summed)
+        if op.type not in _FIXED
+        for tensor in op.outputs
+        if tensor.shape.is_fully_defined()
+    )
+
+
+def joint_function(
+    function: Any, summed: Sequence[bool], count: int, *, compiled: bool = False
+) -> Any:
+    """Makes a function for many batches at once from one for a batch.
+
+    Args:
+        function: A `tf.ConcreteFunction` that writes nothing, for which `can_join` says yes.
+        summed: For each of its results, whether the sum over the batches is wanted.
+        count: How many batches.
+        compiled: Whether XLA compiles it.
+
+    Returns:
+        A `tf.ConcreteFunction`, which takes what the other does, with the batches along a new
+        first axis, and returns a list: of each result the sum, or all batches along a new first
+        axis. `None` if an operation cannot be converted for such operands.
+
+    Example:
+
+    >>> square = tf.function(lambda x: x * x).get_concrete_function(tf.TensorSpec(()))
+    >>> [total] = joint_function(square, [True], 3)(tf.constant([1.0, 2.0, 3.0]))
+    >>> float(total)
+    14.0
+    """
+
+    def joint(*feeds):
+        graph = _JointGraph(function.graph, count)
+        for inner, feed in zip(feeds_of(function), feeds, strict=True):
+            graph.give(inner, feed, stacked=True)
+        for outer, inner in function.graph.captures:
+            graph.give(inner, outer, stacked=False)
+        graph.convert_calls()
+        return [
+            graph.sum_of(tensor) if is_summed else graph.stacked(tensor)
+            for tensor, is_summed in zip(_results(function), summed, strict=True)
+        ]
+
+    specs = [tf.TensorSpec((count, *feed.shape), feed.dtype) for feed in feeds_of(function)]
+    traced = tf.function(joint, autograph=False, jit_compile=compiled)
+    # `pfor` has no type of its own for what it cannot convert, and logs each with all details.
+    with _silent(tf.get_logger()):
+        try:
+            return traced.get_concrete_function(*specs)
+        except (AssertionError, NotImplementedError, TypeError, ValueError):
+            return None
+
+
+@contextlib.contextmanager
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _results(function: Any) -> list[tf.Tensor]:
+    return [before_return(t) for t in tf.nest.flatten(function.structured_outputs)]
+
+
+def _for_each_batch(function: Any, summed: Sequence[bool]) -> set[tf.Operation]:
+    """The operations of which every batch has results of its own, or can share them."""
+    pending = [
+        before.op
+        for tensor, is_summed in zip(_results(function), summed, strict=True)
+        for before in (_operands_of_sum(tensor) if is_summed else [tensor])
+    ]
+    found = set(pending)
+    while pending:
+        before = {tensor.op for tensor in pending.pop().inputs} - found
+        found |= before
+        pending += before
+    return found
+
+
+def _operands_of_sum(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
+    """What the sum of a tensor over the batches is computed from."""
+    op = tensor.op
+    if _rule_of(op) is None:
+        yield tensor
+    elif op.type in _PASSED_ON:
+        for operand in op.inputs[: _PASSED_ON[op.type]]:
+            yield from _operands_of_sum(operand)
+    else:
+        yield from op.inputs
+
+
+def _is_joined(op: tf.Operation) -> bool:
+    if op.type in _CALLS:
+        body = _body_of(op)
+        return body is not None and all(map(_is_joined, body.get_operations()))
+    if op.type == "Bitcast":
+        return op.inputs[0].dtype.size == op.outputs[0].dtype.size
+    if op.type in _FIXED or op.type in _ONE_BY_ONE:
+        return True
+    converted = op.type in parallel_for._pfor_converter_registry
+    return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful
+
+
+def _body_of(call: tf.Operation) -> Any:
+    """The graph of a called function; `None` if Python has none, as of TensorFlow 1's `Defun`."""
+    function = called_functions(call.graph).get(call.get_attr("f").name)
+    return None if function is None else function.graph
+
+
+def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
+    op = tensor.op
+    if tensor.dtype not in (tf.float32, tf.float64):
+        # Sums of all batches could exceed the range that those of some, or means, stay in.
+        return False
+    if op.type in _PASSED_ON:
+        return all(_is_summed_well(each, count) for each in op.inputs[: _PASSED_ON[op.type]])
+    if _rule_of(op) is not None:
+        return True
+    size = tensor.shape.num_elements()
+    return size is not None and count * size * tensor.dtype.size <= _MAX_SUMMED_BYTES
+
+
+class _JointGraph:
+    """The graph of a function, converted for all batches as far as it is asked for.
+
+    Args:
+        graph: The graph of one batch.
+        count: How many batches.
+    """
+
+    def __init__(self, graph: Any, count: int):
+        self._graph = graph
+        self._count = count
+        self._rows: dict[Any, tf.Tensor] = {}
+        # Of the index of a loop, of which there is none, `pfor` takes only a placeholder.
+        index = tf.compat.v1.placeholder_with_default(tf.constant(0), ())
+        self._pfor = parallel_for.PFor(
+            index, tf.constant(count), graph.get_operations(), fallback_to_while_loop=False
+        )
+
+    def give(self, tensor: tf.Tensor, value: tf.Tensor, *, stacked: bool) -> None:
+        """Says what a tensor of the graph is: the same for all batches, or `stacked`."""
+        self._pfor._add_conversion(tensor, parallel_for.wrap(value, stacked))
+
+    def stacked(self, tensor: tf.Tensor) -> tf.Tensor:
+        """A tensor of all batches, along a new first axis."""
+        return self._pfor.convert(tensor)
+
+    def rows(self, tensor: tf.Tensor) -> tf.Tensor:
+        """A tensor of all batches as if they were one batch, whose first axis is longer."""
+        if tensor.ref() not in self._rows:
+            self._rows[tensor.ref()] = tf.reshape(self.stacked(tensor), (-1, *tensor.shape[1:]))
+        return self._rows[tensor.ref()]
+
+    def convert_calls(self) -> None:
+        """Converts the operations that are converted here; `pfor` takes the others as needed."""
+        for op in self._graph.get_operations():
+            if op.type in _CALLS:
+                self._convert_call(op)
+            elif op.type in _ROW_BY_ROW:
+                self._convert_row_by_row(op)
+            elif op.type in _ONE_BY_ONE:
+                self._convert_one_by_one(op)
+
+    def _convert_one_by_one(self, op: tf.Operation) -> None:
+        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        if not any(each.is_stacked for each in given):
+            return
+        each_input = [
+            tf.unstack(one.t, self._count) if one.is_stacked else [one.t] * self._count
+            for one in given
+        ]
+        dtypes = [tensor.dtype for tensor in op.outputs]
+        each_output = [
+            parallel_for._create_op(op.type, inputs, dtypes, op.node_def.attr).outputs
+            for inputs in zip(*each_input, strict=True)
+        ]
+        for tensor, values in zip(op.outputs, zip(*each_output, strict=True), strict=True):
+            self.give(tensor, tf.stack(values), stacked=True)
+
+    def _convert_row_by_row(self, op: tf.Operation) -> None:
+        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        num_stacked = _ROW_BY_ROW[op.type]
+        if [one.is_stacked for one in given] != [k < num_stacked for k in range(len(given))]:
+            return
+        operands = [*map(self.rows, op.inputs[:num_stacked]), *(o.t for o in given[num_stacked:])]
+        [tensor] = op.outputs
+        created = parallel_for._create_op(op.type, operands, [tensor.dtype], op.node_def.attr)
+        [value] = created.outputs
+        self._rows[tensor.ref()] = value
+        self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
+
+    def _convert_call(self, op: tf.Operation) -> None:
+        body = _body_of(op)
+        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+
+        def run(*tensors):
+            joint = _JointGraph(body, self._count)
+            for inner, tensor, outer in zip(body.inputs, tensors, given, strict=True):
+                joint.give(inner, tensor, stacked=outer.is_stacked)
+            joint.convert_calls()
+            return [joint.stacked(tensor) for tensor in body.outputs]
+
+        compiled = op.node_def.attr["_XlaMustCompile"].b
+        # A function of its own keeps the call a program of XLA's.
+        call = tf.function(run, autograph=False, jit_compile=compiled)
+        values = call(*(each.t for each in given))
+        for tensor, value in zip(op.outputs, values, strict=True):
+            self.give(tensor, value, stacked=True)
+
+    def sum_of(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The sum of a tensor over the batches."""
+        rule = _rule_of(tensor.op)
+        if rule is None:
+            return tf.reduce_sum(self.stacked(tensor), axis=0)
+        return rule(self, tensor.op)
+
+
+def _sum_of_same(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    return joint.sum_of(op.inputs[0])
+
+
+def _sum_of_reshaped(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    return tf.reshape(joint.sum_of(op.inputs[0]), op.outputs[0].shape)
+
+
+def _sum_of_sums(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    return tf.add_n([joint.sum_of(tensor) for tensor in op.inputs])
+
+
+def _sum_of_products(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    a, b = (joint.rows(factor) for factor in op.inputs)
+    return tf.matmul(a, b, transpose_a=True)
+
+
+def _sum_of_bias_gradients(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    rows = joint.rows(op.inputs[0])
+    return tf.raw_ops.BiasAddGrad(out_backprop=rows, data_format=op.get_attr("data_format"))
+
+
+def _sum_of_filter_gradients(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
+    images, _, gradient = op.inputs
+    names = ("strides", "use_cudnn_on_gpu", "padding", "explicit_paddings", "data_format")
+    return tf.raw_ops.Conv2DBackpropFilter(
+        input=joint.rows(images),
+        filter_sizes=tf.constant(op.outputs[0].shape.as_list()),
+        out_backprop=joint.rows(gradient),
+        dilations=op.get_attr("dilations"),
+        **{name: op.get_attr(name) for name in names},
+    )
+
+
+# Operations whose sum over the batches is cheaper than all that it is the sum of.
+_SUMS: Mapping[str, Callable[[_JointGraph, tf.Operation], tf.Tensor]] = {
+    "AddN": _sum_of_sums,
+    "BiasAddGrad": _sum_of_bias_gradients,
+    "Conv2DBackpropFilter": _sum_of_filter_gradients,
+    "Identity": _sum_of_same,
+    "MatMul": _sum_of_products,
+    "Reshape": _sum_of_reshaped,
+}
+
+# Of these the sum is one of sums of so many of their operands.
+_PASSED_ON: Mapping[str, int | None] = {"AddN": None, "Identity": 1, "Reshape": 1}
+
+
+def _rule_of(op: tf.Operation) -> Callable[[_JointGraph, tf.Operation], tf.Tensor] | None:
+    """How to sum the result of an operation without the results of all batches, if at all."""
+    adds_rows = op.type != "MatMul" or (
+        op.get_attr("transpose_a") and not op.get_attr("transpose_b")
+    )
+    return _SUMS.get(op.type) if adds_rows else None

@@ -1,0 +1,27 @@
+"""Kinds of TensorFlow's operations by what they mean for the host."""
+
+# XLA's CPU convolutions lose to TensorFlow's: inside a loop by a factor of 20,
+# outside one by up to 1.9.
+CONVOLUTIONS = frozenset(
+    {
+        "Conv2D",
+        "Conv2DBackpropFilter",
+        "Conv2DBackpropInput",
+        "Conv3D",
+        "Conv3DBackpropFilterV2",
+        "Conv3DBackpropInputV2",
+        "DepthwiseConv2dNative",
+        "DepthwiseConv2dNativeBackpropFilter",
+        "DepthwiseConv2dNativeBackpropInput",
+    }
+)
+
+# What users run in this process along with a step: XLA has none of it.
+HOST_OPERATIONS = frozenset({"EagerPyFunc", "PrintV2", "PyFunc", "PyFuncStateless"})
+
+CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
+
+LOOPS = frozenset({"StatelessWhile", "While"})
+
+# What TensorFlow traces for XLA in another way than for its own executor.
+CONTROL_FLOW = LOOPS | {"Case", "If", "StatelessCase", "StatelessIf"}

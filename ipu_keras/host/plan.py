@@ -1,0 +1,152 @@
+"""How the host runs the steps of an execution.
+
+The choice changes speed only; results agree within float tolerance. The measurements behind it
+are in docs/design/0001-host-execution.md.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from ipu_keras.host.operation_kinds import (
+    CONVOLUTION_GRADIENTS,
+    CONVOLUTIONS,
+    HOST_OPERATIONS,
+    LOOPS,
+)
+from ipu_keras.host.step_order import opening_ops, sequential_ops
+from ipu_keras.ir import Graph
+from ipu_keras.program import Program
+
+# What makes it worth to compute a step in two parts. Without them, what crosses
+# from one part to the other costs more than the order of steps.
+_HEAVY = CONVOLUTIONS | {
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "Einsum",
+    "MatMul",
+    *LOOPS,
+}
+
+
+class HostExecution(enum.Enum):
+    """The ways in which the host can run the steps of one execution.
+
+    - `COMPILED_LOOP`: one XLA program with a loop over the steps.
+    - `COMPILED_STEPS`: a TensorFlow graph that calls one XLA program for each
+      step, at the same time where no state is carried from a step to the next.
+    - `GRAPH_LOOP`: a TensorFlow loop over the steps, op by op.
+    - `PARALLEL_LOOP`: as `GRAPH_LOOP` with several steps at a time; only for
+      programs that carry no state from a step to the next.
+    """
+
+    COMPILED_LOOP = "compiled_loop"
+    COMPILED_STEPS = "compiled_steps"
+    GRAPH_LOOP = "graph_loop"
+    PARALLEL_LOOP = "parallel_loop"
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether XLA compiles the step."""
+        return self in (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """How the host runs a program.
+
+    Args:
+        program: What is to be executed.
+        graph: One step of it, traced.
+        onednn: Whether the host's TensorFlow computes with oneDNN.
+        executions: Ways to run it, best first; a later one is taken when an earlier one turns
+            out not to support an operation.
+        reason: Why the first of `executions` was chosen.
+        sequential: If a step is computed in two parts, the names of the operations of the
+            second: `executions` are of the first part, and a loop over the second follows.
+            Else empty.
+        opening: Names of operations that are in none of these parts, as a loop before
+            them does them for all steps.
+    """
+
+    program: Program
+    graph: Graph
+    onednn: bool
+    executions: tuple[HostExecution, ...]
+    reason: str
+    sequential: frozenset[str]
+    opening: frozenset[str]
+
+
+def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPlan:
+    """Ranks the ways to run a program by its content.
+
+    Args:
+        program: What is to be executed.
+        graph: One step of it, traced, in TensorFlow's operations.
+        onednn: Whether the host's TensorFlow computes with oneDNN.
+    """
+    opening: frozenset[str] = frozenset()
+    sequential: frozenset[str] = frozenset()
+    if program.repeat_count > 1:
+        opening, sequential = _parts(graph)
+    in_order = graph.writes_state and not (opening or sequential)
+    convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
+    compiled, reason = _compiled(program, graph, convolution, onednn=onednn)
+    # Gradients of several batches that become one: calls of XLA programs at the same time gain
+    # less than a loop in one program saves, unless steps are loops themselves, which leave
+    # cores idle.
+    accumulates = program.update is not None and not LOOPS & graph.kinds
+    one_program = (in_order or accumulates) and convolution is None
+    return HostPlan(
+        program=program,
+        graph=graph,
+        onednn=onednn,
+        executions=_ranked(compiled, in_order, one_program=one_program),
+        reason=reason,
+        sequential=sequential,
+        opening=opening,
+    )
+
+
+def _compiled(
+    program: Program, graph: Graph, convolution: str | None, *, onednn: bool
+) -> tuple[bool, str]:
+    """Whether XLA compiles the step, and why or why not."""
+    on_host = next((op.name for op in graph.walk() if op.kind in HOST_OPERATIONS), None)
+    if on_host is not None:
+        return False, f"XLA lacks {on_host}"
+    if program.compiled is not None:
+        return program.compiled, f"jit_compile={program.compiled} was asked for"
+    if convolution is None:
+        return True, "no convolution"
+    # XLA computes a normalization, which Keras writes as many small
+    # operations, along with the convolution. With TensorFlow's own
+    # convolutions that is worth more than what XLA's lose; with oneDNN's,
+    # or in training, it is not.
+    normalized = "Rsqrt" in graph.kinds and not CONVOLUTION_GRADIENTS & graph.kinds
+    compiled = normalized and not onednn
+    return compiled, f"{'normalized ' if compiled else ''}convolution {convolution}"
+
+
+def _parts(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
+    """What steps do in turn before, and after, the heavy operations; nothing if these wait."""
+    nothing: frozenset[str] = frozenset()
+    heavy = {op.name for op in graph.ops if _HEAVY & graph.of_op(op).kinds}
+    if not heavy or not graph.writes_state:
+        return nothing, nothing
+    sequential = sequential_ops(graph)
+    if not heavy & sequential:
+        return nothing, sequential
+    opening = opening_ops(graph, heavy)
+    sequential = sequential_ops(graph, opening)
+    return (nothing, nothing) if heavy & sequential else (opening, sequential)
+
+
+def _ranked(compiled: bool, in_order: bool, *, one_program: bool) -> tuple[HostExecution, ...]:
+    loop = HostExecution.GRAPH_LOOP if in_order else HostExecution.PARALLEL_LOOP
+    if not compiled:
+        return (loop,)
+    if one_program:
+        return (HostExecution.COMPILED_LOOP, loop)
+    return (HostExecution.COMPILED_STEPS, loop)

@@ -1,0 +1,139 @@
+"""The variables of replicas: shared ones, and copies of those that replicas write."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
+
+from ipu_keras.device import IpuDevice
+from ipu_keras.host.segments import written_captures
+
+# The states of random generators, by what their variables are called: the position in
+# the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
+# `tf.random.Generator` (counter, counter, key).
+_RANDOM_STATES = {"seed_generator_state": 0, "StateVar": -1}
+
+# Distance between the seeds of replicas: the golden ratio in 32 bits, as generators
+# that split streams use it, so that small seeds do not meet those of other replicas.
+_SEED_DISTANCE = 0x9E3779B9
+
+
+class ReplicaVariables:
+    """What each replica of a program has for the variables that its step writes.
+
+    Replica 0 has the variables themselves. The others have copies, so that what they
+    write differs; when they are synchronized, they take the values of replica 0. Streams of random
+    numbers differ, unless the device was told to give all replicas the same.
+
+    Args:
+        step: The trace of the step, a `tf.ConcreteFunction`.
+        num_replicas: How many there are.
+        device: On which the step runs.
+    """
+
+    def __init__(self, step: Any, num_replicas: int, device: IpuDevice):
+        self._device = device
+        # What the device had counted after the last execution.
+        self._last_state: tuple[int, int, bool] | None = None
+        self._originals = _written_variables(step, device.name) if num_replicas > 1 else []
+        self._copies = [
+            [_copy(original, self._distance(replica)) for original in self._originals]
+            for replica in range(1, num_replicas)
+        ]
+
+    def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
+        """What a replica has instead of captured handles, by reference of these.
+
+        Args:
+            replica: Its number.
+        """
+        if replica == 0:
+            return {}
+        pairs = zip(self._originals, self._copies[replica - 1], strict=True)
+        return {original.handle.ref(): copy.handle for original, copy in pairs}
+
+    def call(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
+        """Calls a traced function with the variables of a replica.
+
+        Args:
+            concrete: A `tf.ConcreteFunction`.
+            tensors: Its arguments.
+            replica: The number of the replica.
+
+        Returns:
+            The tensors that it returns.
+        """
+        own = self.captures_of(replica)
+        captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
+        # One trace serves all replicas: to call it as usual would take its own captures.
+        return tf.nest.flatten(concrete._call_flat(list(tensors), captures))
+
+    def synchronize(self) -> None:
+        """Before an execution, gives all replicas the values of replica 0, if need be.
+
+        As on IPUs, where loading a program does that. Replicas keep their own values as long
+        as nothing but this program may have written any.
+        """
+        if self._state() == self._last_state:
+            return
+        for replica, copies in enumerate(self._copies, start=1):
+            for original, copy in zip(self._originals, copies, strict=True):
+                copy.assign(_value(original, self._distance(replica)))
+
+    def note_execution(self) -> None:
+        """After an execution, remembers what was written until then."""
+        self._last_state = self._state()
+
+    def _state(self) -> tuple[int, int, bool]:
+        engine = self._device.engine
+        return self._device.num_writes, engine.num_seedings, engine.identical_replicas
+
+    def _distance(self, replica: int) -> int:
+        """Of the seeds of a replica from those of replica 0."""
+        return 0 if self._device.engine.identical_replicas else _SEED_DISTANCE * replica
+
+
+def _written_variables(concrete: Any, device_name: str) -> list[Any]:
+    # Not those that only kernels have read and written, such as the slots of v1 optimizers.
+    noticed = {variable.handle.ref(): variable for variable in concrete.graph.variables}
+    written = written_captures(concrete)
+    # Tables on the host are read and written in that way too, and shared by all replicas.
+    return [
+        noticed[handle.ref()] if handle.ref() in noticed else _variable_of(handle)
+        for handle in written
+        if handle.ref() in noticed or handle.device.endswith(device_name)
+    ]
+
+
+def _variable_of(handle: tf.Tensor) -> Any:
+    """A variable by its handle alone; it has no name."""
+    [data] = handle_data_util.get_handle_data(handle).shape_and_type
+    return resource_variable_ops.BaseResourceVariable(
+        trainable=False,
+        shape=tf.TensorShape(data.shape),
+        dtype=tf.as_dtype(data.dtype),
+        handle=handle,
+        handle_name="variable",
+    )
+
+
+def _copy(variable: tf.Variable, distance: int) -> tf.Variable:
+    return tf.Variable(
+        _value(variable, distance), trainable=False, name=f"{_name(variable)}_of_replica"
+    )
+
+
+def _value(variable: tf.Variable, distance: int) -> tf.Tensor:
+    """What a replica's copy holds when it is synchronized."""
+    value = variable.read_value()
+    position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
+    if position is None:
+        return value
+    distances = [0] * value.shape[0]
+    distances[position] = distance
+    return value + tf.constant(distances, value.dtype)
+
+
+def _name(variable: tf.Variable) -> str:
+    return variable.name.partition(":")[0]

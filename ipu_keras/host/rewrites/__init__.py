@@ -1,0 +1,1 @@
+"""What the host replaces in a trace for its own speed."""

@@ -1,0 +1,49 @@
+"""The gradient of a mean over images, computed before it is repeated for each of their pixels.
+
+TensorFlow repeats the gradient of a mean for every element that the mean was of, and only then
+divides it by their number, doubles it and multiplies it by what the chain rule asks for: each
+time over all elements. XLA makes one loop of that; TensorFlow's executor goes over the images
+each time. In a batch normalization, that is four of some thirteen times.
+"""
+
+import contextlib
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.tracing.as_written import Replaced
+
+# What has fewer axes is no images, and most programs without images are XLA's.
+_LEAST_RANK = 4
+
+
+def late_tiles() -> contextlib.AbstractContextManager[list[Replaced]]:
+    """While tracing, multiplies and divides what is tiled before it is tiled, or instead.
+
+    The numbers are the same, bit by bit.
+    """
+    return replaced({"Mul", "RealDiv"}, _before_tile)
+
+
+def _before_tile(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | None:
+    tile = next((tensor.op for tensor in inputs if tensor.op.type == "Tile"), None)
+    shapes = [tensor.shape for tensor in (*inputs, output)]
+    if tile is None or not all(shape.is_fully_defined() for shape in shapes):
+        return None
+    source, multiples = tile.inputs
+    if output.shape.rank < _LEAST_RANK or not _is_broadcast(source, tile.outputs[0]):
+        return None
+    x, y = (source if tensor.op is tile else tensor for tensor in inputs)
+    shape = tf.broadcast_static_shape(x.shape, y.shape)
+    if shape not in (source.shape, output.shape):
+        return None
+    result = getattr(tf.raw_ops, output.op.type)(x=x, y=y)
+    return result if shape == output.shape else tf.tile(result, multiples)
+
+
+def _is_broadcast(source: tf.Tensor, tiled: tf.Tensor) -> bool:
+    """Whether each axis is repeated of which there is one element, and no other."""
+    return source.shape.is_fully_defined() and all(
+        size in (1, repeated) for size, repeated in zip(source.shape, tiled.shape, strict=True)
+    )

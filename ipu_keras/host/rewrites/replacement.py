@@ -1,0 +1,70 @@
+"""Operations that get other results while a graph is built."""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_callbacks
+
+from ipu_keras.host.splitting import before_return
+from ipu_keras.tracing.as_written import AsWritten, Replaced, as_written
+from ipu_keras.tracing.extraction import extract
+
+
+@contextlib.contextmanager
+def replaced(
+    kinds: Collection[str],
+    replacement: Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor | None],
+) -> Iterator[list[Replaced]]:
+    """While graphs are traced, gives the operations of some kinds another result.
+
+    Uses TensorFlow's op callbacks. The operation itself stays in the graph,
+    without a use. Eager operations are left alone.
+
+    Args:
+        kinds: TensorFlow's names of operation types with one result.
+        replacement: Takes the inputs and the result of an operation; returns
+            what users of the result get, or `None` to leave it.
+
+    Yields:
+        What was replaced; it grows as graphs are traced.
+    """
+    found: list[Replaced] = []
+
+    def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        if op_type in kinds and graph is not None:
+            (output,) = outputs
+            other = replacement(inputs, output)
+            if other is not None:
+                found.append(Replaced(output, other))
+                return [other]
+        return outputs  # `None` would undo what another callback has replaced
+
+    op_callbacks.add_op_callback(callback)
+    try:
+        yield found
+    finally:
+        op_callbacks.remove_op_callback(callback)
+
+
+def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
+    """A traced function as it was without replacements.
+
+    Args:
+        concrete: The traced function, a `tf.ConcreteFunction`.
+        replaced: What was replaced in it while it was traced.
+
+    Returns:
+        A `tf.ConcreteFunction`; `None` if something was replaced in a function that it calls.
+    """
+    written = as_written(concrete, replaced)
+    if not isinstance(written, AsWritten):
+        return written
+    instead = written.instead
+    computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
+    results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)
+    # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
+    calls = {one.other.op for one in replaced}
+    writes = [op for op in concrete.graph.control_outputs if op not in calls]
+    return extract(concrete, results, controls=writes, instead=instead).function

@@ -1,0 +1,44 @@
+"""Gradients of kernels with more rows than columns, as the transposes of wide products.
+
+For a product `x^T y`, XLA packs one operand and has a slower kernel if the result is taller than
+wide. Its transpose `y^T x` takes as long as any, and to transpose the result takes next to nothing
+if there are many rows to sum over.
+"""
+
+import contextlib
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.tracing.as_written import Replaced
+
+# The kind of operation that is replaced; it stays in the graph, without a use.
+PRODUCT = "MatMul"
+
+# Summed over fewer rows, the product is little beside what reads the transposed result.
+_LEAST_ROWS = 512
+
+
+def wide_products() -> contextlib.AbstractContextManager[list[Replaced]]:
+    """While tracing for XLA, transposes products `x^T y` of float32 that are taller than wide.
+
+    The numbers are the same but for the order in which they are summed.
+    """
+    return replaced({PRODUCT}, _transposed)
+
+
+def _transposed(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | None:
+    x, y = inputs
+    op = output.op
+    if output.dtype != tf.float32 or not op.get_attr("transpose_a") or op.get_attr("transpose_b"):
+        return None
+    if not (x.shape.is_fully_defined() and y.shape.is_fully_defined()):
+        return None
+    (num_rows, height), width = x.shape, y.shape[1]
+    if num_rows < _LEAST_ROWS or height <= width:
+        return None
+    # Without the barrier, XLA makes `x^T y` of it again.
+    (wide,) = gen_xla_ops.xla_optimization_barrier([tf.matmul(y, x, transpose_a=True)])
+    return tf.transpose(wide)

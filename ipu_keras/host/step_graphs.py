@@ -1,0 +1,470 @@
+"""The TensorFlow graphs that run a traced step over all batches of an execution."""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.host.joint_batches import bytes_of_batch, can_join, joint_function
+from ipu_keras.host.plan import HostExecution, HostPlan
+from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.segments import replicate
+from ipu_keras.host.splitting import before_return, open_step, split_step
+from ipu_keras.program import OutfeedMode
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
+from ipu_keras.tracing import EXCHANGES
+from ipu_keras.tracing.extraction import Part
+
+# Steps that a parallel loop has in flight. More than the cores can run only
+# costs memory; TensorFlow's own default is 10.
+_PARALLEL_STEPS = 4
+
+# Of more compiled steps a loop calls each: a graph of thousands of calls takes
+# long to build, and the loop's share of a long execution is small.
+_MAX_UNROLLED_STEPS = 64
+
+# What is computed for several batches at once may take so much memory, if all of it existed
+# at the same time. XLA gets new memory for each call, and makes kernels of many operations,
+# which leaves less to gain.
+_MAX_JOINT_BYTES = 1 << 28
+_MAX_JOINT_BYTES_IN_XLA = 1 << 25
+
+# In so many turns at least, if they overlap: what of a step takes one core does not wait then.
+_MIN_JOINT_TURNS = 2
+
+# What replicas do in turn, with variables of their own, may be so many operations of one
+# XLA program; of the MLP's benchmark 16 replicas have 432.
+_MAX_REPEATED_OPERATIONS = 500
+
+# Takes the tensors of a batch, or of many stacked; returns a list of tensors.
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+class Collect(enum.Enum):
+    """What becomes of a result that every batch has.
+
+    - `ALL`: they are stacked along a new first axis.
+    - `LAST`: the last is kept.
+    - `REDUCED`: they are accumulated, as gradients are.
+    """
+
+    ALL = "all"
+    LAST = "last"
+    REDUCED = "reduced"
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How gradients become one.
+
+    Args:
+        method: Over the steps.
+        num_steps: How many there are.
+        num_replicas: Batches of a step, one after the other; over these it is a sum.
+    """
+
+    method: Method = Method.SUM
+    num_steps: int = 1
+    num_replicas: int = 1
+
+    def add(self, accumulated: Any, gradient: Any, index: Any) -> Any:
+        """The accumulated gradients after one more.
+
+        Args:
+            accumulated: A tensor.
+            gradient: Of the same shape and type.
+            index: Of the batch, an integer or a tensor.
+        """
+        if self.method is not Method.RUNNING_MEAN:
+            return accumulated + self.method.share(gradient, 0, self.num_steps)
+        num_before = tf.cast(index // self.num_replicas, gradient.dtype)
+        first = tf.equal(index % self.num_replicas, 0)
+        kept = tf.where(first, self.method.kept(accumulated, num_before), accumulated)
+        return kept + self.method.share(gradient, num_before, self.num_steps)
+
+
+class StepGraphs:
+    """Builds what an execution computes.
+
+    Args:
+        plan: How the program runs.
+        step: The trace of its step; it returns the results, and the gradients if the
+            program has an update.
+        update: The trace of the update; `None` if it has none.
+        execution: How the steps run.
+        variables: Those of the replicas.
+    """
+
+    def __init__(
+        self,
+        plan: HostPlan,
+        step: Any,
+        update: Any,
+        execution: HostExecution,
+        variables: ReplicaVariables,
+    ):
+        program = plan.program
+        self._program = program
+        self._execution = execution
+        self._variables = variables
+        self._update = update
+        self._num_steps = program.repeat_count if update is None else program.accumulation.count
+        # A mean is taken of all; they are metrics, and small.
+        self._kept = Collect.LAST if program.outfeed_mode is OutfeedMode.LAST else Collect.ALL
+        self._exchanges = bool(EXCHANGES & plan.graph.kinds)
+        self._use(step)
+        # A gradient that depends on what steps write can be no result of a first part.
+        bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
+        split = not bound and not self._exchanges
+        self._sequential = plan.sequential if split else frozenset()
+        self._opening: tuple[Part, Part] | None = None
+        if split and plan.opening:
+            self._opening = open_step(step, plan.opening)
+            self._use(self._opening[1].function)
+        in_turn = len(self._sequential) + len(plan.opening)
+        self._num_in_turn = in_turn if split else 0
+        self._in_order = plan.graph.writes_state and not self._num_in_turn
+
+    def _use(self, step: Any) -> None:
+        """Takes a trace for the step, or what is left of it after its opening."""
+        self._step = step
+        has_gradients = self._update is not None
+        computed = tf.nest.map_structure(before_return, step.structured_outputs)
+        self._structure, gradients = computed if has_gradients else (computed, [])
+        self._results = tf.nest.flatten(self._structure)
+        self._gradients = tf.nest.flatten(gradients)
+        for tensor in (*self._results, *self._gradients):
+            _check_shape(self._program.name, tensor)
+
+    def __call__(self, *feeds: Any) -> Any:
+        """An execution.
+
+        Args:
+            *feeds: Each `(steps * replicas, ...)`.
+
+        Returns:
+            The outfeed.
+        """
+        run = self._results_of if self._update is None else self._updates
+        return tf.nest.pack_sequence_as(self._structure, run(feeds))
+
+    def _updates(self, feeds: Sequence[Any]) -> list[Any]:
+        """The results of all batches, with a weight update after each so many of them."""
+        rounds = self._program.repeat_count // self._num_steps
+        if rounds == 1:
+            return self._one_update(feeds)
+        batches = self._num_steps * self._program.num_replicas
+        parted = [tf.reshape(feed, (rounds, batches, *feed.shape[1:])) for feed in feeds]
+        keeps_all = self._program.outfeed_mode is OutfeedMode.ALL
+        stacked, how = ((batches,), Collect.ALL) if keeps_all else ((), Collect.LAST)
+        specs = [tf.TensorSpec((*stacked, *r.shape), r.dtype) for r in self._results]
+        found = _loop(self._one_update, specs, rounds, parted, [how] * len(specs))
+        if not keeps_all:
+            return found
+        return [tf.reshape(tensor, (-1, *tensor.shape[2:])) for tensor in found]
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether XLA compiles the whole execution, and not its parts.
+
+        What replicas do with variables of their own is compiled once for all of them, as a
+        part, for the time of compilation not to grow with their number; unless it is little,
+        such as the metrics of a model without moving averages: then calls would take longer.
+        """
+        alone = self._program.num_replicas == 1 or self._exchanges
+        repeated = self._num_in_turn * self._program.num_replicas
+        little = 0 < repeated <= _MAX_REPEATED_OPERATIONS
+        return (alone or little) and self._execution is HostExecution.COMPILED_LOOP
+
+    def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
+        found = self._batches(feeds)
+        num_results = len(self._results)
+        in_parts = self._execution.is_compiled and not self.is_one_program
+        update = _compiled(self._update) if in_parts else self._update
+        update(*found[num_results:])
+        return self._means(found[:num_results])
+
+    def _results_of(self, feeds: Sequence[Any]) -> list[Any]:
+        return self._means(self._batches(feeds))
+
+    def _means(self, results: list[Any]) -> list[Any]:
+        """Of all results those of the last replica, averaged, if that was asked for."""
+        if self._program.outfeed_mode is not OutfeedMode.MEAN:
+            return results
+        steps = (self._num_steps, self._program.num_replicas)
+        by_step = [tf.reshape(result, (*steps, *result.shape[1:]))[:, -1] for result in results]
+        return [tf.reduce_mean(values, axis=0) for values in by_step]
+
+    def _batches(self, feeds: Sequence[Any]) -> list[Any]:
+        """The results of some batches, and their accumulated gradients."""
+        if self._opening is not None:
+            feeds = self._opened(*self._opening, feeds)
+        if self._sequential:
+            return self._split_batches(feeds)
+        collect = [self._kept] * len(self._results) + [Collect.REDUCED] * len(self._gradients)
+        if self._exchanges:
+            return self._together(feeds, collect)
+        if not self._in_order:
+            return self._all_steps(self._step, feeds, collect)
+
+        def run(own: Sequence[Any]) -> list[Any]:
+            return self._steps(self._step, own, collect, 1)
+
+        in_loop = self._execution is HostExecution.COMPILED_LOOP
+        return self._each_replica(run, feeds, collect, compiled=in_loop)
+
+    def _together(self, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
+        """The steps in turn, each by all replicas at the same time, as they exchange values."""
+        num_replicas = self._program.num_replicas
+        step = replicate(self._step, num_replicas, self._variables.captures_of)
+
+        def run(batches: Sequence[Any]) -> list[Any]:
+            own = [[batch[replica] for batch in batches] for replica in range(num_replicas)]
+            by_replica = [tf.nest.flatten(result) for result in step(own)]
+            together = zip(*by_replica, strict=True)
+            return [
+                tf.stack(values) if how is Collect.ALL else _joined(how, values)
+                for how, values in zip(collect, together, strict=True)
+            ]
+
+        parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
+        in_xla = self._execution is HostExecution.COMPILED_STEPS
+        once = tf.function(lambda *batches: run(batches), autograph=False, jit_compile=in_xla)
+        specs = [
+            tf.TensorSpec((num_replicas, *t.shape) if how is Collect.ALL else t.shape, t.dtype)
+            for how, t in zip(collect, _outputs(self._step), strict=True)
+        ]
+        reduction = Reduction(self._program.accumulation.reduction, self._num_steps)
+        found = _loop(_flat(once), specs, self._num_steps, parted, collect, reduction)
+        return [
+            tf.reshape(t, (-1, *t.shape[2:])) if how is Collect.ALL else t
+            for how, t in zip(collect, found, strict=True)
+        ]
+
+    def _opened(self, opening: Part, rest: Part, feeds: Sequence[Any]) -> list[Any]:
+        """What the rest of all steps takes, after their openings in turn."""
+        collect = [Collect.ALL] * len(_outputs(opening.function))
+        drawn = self._in_turn(opening, [feeds[i] for i in opening.inputs], collect)
+        return [*(feeds[i] for i in rest.inputs), *drawn]
+
+    def _in_turn(self, part: Part, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
+        """A part of all steps in turn, of each replica with its own variables."""
+        run, specs = _flat(part.function), _outputs(part.function)
+
+        def run_all(own: Sequence[Any]) -> list[Any]:
+            if self._num_steps == 1:
+                return _unrolled(run, 1, own, collect, Reduction())
+            return _loop(run, specs, self._num_steps, own, collect)
+
+        return self._each_replica(run_all, feeds, collect, compiled=self._execution.is_compiled)
+
+    def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
+        """The first parts of all steps in any order, then the second parts in turn."""
+        first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
+        num_kept = len(_outputs(first.function)) - len(self._gradients)
+        collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
+        found = self._all_steps(first.function, [feeds[i] for i in first.inputs], collect)
+        results = self._in_turn(
+            second,
+            [*(feeds[i] for i in second.inputs), *found[:num_kept]],
+            [self._kept] * len(self._results),
+        )
+        return [*results, *found[num_kept:]]
+
+    def _all_steps(
+        self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect]
+    ) -> list[Any]:
+        """A function for the batches of all replicas, in any order."""
+        num_replicas = self._program.num_replicas
+        summed = [how is Collect.REDUCED for how in collect]
+        joint = self._joint_batches(function, summed)
+        together = None
+        if joint > 1:
+            in_steps = self._execution is HostExecution.COMPILED_STEPS
+            together = joint_function(function, summed, joint, compiled=in_steps)
+
+        def run(*feeds: Any) -> list[Any]:
+            if together is None:
+                return self._steps(function, feeds, collect, num_replicas)
+            return self._jointly(together, joint, feeds, collect)
+
+        is_part = self._execution is HostExecution.COMPILED_LOOP and not self.is_one_program
+        return (
+            tf.function(run, autograph=False, jit_compile=True)(*feeds) if is_part else run(*feeds)
+        )
+
+    def _joint_batches(self, function: Any, summed: Sequence[bool]) -> int:
+        """How many batches a function computes at once; 1 if it cannot or should not."""
+        count = self._num_steps * self._program.num_replicas
+        if count == 1 or not can_join(function, summed, count):
+            return 1
+        at_once = self._execution is HostExecution.PARALLEL_LOOP
+        most = count // _MIN_JOINT_TURNS if at_once else count
+        limit = _MAX_JOINT_BYTES_IN_XLA if self._execution.is_compiled else _MAX_JOINT_BYTES
+        most = min(most, limit // max(bytes_of_batch(function, summed), 1))
+        return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
+
+    def _jointly(
+        self, together: Any, joint: int, feeds: Sequence[Any], collect: Sequence[Collect]
+    ) -> list[Any]:
+        """All batches by a function that takes `joint` of them at once."""
+        count = self._num_steps * self._program.num_replicas
+        if joint == count:
+            found = _flat(together)(feeds)
+        else:
+            parted = [tf.reshape(f, (-1, joint, *f.shape[1:])) for f in feeds]
+            at_once = self._execution is not HostExecution.GRAPH_LOOP
+            found = _loop(
+                _flat(together),
+                _outputs(together),
+                count // joint,
+                parted,
+                collect,
+                parallel_steps=_PARALLEL_STEPS if at_once else 1,
+            )
+        return [
+            self._of_joint(how, value, several=joint < count)
+            for how, value in zip(collect, found, strict=True)
+        ]
+
+    def _of_joint(self, how: Collect, value: Any, *, several: bool) -> Any:
+        """What becomes of a joint result; `several` of them are stacked."""
+        if how is Collect.LAST:
+            return value[-1]
+        if how is Collect.ALL:
+            return tf.reshape(value, (-1, *value.shape[2:])) if several else value
+        is_sum = self._program.accumulation.reduction is Method.SUM
+        return value if is_sum else value / self._num_steps
+
+    def _steps(
+        self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], num_replicas: int
+    ) -> list[Any]:
+        """A function for each batch, those of `num_replicas` replicas in turn."""
+        count = self._num_steps * num_replicas
+        method = self._program.accumulation.reduction
+        reduction = Reduction(method, self._num_steps, num_replicas)
+        in_steps = self._execution is HostExecution.COMPILED_STEPS
+        run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
+        if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
+            return _unrolled(run, count, feeds, collect, reduction)
+        at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
+        parallel_steps = _PARALLEL_STEPS if at_once else 1
+        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps)
+
+    def _each_replica(
+        self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
+    ) -> list[Any]:
+        """Runs the batches of each replica with its own variables."""
+        num_replicas = self._program.num_replicas
+        if num_replicas == 1 and not compiled:
+            return run(feeds)
+        # Batches of replicas take turns.
+        parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
+        specs = [tf.TensorSpec((p.shape[0], *p.shape[2:]), p.dtype) for p in parted]
+        function = tf.function(lambda *own: run(own), autograph=False, jit_compile=compiled)
+        concrete = function.get_concrete_function(*specs)
+        by_replica = [
+            self._variables.call(concrete, [p[:, replica] for p in parted], replica)
+            for replica in range(num_replicas)
+        ]
+        return [_joined(*pair) for pair in zip(collect, zip(*by_replica, strict=True), strict=True)]
+
+
+def _joined(how: Collect, by_replica: Sequence[Any]) -> Any:
+    """What the results of all replicas become: what reaches the host is the last one's."""
+    if len(by_replica) == 1 or how is Collect.LAST:
+        return by_replica[-1]
+    if how is Collect.REDUCED:
+        return tf.add_n(by_replica)
+    stacked = tf.stack(by_replica, axis=1)
+    return tf.reshape(stacked, (-1, *stacked.shape[2:]))
+
+
+def _flat(function: Any) -> Run:
+    return lambda tensors: tf.nest.flatten(function(*tensors))
+
+
+def _outputs(function: Any) -> list[Any]:
+    return tf.nest.flatten(function.structured_outputs)
+
+
+def _compiled(function: Any) -> Any:
+    """A traced function as an XLA program of its own."""
+    outer = tf.function(lambda *given: function(*given), autograph=False, jit_compile=True)
+    num_captures = len(function.captured_inputs)
+    arguments = function.inputs[: len(function.inputs) - num_captures]
+    return outer.get_concrete_function(*(tf.TensorSpec(a.shape, a.dtype) for a in arguments))
+
+
+def _unrolled(
+    run: Run,
+    count: int,
+    feeds: Sequence[Any],
+    collect: Sequence[Collect],
+    reduction: Reduction,
+) -> list[Any]:
+    """A call for each batch, without a loop."""
+    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * count
+    found = zip(*(run(batch) for batch in batches), strict=True)
+    return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
+
+
+def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any:
+    if how is Collect.ALL:
+        return tf.stack(values)
+    if how is Collect.LAST:
+        return values[-1]
+    if reduction.method is Method.SUM:
+        return tf.add_n(values)
+    accumulated = tf.zeros_like(values[0])
+    for index, value in enumerate(values):
+        accumulated = reduction.add(accumulated, value, index)
+    return accumulated
+
+
+def _loop(
+    run: Run,
+    specs: Sequence[Any],
+    count: int,
+    feeds: Sequence[Any],
+    collect: Sequence[Collect],
+    reduction: Reduction = Reduction(),
+    parallel_steps: int = 1,
+) -> list[Any]:
+    """A TensorFlow loop over batches, whose results have the shapes of `specs`."""
+
+    def start(how: Collect, spec: Any) -> Any:
+        if how is Collect.ALL:
+            return tf.TensorArray(spec.dtype, count, element_shape=spec.shape)
+        return tf.zeros(spec.shape, spec.dtype)
+
+    def after(how: Collect, before: Any, result: Any, index: Any) -> Any:
+        if how is Collect.ALL:
+            return before.write(index, result)
+        return result if how is Collect.LAST else reduction.add(before, result, index)
+
+    def body(index, *carried):
+        results = run([feed[index] for feed in feeds])
+        triples = zip(collect, carried, results, strict=True)
+        return index + 1, *(after(*triple, index) for triple in triples)
+
+    _, *carried = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        [tf.constant(0), *map(start, collect, specs)],
+        parallel_iterations=parallel_steps,
+        maximum_iterations=count,
+    )
+    pairs = zip(collect, carried, strict=True)
+    return [value.stack() if how is Collect.ALL else value for how, value in pairs]
+
+
+def _check_shape(program: str, tensor: Any) -> None:
+    if not tensor.shape.is_fully_defined():
+        raise ValueError(
+            f"A result of program {program!r} has the shape {tensor.shape}, which is not "
+            "fully defined. IPU programs are static: give the operation that makes it a fixed "
+            f"output shape. Received: {tensor.name}"
+        )

@@ -1,0 +1,24 @@
+"""What is known of a tensor before it has values."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and dtype of one tensor, without its values.
+
+    Args:
+        shape: Dimensions in elements, all known.
+        dtype: NumPy name of the element type, such as `"float32"`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize

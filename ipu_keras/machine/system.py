@@ -1,0 +1,360 @@
+"""The emulated machine: which IPUs it has and which TensorFlow device holds which.
+
+`SYSTEM` is the registry of the process. It decides and remembers; making
+devices appear in TensorFlow is left to the driver that connects itself, so
+that nothing here needs TensorFlow.
+"""
+
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ipu_keras.settings.flags import (
+    ENVIRONMENT_VARIABLE,
+    PoplarFlags,
+    current_flags,
+    help_text,
+    idle_flags,
+)
+
+# PCI address of each IPU, and the IPUs of each device configuration in the
+# order of their DNC ids: the machine that the reference documentation lists
+# as `gc-info -l`. Configurations 0 to 15 are the single IPUs.
+PCI_ADDRESSES = (
+    *("0000:1a:00.0", "0000:1b:00.0", "0000:23:00.0", "0000:24:00.0"),
+    *("0000:3d:00.0", "0000:3e:00.0", "0000:43:00.0", "0000:44:00.0"),
+    *("0000:8b:00.0", "0000:8c:00.0", "0000:8e:00.0", "0000:8f:00.0"),
+    *("0000:b8:00.0", "0000:b9:00.0", "0000:ba:00.0", "0000:bb:00.0"),
+)
+LISTING: tuple[tuple[int, ...], ...] = (
+    *((ipu,) for ipu in range(16)),
+    *((5, 7), (4, 6), (3, 1), (2, 0)),  # 16 to 19
+    *((13, 15), (12, 14), (9, 11), (10, 8)),  # 20 to 23
+    *((5, 7, 4, 6), (3, 1, 2, 0), (13, 15, 12, 14), (9, 11, 10, 8)),  # 24 to 27
+    *((5, 7, 4, 6, 3, 1, 2, 0), (13, 15, 12, 14, 9, 11, 10, 8)),  # 28, 29
+    (5, 7, 4, 6, 3, 1, 2, 0, 13, 15, 12, 14, 9, 11, 10, 8),  # 30
+)
+
+# The IPU Model has no hardware to run out of; this stops slips of the keyboard.
+IPU_MODEL_LIMIT = 1024
+
+_DEVICE_NAME = r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?{kind}(?::(\d+))?"
+
+Refuse = Callable[[str], Exception]
+
+
+@dataclass(frozen=True)
+class DeviceConfiguration:
+    """One TensorFlow IPU device and the IPUs it holds.
+
+    Args:
+        ordinal: The k of `/device:IPU:k`.
+        config_id: Index of the device configuration in `LISTING`, or `None` on
+            the IPU Model, which has no listing.
+        ipus: The physical IPUs in the order of the listing.
+    """
+
+    ordinal: int
+    config_id: int | None
+    ipus: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The TensorFlow name of the device."""
+        return f"/device:IPU:{self.ordinal}"
+
+
+class Driver(Protocol):
+    """What makes the devices of a `System` exist; connected by the device room."""
+
+    def attach(self, devices: tuple[DeviceConfiguration, ...], config: Any) -> None:
+        """Makes `devices` usable, or raises and leaves nothing behind."""
+
+    def detach(self) -> None:
+        """Waits until all devices are idle, then gives them up."""
+
+    def refuse(self, message: str) -> Exception:
+        """Returns the exception for a precondition that does not hold."""
+        ...
+
+
+class Configuration(Protocol):
+    """What a `System` needs of an `IPUConfig`."""
+
+    def frozen_copy(self) -> Any: ...
+
+
+class System:
+    """The devices that are configured in this process, and their configuration.
+
+    Everything is checked and resolved before anything changes: a call that
+    fails leaves the previous configuration active.
+
+    Example:
+
+    >>> from ipu_keras.config import IPUConfig
+    >>> config = IPUConfig()
+    >>> config.select_ipus = [24, 25]
+    >>> system = System()
+    >>> system.configure(config)
+    >>> [device.ipus for device in system.devices]
+    [(5, 7, 4, 6), (3, 1, 2, 0)]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._driver: Driver | None = None
+        self._devices: tuple[DeviceConfiguration, ...] = ()
+        self._config: Any = None
+
+    @property
+    def devices(self) -> tuple[DeviceConfiguration, ...]:
+        """The configured devices by ordinal; empty when nothing is configured."""
+        return self._devices
+
+    @property
+    def config(self) -> Any:
+        """The frozen copy of the active `IPUConfig`, or `None`."""
+        return self._config
+
+    def device(self, name: str) -> DeviceConfiguration:
+        """Returns the configured device of this TensorFlow name.
+
+        Args:
+            name: Such as `/device:IPU:0` or `IPU:0`. Without a number it is
+                device 0.
+
+        Raises:
+            RuntimeError: If nothing is configured.
+            ValueError: If there is no such device.
+        """
+        self.require_configured()
+        match = re.fullmatch(_DEVICE_NAME.format(kind="ipu"), str(name), re.IGNORECASE)
+        ordinal = int(match[1] or 0) if match else None
+        for device in self._devices:
+            if device.ordinal == ordinal:
+                return device
+        raise ValueError(
+            f"There is no IPU device {name!r}. Configured devices: {_names(self._devices)}. Use "
+            "one of these, or ask for more devices with `auto_select_ipus` or `select_ipus`."
+        )
+
+    def require_configured(self) -> None:
+        """Raises `RuntimeError` if no device is configured."""
+        if not self._devices:
+            raise RuntimeError(
+                "No IPU devices configured. Configure them first: "
+                "`config = IPUConfig(); config.auto_select_ipus = 1; "
+                "config.configure_ipu_system()`."
+            )
+
+    def configure(self, config: Configuration, reset: bool = True) -> None:
+        """Replaces the devices by those that `config` describes.
+
+        Args:
+            config: An `IPUConfig`; a frozen copy of it is kept.
+            reset: Whether an existing configuration may be reset first.
+
+        Raises:
+            Exception: What the driver makes of a refusal (`RuntimeError` without
+                driver) if the machine cannot provide the IPUs, or if it is
+                configured already and `reset` is false.
+        """
+        with self._lock:
+            flags = current_flags()
+            active = config.frozen_copy()
+            devices = resolve_devices(
+                active.auto_select_ipus,
+                active.select_ipus,
+                ipu_model=flags.use_ipu_model,
+                refuse=self._refuse,
+            )
+            if self._devices and not reset:
+                raise self._refuse(
+                    "IPU system configuration has already been set in this process, but it "
+                    "should have been reset automatically by configuring it again. Received: "
+                    f"reset_configuration=False while {_names(self._devices)} are configured. "
+                    "Leave reset_configuration=True, or call reset_ipu_configuration() first."
+                )
+            _announce(flags)
+            if self._devices:
+                warnings.warn(
+                    f"The IPU system was configured already with {_names(self._devices)}: it is "
+                    f"reset and then has {_names(devices)}. Call reset_ipu_configuration() first "
+                    "if that is what you want.",
+                    stacklevel=4,
+                )
+            self._replace(devices, active)
+
+    def reset(self) -> None:
+        """Gives up all devices once they are idle; does nothing if there are none."""
+        with self._lock:
+            if self._devices and self._driver is not None:
+                self._driver.detach()
+            self._devices, self._config = (), None
+
+    def connect(self, driver: Driver) -> None:
+        """Makes `driver` the one that attaches devices, at once if some are configured."""
+        with self._lock:
+            devices, config = self._devices, self._config
+            self.reset()
+            self._driver = driver
+            if devices:
+                self._attach(devices, config)
+
+    def _replace(self, devices: tuple[DeviceConfiguration, ...], config: Any) -> None:
+        previous = self._devices, self._config
+        self.reset()
+        try:
+            self._attach(devices, config)
+        except BaseException:
+            if previous[0]:
+                self._attach(*previous)
+            raise
+
+    def _attach(self, devices: tuple[DeviceConfiguration, ...], config: Any) -> None:
+        if self._driver is not None:
+            self._driver.attach(devices, config)
+        self._devices, self._config = devices, config
+
+    def _refuse(self, message: str) -> Exception:
+        return RuntimeError(message) if self._driver is None else self._driver.refuse(message)
+
+
+SYSTEM = System()
+
+
+def resolve_devices(
+    auto_select_ipus: int | Sequence[int],
+    select_ipus: int | Sequence[int],
+    *,
+    ipu_model: bool,
+    refuse: Refuse,
+) -> tuple[DeviceConfiguration, ...]:
+    """Returns the devices that the two selectors describe.
+
+    With neither there is one device with one IPU.
+
+    Args:
+        auto_select_ipus: Number of IPUs of each device, or of the only one.
+        select_ipus: Index into `LISTING` for each device, or for the only one.
+        ipu_model: Whether the IPU Model is used, which has IPUs of its own for
+            every device.
+        refuse: Makes the exception for what the machine cannot provide.
+    """
+    counts = _one_per_device(auto_select_ipus)
+    config_ids = _one_per_device(select_ipus)
+    if ipu_model and config_ids:
+        raise Exception(
+            "When using the IPUModel, the devices to attach to can only be specified with "
+            f"`auto_select_ipus`. Received: select_ipus={select_ipus!r} with --use_ipu_model in "
+            f"{ENVIRONMENT_VARIABLE}. Set auto_select_ipus to the number of IPUs instead."
+        )
+    if ipu_model:
+        return tuple(_modelled(counts or (1,), refuse))
+    if config_ids:
+        return tuple(_selected(config_ids, refuse))
+    return _auto_selected(counts or (1,), refuse)
+
+
+def check_cpu_device(device: str) -> None:
+    """Raises `ValueError` unless `device` names a TensorFlow CPU device."""
+    if not re.fullmatch(_DEVICE_NAME.format(kind="cpu"), str(device), re.IGNORECASE):
+        raise ValueError(
+            "`device` must be the CPU device that the IPUs are attached to, such as 'cpu' or "
+            f"'/device:CPU:0'. Received: device={device!r}. IPU devices are chosen with "
+            "`auto_select_ipus` or `select_ipus` of the config."
+        )
+
+
+def _one_per_device(selector: int | Sequence[int]) -> tuple[int, ...]:
+    return (selector,) if isinstance(selector, int) else tuple(selector)
+
+
+def _auto_selected(counts: tuple[int, ...], refuse: Refuse) -> tuple[DeviceConfiguration, ...]:
+    # The groups of the listing nest. Larger devices choose first, so that
+    # single IPUs do not split the groups that those need; then a request is
+    # refused only if no choice at all could meet it.
+    chosen: dict[int, int] = {}
+    for ordinal in sorted(range(len(counts)), key=lambda k: -counts[k]):
+        taken = {ipu for config_id in chosen.values() for ipu in LISTING[config_id]}
+        free = (
+            config_id
+            for config_id, ipus in enumerate(LISTING)
+            if len(ipus) == counts[ordinal] and taken.isdisjoint(ipus)
+        )
+        config_id = next(free, None)
+        if config_id is None:
+            raise refuse(
+                _unsupported(counts, ordinal)
+                + f"The machine has {len(PCI_ADDRESSES)} IPUs in groups of 1, 2, 4, 8 or 16; "
+                f"{len(PCI_ADDRESSES) - len(taken)} of them are left for this device. Ask for "
+                f"fewer or smaller devices, or set {ENVIRONMENT_VARIABLE}=--use_ipu_model to use "
+                "the IPU Model, where a device may have any number of IPUs."
+            )
+        chosen[ordinal] = config_id
+    return tuple(
+        DeviceConfiguration(ordinal, chosen[ordinal], LISTING[chosen[ordinal]])
+        for ordinal in range(len(counts))
+    )
+
+
+def _selected(config_ids: tuple[int, ...], refuse: Refuse) -> Iterator[DeviceConfiguration]:
+    holders: dict[int, int] = {}
+    for ordinal, config_id in enumerate(config_ids):
+        if config_id >= len(LISTING):
+            raise refuse(
+                f"Could not find the device configuration {config_id} requested for the "
+                f"TensorFlow virtual device /device:IPU:{ordinal}. Received: select_ipus="
+                f"{list(config_ids)}; the machine has configurations 0 to {len(LISTING) - 1}."
+            )
+        for ipu in LISTING[config_id]:
+            if ipu in holders:
+                raise refuse(
+                    f"Could not attach /device:IPU:{ordinal} to the device configuration "
+                    f"{config_id}: its IPU {ipu} belongs to /device:IPU:{holders[ipu]} already. "
+                    f"Received: select_ipus={list(config_ids)}; choose configurations that "
+                    "share no IPU, or let `auto_select_ipus` choose."
+                )
+            holders[ipu] = ordinal
+        yield DeviceConfiguration(ordinal, config_id, LISTING[config_id])
+
+
+def _modelled(counts: tuple[int, ...], refuse: Refuse) -> Iterator[DeviceConfiguration]:
+    first = 0
+    for ordinal, count in enumerate(counts):
+        if first + count > IPU_MODEL_LIMIT:
+            raise refuse(
+                _unsupported(counts, ordinal)
+                + f"The IPU Model provides {IPU_MODEL_LIMIT} IPUs in all, of which "
+                f"{IPU_MODEL_LIMIT - first} are left for this device. Ask for fewer."
+            )
+        yield DeviceConfiguration(ordinal, None, tuple(range(first, first + count)))
+        first += count
+
+
+def _unsupported(counts: tuple[int, ...], ordinal: int) -> str:
+    return (
+        "Unsupported number of IPUs requested - could not find an IPU device with "
+        f"{counts[ordinal]} IPUs for the TensorFlow virtual device /device:IPU:{ordinal}. "
+        f"Received: auto_select_ipus={list(counts)}. "
+    )
+
+
+def _announce(flags: PoplarFlags) -> None:
+    """Prints the help if asked for, and warns about flags that nothing honours."""
+    if flags.help:
+        print(help_text())
+    for name in idle_flags(flags):
+        warnings.warn(
+            f"The flag --{name} in {ENVIRONMENT_VARIABLE} has no effect today. "
+            f"Received: {name}={getattr(flags, name)!r}.",
+            stacklevel=5,
+        )
+
+
+def _names(devices: tuple[DeviceConfiguration, ...]) -> str:
+    return ", ".join(device.name for device in devices)

@@ -1,0 +1,296 @@
+"""The hardware's numbers, each with where it comes from. Data only.
+
+Sources are named in `SOURCES`; a value without one does not exist here.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SOURCES: Mapping[str, str] = {
+    "microbenchmarks": "Z. Jia, B. Tillman, M. Maggioni, D. P. Scarpazza, Dissecting the Graphcore "
+    "IPU Architecture via Microbenchmarking, arXiv:1912.03413",
+    "documents": "Graphcore's hardware documents: IPU Programmer's Guide, Tile Vertex ISA, "
+    "M2000 and Bow datasheets",
+    "api": "Poplar API reference, classes Target and IPUModel",
+    "poplibs": "Graphcore poplibs, commit 7eac0f266",
+    "memory guide": "Graphcore, Memory and Performance Optimisation on the IPU",
+    "tutorials": "Graphcore examples repository, Poplar and PopVision tutorials",
+    "graph analyser": "Graphcore, PopVision Graph Analyser User Guide, glossary",
+    "auto pipeline": "Graphcore ipu_tensorflow_addons, auto-pipelining cluster information",
+    "ipu-stack": "osmarks, ipu-stack, measured on a C600 (third party)",
+    "tessellate": "Graphcore Research, tessellate-ipu notebooks, measured on Bow",
+    "machine white paper": "Cambrian-AI Research, white paper on Graphcore's IPU-M2000",
+    "caller": "given by the caller",
+}
+
+
+class Confidence(enum.Enum):
+    """How sure a number is.
+
+    - `CALIBRATED`: fitted to or checked against measurements of hardware.
+    - `DERIVED`: follows from stated numbers or published formulas.
+    - `GUESSED`: an assumption, for want of anything better.
+    """
+
+    CALIBRATED = "calibrated"
+    DERIVED = "derived"
+    GUESSED = "guessed"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a number comes from.
+
+    Args:
+        source: A key of `SOURCES`.
+        confidence: How sure it is.
+    """
+
+    source: str
+    confidence: Confidence = Confidence.DERIVED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One generation of IPU and the system around it.
+
+    Args:
+        name: `"gc2"`, `"gc200"` or `"bow"`.
+        clock_hz: Tile cycles per second.
+        num_tiles: Tiles of one IPU.
+        tile_bytes: SRAM of one tile, in bytes.
+        memory_element_bytes: Of the banks that it is made of, in bytes. Each can be read by
+            one side only in a cycle.
+        code_region_bytes: The part of it that instructions can be read from, in bytes.
+        num_workers: Worker threads of a tile; each gets one cycle in as many.
+        vector_bytes: Width of a load and of an arithmetic instruction, in bytes.
+        amp_flops: Floating point operations of one tile in one cycle by
+            (input dtype, dtype of partial sums).
+        conv_units: Output channels that a tile accumulates at once, by the same.
+        weight_load_bytes: Bytes of weights that a tile loads in a cycle.
+        exchange_bytes: Bytes that a tile sends, and receives, in a cycle.
+        shared_exchange_bytes: Bytes that two tiles receive in a cycle if they
+            receive the same. No cost counts on it: see `convolution_planner`.
+        memcpy_bytes: Bytes that a tile copies in a cycle.
+        sync_cycles: Synchronization of the tiles of an IPU.
+        global_sync_cycles: Synchronization of several IPUs.
+        launch_cycles: From a compute set's start to its vertices'.
+        exchange_latency_cycles: From a tile to the farthest one.
+        link_bytes_per_second: Between two neighbouring IPUs, one direction.
+        link_latency_seconds: For each IPU on the way.
+        host_bytes_per_second: Between the host and one IPU.
+        host_latency_cycles: Beginning and end of a copy between host and IPU.
+        stack_bytes: Stacks of one tile's threads.
+        remote_bytes_per_second: Between the memory of a machine and all of its IPUs.
+        machine_ipus: IPUs of a machine, which share that memory.
+        provenance: Where each of these fields comes from, by name.
+
+    Example:
+
+    >>> gc200 = TARGETS["gc200"]
+    >>> gc200.num_tiles * gc200.tile_bytes
+    940572672
+    >>> gc200.provenance["tile_bytes"].source
+    'memory guide'
+    """
+
+    name: str
+    clock_hz: float
+    num_tiles: int
+    tile_bytes: int
+    memory_element_bytes: int
+    code_region_bytes: int
+    num_workers: int = 6
+    vector_bytes: int = 8
+    amp_flops: Mapping[tuple[str, str], int]
+    conv_units: Mapping[tuple[str, str], int]
+    weight_load_bytes: int
+    exchange_bytes: float = 4.0
+    shared_exchange_bytes: float = 8.0
+    memcpy_bytes: int = 8
+    sync_cycles: int = 126
+    global_sync_cycles: int = 600
+    launch_cycles: int = 81
+    exchange_latency_cycles: int = 157
+    link_bytes_per_second: float
+    link_latency_seconds: float = 0.16e-6
+    host_bytes_per_second: float
+    host_latency_cycles: int
+    stack_bytes: int = 3168
+    remote_bytes_per_second: float = 20.0e9
+    machine_ipus: int = 4
+    provenance: Mapping[str, Provenance] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        named = {f.name for f in dataclasses.fields(self)} - {"name", "provenance"}
+        missing = sorted(named - set(self.provenance))
+        unknown = sorted({p.source for p in self.provenance.values()} - set(SOURCES))
+        if missing or unknown:
+            raise ValueError(
+                "Every number of a target needs a known source in `provenance`. "
+                f"Received: target {self.name!r} without a source for {missing}, "
+                f"with unknown sources {unknown}"
+            )
+
+    @property
+    def ipu_bytes(self) -> int:
+        """SRAM of one IPU, in bytes."""
+        return self.num_tiles * self.tile_bytes
+
+    @property
+    def interleaved_bytes(self) -> int:
+        """Bytes of a tile's interleaved memory: what instructions cannot be read from.
+
+        All of its memory where they can be read from everywhere.
+        """
+        return max(self.tile_bytes - self.code_region_bytes, 0) or self.tile_bytes
+
+    def without_tiles(self, count: int) -> "Target":
+        """A target whose tiles are those that are left if some are set apart.
+
+        Args:
+            count: Tiles that are set apart.
+
+        Raises:
+            ValueError: None would be left.
+        """
+        if count >= self.num_tiles:
+            raise ValueError(
+                f"`num_io_tiles` must be less than the {self.num_tiles} tiles of {self.name}, for "
+                f"some to compute. Received: num_io_tiles={count}"
+            )
+        return dataclasses.replace(self, num_tiles=self.num_tiles - count) if count else self
+
+    def with_numbers(self, **numbers: Any) -> "Target":
+        """A target that differs in some numbers, whose source is the caller.
+
+        Args:
+            **numbers: New values of fields.
+
+        Raises:
+            ValueError: No such number.
+        """
+        unknown = sorted(set(numbers) - set(self.provenance))
+        if unknown:
+            raise ValueError(
+                f"A target has the numbers {', '.join(self.provenance)}. Received: {unknown}"
+            )
+        given = dict.fromkeys(numbers, Provenance("caller", Confidence.GUESSED))
+        return dataclasses.replace(self, **numbers, provenance={**self.provenance, **given})
+
+
+_C, _D, _G = Confidence.CALIBRATED, Confidence.DERIVED, Confidence.GUESSED
+
+_MK1: dict[str, Provenance] = {
+    "clock_hz": Provenance("microbenchmarks"),
+    "num_tiles": Provenance("microbenchmarks"),
+    "tile_bytes": Provenance("microbenchmarks"),
+    "memory_element_bytes": Provenance("graph analyser"),
+    "code_region_bytes": Provenance("microbenchmarks", _G),
+    "num_workers": Provenance("microbenchmarks"),
+    "vector_bytes": Provenance("microbenchmarks"),
+    "amp_flops": Provenance("microbenchmarks"),
+    "conv_units": Provenance("poplibs"),
+    "weight_load_bytes": Provenance("poplibs"),
+    "exchange_bytes": Provenance("microbenchmarks", _C),
+    "shared_exchange_bytes": Provenance("microbenchmarks", _C),
+    "memcpy_bytes": Provenance("api"),
+    "sync_cycles": Provenance("ipu-stack"),
+    "global_sync_cycles": Provenance("poplibs"),
+    "launch_cycles": Provenance("tessellate", _G),
+    "exchange_latency_cycles": Provenance("microbenchmarks", _C),
+    "link_bytes_per_second": Provenance("microbenchmarks", _C),
+    "link_latency_seconds": Provenance("microbenchmarks", _C),
+    "host_bytes_per_second": Provenance("microbenchmarks", _C),
+    "host_latency_cycles": Provenance("microbenchmarks", _C),
+    "stack_bytes": Provenance("memory guide", _G),
+    # Of machines with IPUs of the second generation; those before had no such memory.
+    "remote_bytes_per_second": Provenance("machine white paper", _G),
+    "machine_ipus": Provenance("machine white paper"),
+}
+
+_MK2: dict[str, Provenance] = {
+    **_MK1,
+    "clock_hz": Provenance("tutorials", _C),
+    "num_tiles": Provenance("documents"),
+    "tile_bytes": Provenance("memory guide"),
+    "code_region_bytes": Provenance("ipu-stack"),
+    "amp_flops": Provenance("documents"),
+    "exchange_bytes": Provenance("documents"),
+    "shared_exchange_bytes": Provenance("poplibs"),
+    "global_sync_cycles": Provenance("ipu-stack"),
+    "exchange_latency_cycles": Provenance("microbenchmarks", _G),
+    "link_bytes_per_second": Provenance("auto pipeline"),
+    "link_latency_seconds": Provenance("microbenchmarks", _G),
+    "host_bytes_per_second": Provenance("auto pipeline"),
+    "host_latency_cycles": Provenance("tutorials", _C),
+}
+
+_HALF_IN_HALF = ("float16", "float16")
+_HALF_IN_FLOAT = ("float16", "float32")
+_FLOAT = ("float32", "float32")
+
+_GC2 = Target(
+    name="gc2",
+    clock_hz=1.6e9,
+    num_tiles=1216,
+    tile_bytes=256 * 1024,
+    memory_element_bytes=32 * 1024,
+    # No limit is published: all of it.
+    code_region_bytes=256 * 1024,
+    amp_flops={_HALF_IN_HALF: 64, _HALF_IN_FLOAT: 64, _FLOAT: 16},
+    conv_units={_HALF_IN_HALF: 8, _HALF_IN_FLOAT: 8, _FLOAT: 4},
+    weight_load_bytes=8,
+    exchange_bytes=3.96,
+    shared_exchange_bytes=7.8,
+    global_sync_cycles=500,
+    link_bytes_per_second=55.0e9,
+    host_bytes_per_second=5.86e9,
+    host_latency_cycles=14_000,
+    provenance=_MK1,
+)
+
+_GC200 = Target(
+    name="gc200",
+    clock_hz=1.33e9,
+    num_tiles=1472,
+    tile_bytes=638_976,
+    memory_element_bytes=16 * 1024,
+    # What is not interleaved.
+    code_region_bytes=212_992,
+    amp_flops={_HALF_IN_HALF: 128, _HALF_IN_FLOAT: 64, _FLOAT: 32},
+    conv_units={_HALF_IN_HALF: 16, _HALF_IN_FLOAT: 8, _FLOAT: 8},
+    # poplibs allows 16; the measured multiplications of Bow follow 8.
+    weight_load_bytes=8,
+    link_bytes_per_second=70.0e9,
+    host_bytes_per_second=7.0e9,
+    host_latency_cycles=160_000,
+    provenance={**_MK2, "weight_load_bytes": Provenance("tessellate", _C)},
+)
+
+_BOW = dataclasses.replace(
+    _GC200,
+    name="bow",
+    clock_hz=1.85e9,
+    provenance={**_GC200.provenance, "clock_hz": Provenance("documents")},
+)
+
+TARGETS: Mapping[str, Target] = {target.name: target for target in (_GC2, _GC200, _BOW)}
+DEFAULT_TARGET = "gc200"
+
+
+def target_named(name: str) -> Target:
+    """The target of a name.
+
+    Args:
+        name: `"gc2"` (Mk1), `"gc200"` (Mk2) or `"bow"`.
+
+    Raises:
+        ValueError: There is none of that name.
+    """
+    if name not in TARGETS:
+        raise ValueError(f"A target is one of {', '.join(TARGETS)}. Received: {name!r}")
+    return TARGETS[name]

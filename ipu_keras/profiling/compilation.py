@@ -1,0 +1,58 @@
+"""What happens whenever a program is compiled, whoever has it compiled."""
+
+import dataclasses
+from collections.abc import Callable
+
+from ipu_keras.cost.small_programs import certainly_fits
+from ipu_keras.device import IpuDevice
+from ipu_keras.profiling.configured_options import computing_target
+from ipu_keras.profiling.requested_outputs import current_outputs
+from ipu_keras.program.compilation_history import CompilationHistory, Recompilation, Signature, log
+from ipu_keras.program.executable import Executable
+
+
+def compiled(
+    program: str,
+    signature: Signature,
+    history: CompilationHistory,
+    device: IpuDevice,
+    build: Callable[[], Executable],
+) -> Executable:
+    """Compiles a program, says why if it is not for the first time, and judges whether it fits.
+
+    Args:
+        program: Its name.
+        signature: What it is good for.
+        history: What was compiled before of the same model or function; it gets the signature.
+        device: Which will run the program, and counts its compilations.
+        build: Compiles it.
+
+    Returns:
+        The executable, which logs cycles if that was asked for.
+
+    Raises:
+        ValueError: The tile of `--log_cycle_count` does not exist.
+        tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
+            `debug.allowOutOfMemory` is not `"true"`.
+        LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
+            cannot be told.
+    """
+    again = history.recompilation(program, signature)
+    executable = dataclasses.replace(build(), history=history)
+    executable = _with_outputs(executable, again)
+    # What was refused by now was not compiled; what takes longest, XLA's work, is still to come.
+    if again is not None:
+        log(again)
+    history.add(program, signature, again)
+    device.engine.count_compilation(program)
+    return executable
+
+
+def _with_outputs(executable: Executable, again: Recompilation | None) -> Executable:
+    """Writes and checks what is asked for whenever a program is compiled."""
+    outputs = current_outputs()
+    if not outputs.needs_model and certainly_fits(executable, computing_target()):
+        return executable
+    from ipu_keras.profiling.verdict import judge
+
+    return dataclasses.replace(executable, cycle_count=judge(executable, outputs, again))

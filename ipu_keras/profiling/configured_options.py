@@ -1,0 +1,67 @@
+"""What the active `IPUConfig` and `TF_POPLAR_FLAGS` say of programs that are modelled."""
+
+from typing import Any
+
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.target import TARGETS, Target
+from ipu_keras.settings.enumerations import DeviceConnectionType
+from ipu_keras.settings.flags import current_flags
+
+# How configurations call the generations. A Bow is an 'ipu2' with a faster clock, which they
+# cannot tell.
+_GENERATIONS = {"ipu1": "gc2", "ipu2": "gc200"}
+
+_NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
+
+
+def configured_options() -> dict[str, Any]:
+    """What `model_of` is told of a program that is compiled for the configured devices.
+
+    Nothing, if none are configured.
+
+    Example:
+
+    >>> from ipu_keras.config import IPUConfig
+    >>> config = IPUConfig()
+    >>> config.matmuls.poplar_options = {"availableMemoryProportion": "0.2"}
+    >>> config.configure_ipu_system()
+    >>> configured_options()["matmul_options"]
+    {'availableMemoryProportion': '0.2'}
+    """
+    config = SYSTEM.config
+    if config is None:
+        return {}
+    return {
+        "target": configured_target(),
+        "recomputation": config.allow_recompute,
+        "convolution_options": dict(config.convolutions.poplar_options) or None,
+        "matmul_options": dict(config.matmuls.poplar_options) or None,
+        "outlining": config.optimizations.enable_graph_outlining,
+        "selection_order": config.selection_order,
+        "num_io_tiles": config.io_tiles.num_io_tiles,
+        "place_ops_on_io_tiles": config.io_tiles.place_ops_on_io_tiles,
+        "io_tile_available_memory_proportion": config.io_tiles.available_memory_proportion,
+        "minimum_remote_tensor_size": config.optimizations.minimum_remote_tensor_size,
+    }
+
+
+def computing_target() -> Target:
+    """The configured hardware without the tiles that are set apart for input and output.
+
+    Raises:
+        ValueError: It has no other tiles.
+    """
+    return configured_target().without_tiles(SYSTEM.config.io_tiles.num_io_tiles)
+
+
+def configured_target() -> Target:
+    """The hardware that is emulated, by the active configuration and the flags of now."""
+    config, flags = SYSTEM.config, current_flags()
+    version, tiles = "ipu2", 0
+    if flags.use_ipu_model:
+        version = config.ipu_model.version
+        tiles = flags.ipu_model_tiles or config.ipu_model.tiles_per_ipu
+    elif config.device_connection.type in _NEVER_ATTACHED:
+        version = config.device_connection.version
+    target = TARGETS[_GENERATIONS[version]]
+    return target.with_numbers(num_tiles=tiles) if tiles else target

@@ -1,0 +1,157 @@
+"""What users say of programs that are modelled: checks, and the options it becomes."""
+
+import contextlib
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.cost.options import ModelOptions, is_positive_integer
+from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
+from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
+
+MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
+_DTYPES = ("dtype", "gradient_accumulation_dtype")
+
+
+def target_of(target: str | Target | None) -> Target:
+    """The hardware of a name; what is no name is returned as it is.
+
+    Args:
+        target: A name, a `Target`, or `None` for the default.
+
+    Raises:
+        ValueError: No such target.
+    """
+    target = DEFAULT_TARGET if target is None else target
+    if isinstance(target, str):
+        return target_named(target)
+    if not isinstance(target, Target):
+        raise ValueError(
+            f"`target` must be one of {', '.join(TARGETS)}, or a Target. Received: "
+            f"target={target!r}"
+        )
+    return target
+
+
+def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses options that do not exist.
+
+    Args:
+        given: Options by name.
+        known: Names of those that do.
+
+    Raises:
+        TypeError: No such option.
+    """
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean `{close[0]}`? " if close else ""
+            raise TypeError(
+                f"Unknown option `{name}`. {hint}Received: {name}={value!r}. "
+                f"The options are {', '.join(known)}."
+            )
+
+
+def checked_batch_size(size: Any) -> int:
+    """A number of samples that a user gave, as Python's own kind of integer.
+
+    Args:
+        size: It.
+
+    Raises:
+        ValueError: It is no positive integer.
+    """
+    if not is_positive_integer(size):
+        raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={size!r}")
+    return int(size)
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """The values of a choice that a user gave, in a list, range or array or by itself.
+
+    Args:
+        name: Of the choice.
+        values: Of it.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    found = list(values) if isinstance(values, list | tuple | range) else [values]
+    if not found:
+        raise ValueError(f"`{name}` needs at least one value. Received: {name}={values!r}")
+    return found
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuses what `model_of` would, for callers that change or trace something before that.
+
+    Args:
+        given: `target` and options as for `model_options`.
+
+    Raises:
+        ValueError: No such target, or an option out of its range.
+        TypeError: No such option.
+    """
+    options = dict(given)
+    target = target_of(options.pop("target", None))
+    target.without_tiles(model_options(options).num_io_tiles)
+
+
+def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
+    """Says which of Poplar's options that a user gave have no model.
+
+    Args:
+        given: Options as for `model_options`, checked; or lists of choices.
+        stacklevel: As of `warnings.warn`; by default for the caller of the caller.
+    """
+    idle = []
+    for name in ("convolution_options", "matmul_options"):
+        choices = given.get(name)
+        listed = choices if isinstance(choices, list) else [choices]
+        flags = idle_poplar_options(flag for one in listed for flag in one or ())
+        idle += [f"{flag} in `{name}`" for flag in flags]
+    if idle:
+        warnings.warn(
+            f"These options of Poplar have no model, and no effect: {', '.join(idle)}. Those that "
+            f"have one are {' and '.join(MODELLED_POPLAR_OPTIONS)}.",
+            stacklevel=stacklevel,
+        )
+
+
+def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with names in place of TensorFlow's and NumPy's types.
+
+    Args:
+        given: Options as for `model_options`. What is no type is left to the checks of these.
+    """
+    options = dict(given)
+    for name in set(_DTYPES) & set(given):
+        with contextlib.suppress(TypeError):
+            # TensorFlow takes numbers and arrays too, which nobody means as a type.
+            if isinstance(given[name], str | type | np.dtype | tf.DType):
+                options[name] = tf.as_dtype(given[name]).name
+    return options
+
+
+def model_options(given: Mapping[str, Any]) -> ModelOptions:
+    """The options of a model.
+
+    Args:
+        given: Some of them. An execution ends with a weight update: unless told otherwise, it
+            has as many steps as are accumulated.
+
+    Raises:
+        ValueError: An option out of its range.
+        TypeError: No such option.
+    """
+    check_names(given, MODEL_OPTIONS)
+    steps = given.get("gradient_accumulation_count", 1)
+    return ModelOptions(**with_dtype_names({"steps_per_execution": steps, **given}))

@@ -1,0 +1,198 @@
+"""Models of programs: what a function or an executable computes, and what it needs on an IPU.
+
+Each is made once for all who ask. The process keeps those used last; `--executable_cache_path` in
+`TF_POPLAR_FLAGS` names a directory that keeps all, for later processes too.
+
+Whether a program fits is asked for when it is compiled. That takes a model, but no report, which
+is for users and longer to import.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.ir import Graph, TensorSpec
+from ipu_keras.machine.target import DEFAULT_TARGET, Target
+from ipu_keras.profiling.configured_options import configured_options
+from ipu_keras.profiling.given_options import model_options, target_of
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program
+from ipu_keras.program.executable import Executable
+from ipu_keras.settings.flags import current_flags
+from ipu_keras.store.executable_cache import ExecutableCache, content_key, export
+from ipu_keras.tracing import layer_scopes, no_garbage_collection, replicated, traced_for_xla
+from ipu_keras.tracing.fingerprint import fingerprint
+from ipu_keras.tracing.hlo import hlo_graph
+
+T = TypeVar("T")
+
+# As `functools.cache`, of what follows from its key alone, for whichever device.
+_CACHE = ExecutableCache()
+
+
+@no_garbage_collection()
+def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
+    """What a function computes, traced but not executed.
+
+    Args:
+        function: A Python function of tensors, or a `tf.function`.
+        *specs: A `tf.TensorSpec` for each argument, or structures of them.
+
+    Raises:
+        LoweringError: XLA cannot compile an operation of the function.
+    """
+    with layer_scopes():
+        traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+    return cached_graph(traced)
+
+
+def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
+    """The batch size of tensors: of the first that has an axis; `None` if none has.
+
+    Args:
+        shapes: Of the tensors, in elements.
+    """
+    return next((shape[0] for shape in shapes if len(shape)), None)
+
+
+@no_garbage_collection()
+def model_of(
+    name: str, graph: Graph, *, target: str | Target = DEFAULT_TARGET, **options: Any
+) -> Model:
+    """Models a traced step.
+
+    Args:
+        name: What the model is called.
+        graph: The step.
+        target: Name of the hardware, or a `Target`. Tiles for input and output are some of its
+            tiles.
+        **options: As for `model_options`.
+
+    Raises:
+        ValueError: No such target, or an option out of its range.
+        TypeError: No such option.
+    """
+    chosen = model_options(options)
+    hardware = target_of(target).without_tiles(chosen.num_io_tiles)
+    return cached_model(name, graph, hardware, chosen)
+
+
+@no_garbage_collection()
+def model_of_executable(executable: Executable, **options: Any) -> Model:
+    """Models a program as a user wrote it, without what the host replaces for its own speed.
+
+    It is traced once more if the host's trace is not one for XLA.
+
+    Args:
+        executable: The compiled program, of a configured device.
+        **options: As for `model_of`; they go before those of the program.
+
+    Raises:
+        LoweringError: XLA cannot compile an operation of the program.
+    """
+    program = executable.program
+    traced = executable.as_written()
+    graph = graph_of_program(program) if traced is None else cached_graph(traced)
+    own = {
+        "steps_per_execution": program.repeat_count,
+        "gradient_accumulation_count": program.accumulation.count,
+        "num_replicas": program.num_replicas,
+        "pipeline": program.pipeline,
+        **configured_options(),
+    }
+    return model_of(program.name, graph, **{**own, **options})
+
+
+def batch_size_of(program: Program) -> int | None:
+    """Samples of a step on one replica: the first axis of what the program is fed, if any.
+
+    Args:
+        program: It.
+    """
+    return first_axis(spec.shape for spec in program.infeed)
+
+
+def graph_of_program(program: Program, batch_size: int | None = None) -> Graph:
+    """Traces a step of a program as a user wrote it.
+
+    Args:
+        program: It.
+        batch_size: Samples of the step; by default as many as it is fed.
+
+    Raises:
+        LoweringError: XLA cannot compile an operation of the program.
+    """
+
+    def step(*tensors):
+        with traced_for_xla():
+            returned = program.step(program.unflatten(tensors))
+            if program.update is None:
+                return returned
+            results, gradients = returned
+            with tf.name_scope(WEIGHT_UPDATE_SCOPE):
+                program.update(gradients)
+            return results
+
+    def shape(spec: TensorSpec) -> tuple[int, ...]:
+        if batch_size is None or not spec.shape:
+            return spec.shape
+        return (batch_size, *spec.shape[1:])
+
+    specs = [tf.TensorSpec(shape(spec), spec.dtype) for spec in program.infeed]
+    with replicated(program.num_replicas):
+        return traced_graph(step, *specs)
+
+
+def cached_graph(concrete: Any) -> Graph:
+    """As `hlo_graph`; a function that is the same to XLA is lowered once.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
+
+    Raises:
+        LoweringError: XLA cannot compile an operation of the function.
+    """
+    return _found(content_key(fingerprint(concrete)), Graph, lambda: hlo_graph(concrete))
+
+
+def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions) -> Model:
+    """As `model_graph`; the same step, target and options are modelled once.
+
+    Args:
+        name: What the program is called; the same step may have several names.
+        graph: One step of it, as HLO.
+        target: The hardware.
+        options: What was chosen.
+    """
+    found = _found(
+        content_key(graph, target, options),
+        Model,
+        lambda: _without_inputs(model_graph(name, graph, target, options)),
+    )
+    return replace(found, name=name, graph=graph)
+
+
+def export_model(model: Model, folder: Path) -> None:
+    """Writes a model's file, which a cache in that folder would find.
+
+    Args:
+        model: A finished one.
+        folder: It is made if it does not exist.
+    """
+    key = content_key(model.graph, model.target, model.options)
+    export(folder, key, _without_inputs(model))
+
+
+def _without_inputs(model: Model) -> Model:
+    """The model without its graph, which whoever looks it up has, and without its name."""
+    return replace(model, name="", graph=Graph(model.graph.name, ()))
+
+
+def _found(key: str, kind: type[T], build: Callable[[], T]) -> T:
+    path = current_flags().executable_cache_path
+    return _CACHE.find_or_build(key, kind, build, Path(path) if path else None)

@@ -1,0 +1,156 @@
+"""Files about a program that was compiled, and what is said of one that does not fit."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+
+from ipu_keras.profiling.models import export_model
+from ipu_keras.profiling.requested_outputs import RequestedOutputs
+from ipu_keras.report import Report, schedule_dot, tensor_map
+from ipu_keras.settings import engine_options, flags
+from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
+
+# A page is written where it can be: compiling a program must not fail for want of an extra.
+_LIBRARIES_OF_PAGES = ("jinja2", "matplotlib")
+
+_REPORT_DIRECTORY = f"'autoReport.directory' in {engine_options.ENVIRONMENT_VARIABLE}"
+_TENSOR_MAP_DIRECTORY = f"--tensor_map_file_path in {flags.ENVIRONMENT_VARIABLE}"
+
+# Most file systems take 255 bytes; numbers, suffixes and the marks of files that are not yet
+# whole are added to names.
+_MOST_BYTES_OF_NAME = 128
+
+
+def write_files(report: Report, outputs: RequestedOutputs) -> None:
+    """Writes what is asked for whenever a program is compiled.
+
+    Args:
+        report: Of the program.
+        outputs: What is asked for. A directory that cannot be used is left alone, with a
+            warning.
+    """
+    model, directory = report.model, outputs.engine.report_directory
+    if outputs.engine.writes_reports:
+        with _warns("the report", report, directory, _REPORT_DIRECTORY):
+            write_report(report, directory)
+    if outputs.flags.tensor_map_file_path:
+        maps = Path(outputs.flags.tensor_map_file_path)
+        text = json.dumps(tensor_map(model), separators=(",", ":"))
+        with _warns("the tensor map", report, maps, _TENSOR_MAP_DIRECTORY):
+            _write_new(maps, report.name, ".tensor_map.json", text)
+    if outputs.flags.dump_schedule_as_dot:
+        with _warns("the schedule", report, directory, _REPORT_DIRECTORY):
+            _write_new(directory, report.name, ".schedule.dot", schedule_dot(model))
+    if outputs.executable_folder is not None:
+        export_model(model, outputs.executable_folder)
+
+
+def _warns(what: str, report: Report, directory: Path, option: str) -> AbstractContextManager[None]:
+    """Around the writing of files: a run does not end for want of a place for them."""
+    return warns_if_it_fails(
+        f"The directory {str(directory)!r} cannot be used for {what} of program {report.name!r}; "
+        f"{option} can name another one"
+    )
+
+
+def _write_new(directory: Path, program: str, suffix: str, text: str) -> None:
+    """Writes a file with a name that none has yet."""
+    make_folder(directory)
+    for name in _numbered(file_name(program)):
+        path = directory / f"{name}{suffix}"
+        try:
+            # Nobody else takes the name while the file is being written.
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        break
+    try:
+        write_atomically(path, text.encode())
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """The name, then the name with 1, 2 and so on."""
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(1))
+
+
+def file_name(program: str) -> str:
+    """What files of a program are called: its name, as far as any file can have it.
+
+    Args:
+        program: Its name, which may be any text: functions can be called anything.
+
+    Returns:
+        Letters, digits and `._-`, not hidden, and with room for a suffix.
+
+    Example:
+
+    >>> file_name("train"), file_name("a/b"), file_name("../<lambda>")
+    ('train', 'a_b', '__lambda_')
+    """
+    safe = re.sub(r"^\.+|[^\w.-]+", "_", program) or "_"
+    return safe.encode()[:_MOST_BYTES_OF_NAME].decode(errors="ignore")
+
+
+def write_report(report: Report, directory: Path) -> Path:
+    """Writes a report as text, JSON and timeline.
+
+    It is written as an HTML page as well if the extra `ipu-keras[report]` is installed.
+
+    Args:
+        report: Of a program.
+        directory: Gets a folder with the program's name, with a number if there is
+            one already: nothing is overwritten.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: It cannot be written there.
+    """
+    make_folder(directory)
+    for name in _numbered(file_name(report.name)):
+        folder = directory / name
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        break
+    write_atomically(folder / "report.txt", str(report).encode())
+    write_atomically(folder / "report.json", report.to_json().encode())
+    write_atomically(folder / "trace.json", report.to_chrome_trace().encode())
+    if all(map(find_spec, _LIBRARIES_OF_PAGES)):
+        report.to_html(folder / "report.html")
+    return folder
+
+
+def out_of_memory(report: Report) -> str:
+    """What takes the memory of a program that does not fit, and what would help.
+
+    Args:
+        report: Of the program.
+    """
+    memory = report.model.memory
+    largest = sorted(memory.bytes_by_category.items(), key=lambda item: -item[1])[:3]
+    parts = ", ".join(f"{name.replace('_', ' ')} {size:,}" for name, size in largest)
+    layers = ", ".join(f"{name} {size:,}" for name, size in report.layers_of_worst_tile()[:3])
+    guess = "" if memory.code_fits else " Bytes of code are a guess of the model."
+    fixes = "\n- ".join(["Changes that need less memory, by the model:", *map(str, report.fixes)])
+    remedies = fixes if report.fixes else "No change that was tried needs less memory."
+    if any({"num_ipus", "stage_splits"} & fix.changes.keys() for fix in report.fixes):
+        remedies += (
+            "\nLayers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` "
+            "suggests them, a model's `set_pipeline_stage_assignment` sets them."
+        )
+    return (
+        f"{report.memory_error}. Program {report.name!r} needs the most bytes for {parts}; on that "
+        f"tile, values of {layers}.{guess} It runs nevertheless with "
+        f'POPLAR_ENGINE_OPTIONS=\'{{"debug.allowOutOfMemory": "true"}}\'. {remedies}'
+    )

@@ -1,0 +1,128 @@
+"""What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.advice.fixes import suggest_fixes
+from ipu_keras.cost.model import Model
+from ipu_keras.device import device_for
+from ipu_keras.device.placement import short_name
+from ipu_keras.ir import Graph
+from ipu_keras.profiling.given_options import (
+    MODEL_OPTIONS,
+    check_names,
+    check_options,
+    checked_batch_size,
+    warn_of_idle,
+)
+from ipu_keras.profiling.models import (
+    batch_size_of,
+    graph_of_program,
+    model_of,
+    model_of_executable,
+)
+from ipu_keras.program import Program
+from ipu_keras.report import Report
+from ipu_keras.tracing.lowering import LoweringError
+
+# What can be said of a program that ran: how many steps it has is known.
+_LAST_REPORT_OPTIONS = (
+    "target",
+    "batch_size",
+    *(name for name in MODEL_OPTIONS if name != "steps_per_execution"),
+)
+
+
+def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **options: Any) -> Report:
+    """Reports what a traced step costs.
+
+    Args:
+        name: What the report calls it.
+        graph: The step.
+        batch_size: Samples of the step, if it has any.
+        **options: As for `model_of`.
+
+    Raises:
+        ValueError: No such target, or an option out of its range.
+        TypeError: No such option.
+    """
+    return Report.of(model_of(name, graph, **options), batch_size=batch_size)
+
+
+def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
+    """A report with what would help, if its program does not fit.
+
+    Args:
+        report: Of a program.
+        trace: Gives its graph for another batch size.
+    """
+
+    def trace_if_possible(size: int) -> Graph | None:
+        try:
+            return trace(size)
+        except (LoweringError, TypeError, ValueError, tf.errors.OpError):
+            return None  # the step was written for one size
+
+    fixes = suggest_fixes(
+        report.model,
+        batch_size=report.batch_size or 1,
+        trace=trace_if_possible,
+    )
+    return replace(report, fixes=fixes)
+
+
+def last_report(device: str | int = 0, **options: Any) -> Report:
+    """Models the program that an emulated IPU device ran last.
+
+    The program is modelled when this is called: running programs costs nothing for it.
+
+    Args:
+        device: Name or ordinal of a configured device.
+        **options: `target`; `batch_size`, if that is not the first axis of what
+            the program is fed; and those of `ModelOptions` but
+            `steps_per_execution`, which is the program's. They go before what the
+            active `IPUConfig` says of the same.
+
+    Returns:
+        The report, named as the program: `"train"`, `"test"` or `"predict"` for
+        Keras models, as the function itself for `strategy.run`. It says how often programs of
+        that name were compiled again for the model or function, and why.
+
+    Raises:
+        ValueError: No such device, or it has not run a program; a target or option that
+            cannot be.
+        TypeError: No such option.
+        LoweringError: XLA cannot compile an operation of the program.
+    """
+    check_names(options, _LAST_REPORT_OPTIONS)
+    ipu_device = device_for(device)
+    engine = ipu_device.engine
+    executable = engine.loaded
+    if executable is None:
+        raise ValueError(
+            "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "
+            "that was made in an IPUStrategy's scope, or the strategy's `run`, first. "
+            f"Received: {short_name(ipu_device.name)}, which has run none"
+        )
+    check_options({name: value for name, value in options.items() if name != "batch_size"})
+    warn_of_idle(options)
+    batch_size = options.pop("batch_size", batch_size_of(executable.program))
+    batch_size = None if batch_size is None else checked_batch_size(batch_size)
+    model = model_of_executable(executable, **options)
+    report = report_of_program(executable.program, model, batch_size)
+    return replace(report, recompilations=executable.history.recompilations(report.name))
+
+
+def report_of_program(program: Program, model: Model, batch_size: int | None) -> Report:
+    """The report of a modelled program; if it does not fit, with what would help.
+
+    Args:
+        program: It.
+        model: Of the program.
+        batch_size: Samples of one step on one replica, if it has any.
+    """
+    report = Report.of(model, batch_size=batch_size)
+    return with_fixes(report, trace=lambda size: graph_of_program(program, size))

@@ -1,0 +1,59 @@
+"""What the environment and the configuration ask for whenever a program is compiled."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.settings.engine_options import EngineOptions, current_engine_options
+from ipu_keras.settings.flags import PoplarFlags, current_flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedOutputs:
+    """Files, checks and logs that need the model of a program.
+
+    Args:
+        engine: Of `POPLAR_ENGINE_OPTIONS`.
+        flags: Of `TF_POPLAR_FLAGS`.
+        executable_folder: Where the program's executable is written to, if
+            anywhere: `IPUConfig.serialization_output_folder`.
+    """
+
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    flags: PoplarFlags = field(default_factory=PoplarFlags)
+    executable_folder: Path | None = None
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether programs have to be modelled when they are compiled.
+
+        A directory of cached executables alone is no reason: looking there takes
+        a trace of the program, which nobody has asked for.
+        """
+        return (
+            self.has_files
+            or self.flags.log_cycle_count >= 0
+            or self.engine.allows_out_of_memory is False
+        )
+
+    @property
+    def has_files(self) -> bool:
+        """Whether files are written about each program."""
+        return (
+            self.engine.writes_reports
+            or self.flags.tensor_map_file_path != ""
+            or self.flags.dump_schedule_as_dot
+            or self.executable_folder is not None
+        )
+
+
+def current_outputs() -> RequestedOutputs:
+    """What is asked for as environment and configuration are now."""
+    config = SYSTEM.config
+    folder = "" if config is None else config.serialization_output_folder
+    return RequestedOutputs(
+        engine=current_engine_options(),
+        flags=current_flags(),
+        executable_folder=Path(os.path.expanduser(folder)) if folder else None,
+    )

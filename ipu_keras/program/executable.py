@@ -1,0 +1,59 @@
+"""What compiling a program gives: something the engine can run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ipu_keras.ir import Graph, TensorSpec
+from ipu_keras.program import Program
+from ipu_keras.program.compilation_history import CompilationHistory
+
+
+class HostProgram(Protocol):
+    """The side of an executable that computes."""
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        """Executes all steps once and returns the outfeed's structure."""
+
+
+@dataclass(frozen=True)
+class CycleCount:
+    """What a tile's cycle counter shows after an execution, by the cost model.
+
+    All tiles wait for each other before they exchange anything, so the counters of
+    all of them show the same.
+
+    Args:
+        tile: Whose counter is read.
+        cycles: Of one execution: all its steps, and the copies between host and IPU.
+    """
+
+    tile: int
+    cycles: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executable:
+    """A compiled program.
+
+    Args:
+        program: What it was made from.
+        graph: One step of the program, traced.
+        host: Computes an execution from the tensors of a super-batch, each
+            `(repeat_count, ...)`; `None` for a function that TensorFlow dispatches.
+        reason: Why the host runs the steps as it does.
+        variables: What the step, and a weight update that is not in it, read and write.
+        as_written: Gives the step as the user wrote it, traced so that XLA can lower
+            it; `None` if the host has no such trace.
+        cycle_count: What the engine logs after each execution, if anything.
+        history: Of the model or function that it was made from.
+    """
+
+    program: Program
+    graph: Graph
+    host: HostProgram | None
+    reason: str
+    variables: tuple[TensorSpec, ...] = ()
+    as_written: Callable[[], Any] = lambda: None
+    cycle_count: CycleCount | None = None
+    history: CompilationHistory = field(default_factory=CompilationHistory, compare=False)

@@ -1,0 +1,130 @@
+"""What every door builds: one description of the work for a TensorFlow device.
+
+A `Program` says what a step computes, what it is fed and how often it runs per
+execution. It is validated here, once, whoever built it; how it is executed on
+the host is decided by `host`, never by a door.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_keras.ir import TensorSpec
+from ipu_keras.program.pipeline import Pipeline
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+
+# The element types that an IPU feed carries.
+FEED_DTYPES = ("int32", "float32", "float16", "bool", "int8", "uint8")
+
+
+class OutfeedMode(enum.Enum):
+    """Which results of an execution reach the host.
+
+    - `ALL`: those of each step, stacked along a new first axis.
+    - `LAST`: only those of the last step.
+    - `MEAN`: the mean over the steps of the last weight update, or over all steps if there
+      is none.
+
+    Of the latter two, the last replica's.
+    """
+
+    ALL = "all"
+    LAST = "last"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accumulation:
+    """How many gradients make one weight update, and how they become one.
+
+    Args:
+        count: Steps per weight update.
+        reduction: How the gradients of these steps become one.
+
+    Raises:
+        ValueError: `count` is not a positive integer.
+    """
+
+    count: int = 1
+    reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"`count` must be a positive integer. Received: count={self.count!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """The work of one execution on a TensorFlow device.
+
+    Args:
+        name: What the work is called in counters, errors and reports.
+        step: The computation of one step. It takes the element of the infeed
+            (a structure as `unflatten` makes it) and returns a structure of
+            tensors for the outfeed.
+        infeed: The tensors of one element, in the order of the feed.
+        unflatten: Makes the element of `step` from its tensors.
+        repeat_count: Steps per execution.
+        outfeed_mode: Which results of the steps reach the host.
+        update: For programs that accumulate or reduce gradients: takes the gradients, a list of
+            tensors, and updates the weights. `step` then returns a pair, what the
+            outfeed gets and such a list.
+        accumulation: How often `update` runs, and on what.
+        num_replicas: Copies of the program that run at the same time, each on data of its
+            own. Batch k is for replica k modulo their number. `update` gets the sum over all.
+        pipeline: Its stages; `None` if it has none.
+        compiled: `True` or `False` when the user asked for XLA or ruled it
+            out, `None` to let the plan of the host choose.
+        fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
+
+    Raises:
+        ValueError: A shape is not fully known, an axis has no elements,
+            `repeat_count` or `num_replicas` is not a positive integer, or the accumulation
+            does not divide the steps.
+    """
+
+    name: str
+    step: Callable[[Any], Any]
+    infeed: tuple[TensorSpec, ...]
+    unflatten: Callable[[tuple], Any]
+    repeat_count: int
+    outfeed_mode: OutfeedMode = OutfeedMode.LAST
+    update: Callable[[list], Any] | None = None
+    accumulation: Accumulation = Accumulation()
+    num_replicas: int = 1
+    pipeline: Pipeline | None = None
+    compiled: bool | None = None
+    fast_math: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("repeat_count", "num_replicas"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(
+                    f"`{name}` must be a positive integer. "
+                    f"Received: {name}={count!r} for program {self.name!r}"
+                )
+        if self.repeat_count % self.accumulation.count:
+            raise ValueError(
+                "`repeat_count` must be a multiple of the accumulated steps. Received: "
+                f"repeat_count={self.repeat_count}, accumulation of {self.accumulation.count} "
+                f"for program {self.name!r}"
+            )
+        for index, spec in enumerate(self.infeed):
+            _check_feed_tensor(self.name, index, spec)
+
+
+def _check_feed_tensor(name: str, index: int, spec: TensorSpec) -> None:
+    if any(size is None for size in spec.shape):
+        raise ValueError(
+            f"The infeed of program {name!r} has a shape {spec.shape} at index {index}, which is "
+            "not fully defined. Give every dimension, for instance by batching with "
+            "`drop_remainder=True`."
+        )
+    if 0 in spec.shape:
+        raise ValueError(
+            "Detected an input tensor to an infeed queue with a dimension of size 0. Please "
+            f"remove it from the inputs. Received: shape {spec.shape} at index {index} of "
+            f"program {name!r}"
+        )

@@ -1,0 +1,237 @@
+"""What a program would cost on an IPU, in numbers."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ipu_keras.advice.fixes import Fix
+from ipu_keras.cost.flat.memory import alive_on_worst_tile
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.pipeline.timing import PipelineTiming
+from ipu_keras.ir import NOT_LOWERED
+from ipu_keras.program.compilation_history import Recompilation
+from ipu_keras.report.error_bands import ErrorBands
+from ipu_keras.report.memory_error import memory_error
+from ipu_keras.report.pipeline_view import PipelineView, pipeline_view
+from ipu_keras.report.remarks import remarks
+from ipu_keras.report.rows import Row, arranged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """A modelled program and the figures that follow from it.
+
+    Users have them as a `Report`. They are apart from it so that what draws and writes them,
+    which a report calls, can be below it.
+
+    Args:
+        **fields: As of `Report`.
+
+    Raises:
+        ValueError: As of `Report`.
+    """
+
+    model: Model = field(repr=False)
+    rows: tuple[Row, ...]
+    error_bands: ErrorBands
+    batch_size: int | None = None
+    recompilations: tuple[Recompilation, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = self.batch_size
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(
+                "`batch_size` must be a positive integer, or None for steps without samples. "
+                f"Received: batch_size={size!r}"
+            )
+
+    @property
+    def name(self) -> str:
+        """Of the program."""
+        return self.model.name
+
+    @property
+    def compute_cycles(self) -> int:
+        """Tile cycles of one step, without copies between host and IPU.
+
+        A step is one batch on each replica. If weights are updated after several steps, each
+        has an equal share of the update.
+        """
+        return self.model.compute_cycles
+
+    @property
+    def busy_cycles(self) -> int:
+        """Tile cycles of all `rows`: of all IPUs of a pipeline, which work at the same time."""
+        return sum(row.cycles for row in self.rows)
+
+    @cached_property
+    def pipeline_timing(self) -> PipelineTiming | None:
+        """When each IPU of a pipeline does what; `None` without one."""
+        run = self.model.pipeline_run
+        return None if run is None else run.timing()
+
+    @property
+    def pipeline(self) -> PipelineView | None:
+        """Stages, bubbles and phases of a pipeline; `None` without one."""
+        run, timing = self.model.pipeline_run, self.pipeline_timing
+        return None if run is None or timing is None else pipeline_view(run, timing)
+
+    @property
+    def host_cycles(self) -> int:
+        """Tile cycles of one step in which data moves between host and IPU.
+
+        Without those that are hidden: with tiles for input and output, most of it moves while
+        the others compute.
+        """
+        return self.model.host_cycles
+
+    @property
+    def cycles_per_step(self) -> int:
+        """Tile cycles of one step."""
+        return self.model.cycles_per_step
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Time of one step."""
+        return self.cycles_per_step / self.model.target.clock_hz
+
+    @property
+    def cycles_per_execution(self) -> int:
+        """Tile cycles of `steps_per_execution` steps."""
+        return self.cycles_per_step * self.model.options.steps_per_execution
+
+    @property
+    def seconds_per_execution(self) -> float:
+        """Time of `steps_per_execution` steps."""
+        return self.cycles_per_execution / self.model.target.clock_hz
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Samples of all replicas by time.
+
+        `None` without a batch size, or if a step takes no time.
+        """
+        if self.batch_size is None or self.cycles_per_step == 0:
+            return None
+        return self.batch_size * self.model.options.num_replicas / self.seconds_per_step
+
+    @property
+    def flops_per_step(self) -> int:
+        """Floating point operations of one step, on all replicas."""
+        return sum(row.flops for row in self.rows) * self.model.options.num_replicas
+
+    @property
+    def peak_flops(self) -> float:
+        """Floating point operations of float16 that all IPUs do in a second, at most."""
+        target, options = self.model.target, self.model.options
+        num_ipus = options.ipus_per_replica * options.num_replicas
+        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
+
+    @property
+    def utilisation(self) -> float:
+        """Share of `peak_flops` that the step's operations reach; 0 if a step takes no time."""
+        if self.cycles_per_step == 0:
+            return 0.0
+        return self.flops_per_step / (self.seconds_per_step * self.peak_flops)
+
+    @property
+    def bound(self) -> str:
+        """What takes the larger part of a step: `"ipu"` or `"host"`."""
+        host = self.host_cycles + self.model.hidden_host_cycles
+        return "host" if host > self.compute_cycles else "ipu"
+
+    @property
+    def guessed_share(self) -> float:
+        """Share of the IPU's cycles that rest on guesses."""
+        guessed = sum(row.cycles for row in self.rows if row.confidence == "guessed")
+        return guessed / max(self.busy_cycles, 1)
+
+    @property
+    def not_lowered(self) -> tuple[str, ...]:
+        """TensorFlow's operations that XLA lacks: what they cost is guessed from their tensors."""
+        ops = self.model.graph.walk()
+        return tuple(sorted({op.kind for op in ops if NOT_LOWERED in op.attributes}))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program fits into the memory of every tile of every IPU."""
+        return self.model.memory.fits
+
+    @property
+    def memory_by_tile(self) -> np.ndarray:
+        """`(num_tiles,)` int64: bytes on each tile when it is fullest. Read-only."""
+        return _read_only(self.model.memory.peak_by_tile)
+
+    @property
+    def liveness(self) -> np.ndarray:
+        """`(compute sets,)` int64: bytes over all tiles while each of `rows` runs. Read-only.
+
+        What is always live is not among them: see `always_live_bytes`. A program
+        that computes nothing has one position.
+        """
+        return _read_only(self.model.memory.live_by_position)
+
+    @property
+    def always_live_bytes(self) -> int:
+        """Bytes over all tiles that are in use all the time."""
+        return int(self.model.memory.always_live_by_tile.sum())
+
+    def by(self, key: str, sort: str | None = "cycles") -> tuple[Row, ...]:
+        """The rows in groups, those with the most cycles first.
+
+        Args:
+            key: `"layer"`, `"family"`, `"backward"`, `"confidence"`, `"stage"` or
+                `"phase"` (forward, backward, weight update); `"op"` for the rows themselves.
+            sort: What else comes first if there is most of it: `"compute_cycles"`,
+                `"exchange_cycles"`, `"sync_cycles"`, `"flops"`, `"exchange_bytes"`,
+                `"temporary_bytes"` or `"repeat"`. `"name"` sorts by letters,
+                `None` leaves the order of execution.
+
+        Raises:
+            ValueError: Another key or column.
+        """
+        return arranged(self.rows, key, sort)
+
+    @property
+    def bytes_by_region(self) -> dict[str, int]:
+        """Bytes on the fullest tile by region of its memory, in words."""
+        regions = self.model.memory.bytes_by_region.items()
+        return {name.replace("_", "-"): size for name, size in regions}
+
+    def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
+        """Layers and bytes of their values on the fullest tile at its fullest, largest first.
+
+        A variable is one of the first layer that uses it, or of the optimizer.
+        """
+        model = self.model
+        layers: dict[str, str] = {}
+        for one in model.program.compute_sets:
+            layers.update((value.name, one.layer) for value in one.writes)
+            if one.layer:  # the first to use a variable has it
+                for name in one.reads:
+                    if model.program.values[name].role == "variable":
+                        layers.setdefault(name, one.layer)
+        sizes: Counter[str] = Counter()
+        for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
+            owner = "variables" if model.program.values[name].role == "variable" else "the infeed"
+            sizes[layers.get(name, owner) or "(no layer)"] += size
+        return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def memory_error(self) -> str | None:
+        """What the IPU's compiler would say if the program does not fit; `None` if it does."""
+        return memory_error(self.model.memory)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know about the figures besides, a sentence each without a full stop."""
+        return tuple(remarks(self.model, self.pipeline, self.not_lowered, self.recompilations))
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view

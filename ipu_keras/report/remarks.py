@@ -1,0 +1,65 @@
+"""What to know about the figures of a program besides."""
+
+from collections.abc import Iterator, Sequence
+
+from ipu_keras.cost.model import Model
+from ipu_keras.program.compilation_history import Recompilation
+from ipu_keras.report.pipeline_view import PipelineView
+
+
+def remarks(
+    model: Model,
+    pipeline: PipelineView | None,
+    not_lowered: Sequence[str],
+    recompilations: Sequence[Recompilation],
+) -> Iterator[str]:
+    """A sentence for each thing, without a full stop.
+
+    Args:
+        model: The program.
+        pipeline: Of the program, if it has one.
+        not_lowered: Operations that XLA lacks.
+        recompilations: Of programs of this name, oldest first.
+    """
+    memory = model.memory
+    if memory.num_ipus > 1:
+        tile = memory.worst_tile % model.target.num_tiles
+        pipelined = model.pipeline_run is not None
+        yield (
+            f"The fullest tile is tile {tile} of IPU {memory.worst_ipu} of {memory.num_ipus}"
+            f"{'' if pipelined else ', which share the layers; one computes at a time'}"
+        )
+    if pipeline is not None:
+        yield str(pipeline)
+    if model.options.num_io_tiles:
+        yield _of_io_tiles(model)
+    if not memory.code_fits:
+        yield "Bytes of code are a guess of the model: no sizes of code are published"
+    if model.program.remote_bytes:
+        yield f"{model.program.remote_bytes:,} bytes lie in remote memory"
+    loops = model.program.num_unknown_loops
+    if loops:
+        yield f"{loops} loops whose trips depend on data count with their bound, or once"
+    if not_lowered:
+        yield f"Guessed, because XLA lacks them: {', '.join(not_lowered)}"
+    if recompilations:
+        number, last = len(recompilations), recompilations[-1]
+        times = "once" if number == 1 else f"{number} times"
+        yield f"Compiled again {times}, last because {'; '.join(last.reasons)}"
+
+
+def _of_io_tiles(model: Model) -> str:
+    """Whether tiles for input and output hide copies with the host."""
+    options, held = model.options, model.io_tile_bytes
+    apart = f"{options.num_io_tiles:,} more tiles of each IPU are for input and output"
+    if not options.place_ops_on_io_tiles:
+        return f"{apart}, which is on the others: `place_ops_on_io_tiles` is not set"
+    if held > model.io_tile_capacity:
+        return (
+            f"{apart}, which is on the others: it is {held:,} bytes, and these tiles may hold "
+            f"{model.io_tile_capacity:,}"
+        )
+    return (
+        f"{apart}: {model.hidden_host_cycles:,} cycles per step of the host's copies pass while "
+        "the others compute"
+    )

@@ -1,0 +1,74 @@
+"""A report as text for a terminal."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ipu_keras.report.advice_tables import fixes_table
+from ipu_keras.report.figures import Figures
+from ipu_keras.report.pipeline_view import stage_table
+from ipu_keras.report.text import cost_table, memory_table, rendered
+
+# Layers that are shown.
+_NUM_LAYERS = 15
+
+
+def summary(report: Figures) -> str:
+    """The figures, what to know about them, and tables of layers, families and memory.
+
+    Args:
+        report: A `Report`.
+    """
+    layers, families, memory = report.by("layer"), report.by("family"), report.model.memory
+    return rendered(
+        *_lines(report),
+        *([fixes_table(report.fixes)] if report.fixes else []),
+        *([] if report.pipeline is None else [stage_table(report.pipeline.stages)]),
+        cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], report.busy_cycles),
+        cost_table("Families", families, report.busy_cycles),
+        memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
+        *report.error_bands.table().parts(),
+    )
+
+
+def _lines(report: Figures) -> Iterator[str | Text]:
+    model, memory = report.model, report.model.memory
+    yield (
+        f"{report.name} on {model.target.name}: {report.cycles_per_step:,} cycles per step, "
+        f"{report.seconds_per_step * 1e3:.3f} ms, bound by the {report.bound}"
+    )
+    yield from _pace(report)
+    yield (
+        f"{report.flops_per_step / 1e9:.3f} GFLOP per step, {report.utilisation:.1%} of the peak; "
+        f"{report.guessed_share:.0%} of the cycles are guessed"
+    )
+    if report.memory_error is None:
+        yield (
+            f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
+            f"{memory.worst_tile}"
+        )
+    else:
+        # On one line, as scripts look for the IPU's own text.
+        yield Text(report.memory_error)
+    regions = ", ".join(f"{name} {size:,}" for name, size in report.bytes_by_region.items())
+    yield f"Regions of that tile: {regions}"
+    yield from report.remarks
+    yield from report.error_bands.sentences(model.target.name)
+
+
+def _pace(report: Figures) -> Iterator[str]:
+    """Lines on samples and executions, if there is something to say."""
+    if report.samples_per_second is not None:
+        replicas = report.model.options.num_replicas
+        each = f" on each of {replicas} replicas" if replicas > 1 else ""
+        yield f"{report.samples_per_second:,.0f} samples/s, {report.batch_size:,} in a step{each}"
+    count = report.model.options.gradient_accumulation_count
+    if count > 1:
+        cycles = report.cycles_per_step * count
+        yield f"Weights are updated after {count:,} steps, {cycles:,} cycles"
+    steps = report.model.options.steps_per_execution
+    if steps > 1:
+        yield (
+            f"An execution of {steps:,} steps takes {report.cycles_per_execution:,} cycles, "
+            f"{report.seconds_per_execution * 1e3:.3f} ms"
+        )

@@ -1,0 +1,1 @@
+"""What outlives a process: canonical JSON, files written in one piece, the cache of executables."""

@@ -1,0 +1,168 @@
+"""Frozen values as JSON and back: equal values give equal text, in any process.
+
+Dataclasses become objects of their fields, tuples become lists, enumerations
+their values, and mappings whose keys are no texts lists of pairs. Nothing in the
+text says what it is of: who reads it knows the type. Unlike a pickle, it can hold
+nothing that runs.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+# From what `json` made of a value to the value.
+_Reader = Callable[[Any], Any]
+
+
+def to_json(value: Any) -> str:
+    """The JSON of a value, without spaces.
+
+    Args:
+        value: Of dataclasses, tuples, mappings, enumerations, NumPy arrays and
+            scalars, texts, numbers, truth values and `None`.
+
+    Raises:
+        TypeError: Something else is in it.
+
+    Example:
+
+    >>> from ipu_keras.ir import TensorSpec
+    >>> to_json(TensorSpec((2, 3), "float32"))
+    '{"shape":[2,3],"dtype":"float32"}'
+    """
+    return json.dumps(_with_text_keys(value), default=_plain, separators=(",", ":"))
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """The value whose JSON it is.
+
+    Args:
+        kind: The type that the value had; annotations say what is in it. Where they
+            say `Any`, lists become tuples.
+        text: What `to_json` gave.
+
+    Raises:
+        TypeError: An annotation is of a type that `to_json` does not take.
+
+    Example:
+
+    >>> from ipu_keras.ir import TensorSpec
+    >>> from_json(TensorSpec, '{"shape":[2,3],"dtype":"float32"}')
+    TensorSpec(shape=(2, 3), dtype='float32')
+    """
+    return _reader(typing.cast(Any, kind))(json.loads(text))
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a text, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _with_text_keys(getattr(value, name)) for name in _names(type(value))}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return _with_text_keys(dict(value))
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.name, "values": value.tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(
+        "Only dataclasses, tuples, mappings, enumerations, arrays, texts and numbers have a "
+        f"canonical JSON. Received: {value!r} of type {type(value).__name__}"
+    )
+
+
+@functools.cache  # a graph is thousands of values of a few types
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(typing.cast(Any, kind)))
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The same; of a mapping with other keys than texts, its pairs, as JSON has texts only."""
+    if not isinstance(value, dict | types.MappingProxyType):
+        return value
+    if all(type(key) is str for key in value):
+        return dict(value)
+    return [[key, _with_text_keys(member)] for key, member in value.items()]
+
+
+@functools.cache
+def _reader(kind: Any) -> _Reader:
+    if kind is Any:
+        return _tuples
+    if kind in (str, int, float, bool, types.NoneType):
+        return lambda plain: plain
+    origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is np.ndarray:
+        return lambda plain: np.asarray(plain["values"], plain["dtype"])
+    if origin in (typing.Union, types.UnionType):
+        return _optional_reader(kind, arguments)
+    if origin is tuple:
+        return _tuple_reader(arguments)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping_reader(*arguments)
+    if isinstance(origin, type) and issubclass(origin, enum.Enum):
+        return origin
+    if dataclasses.is_dataclass(origin):
+        return _dataclass_reader(origin)
+    raise TypeError(f"Values of this type cannot be read from JSON. Received: {kind!r}")
+
+
+def _tuples(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return tuple(map(_tuples, plain))
+    if isinstance(plain, dict):
+        return {name: _tuples(member) for name, member in plain.items()}
+    return plain
+
+
+def _optional_reader(kind: Any, arguments: tuple) -> _Reader:
+    others = [argument for argument in arguments if argument is not types.NoneType]
+    if len(others) != 1:
+        raise TypeError(f"JSON does not say which type of several it is. Received: {kind!r}")
+    read = _reader(others[0])
+    return lambda plain: None if plain is None else read(plain)
+
+
+def _tuple_reader(arguments: tuple) -> _Reader:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        read = _reader(arguments[0])
+        return lambda plain: tuple(map(read, plain))
+    readers = tuple(map(_reader, arguments))
+    return lambda plain: tuple(read(member) for read, member in zip(readers, plain, strict=True))
+
+
+def _mapping_reader(key: Any, member: Any) -> _Reader:
+    read_key, read = _reader(key), _reader(member)
+
+    def mapping(plain):
+        pairs = plain.items() if isinstance(plain, dict) else plain
+        return {read_key(name): read(value) for name, value in pairs}
+
+    return mapping
+
+
+def _dataclass_reader(kind: Any) -> _Reader:
+    # When first used, as a class may have members of its own kind.
+    @functools.cache
+    def readers() -> dict[str, _Reader]:
+        hints = typing.get_type_hints(kind)
+        return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+
+    def read(plain):
+        return kind(**{name: reader(plain[name]) for name, reader in readers().items()})
+
+    return read

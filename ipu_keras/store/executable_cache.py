@@ -1,0 +1,227 @@
+"""What modelling programs gave, kept in memory and in a directory for later runs.
+
+What is kept is the modelled side of an executable; the code that XLA made for the
+host cannot be taken out of TensorFlow. Entries are found by the digest of all that
+they follow from, so none is ever out of date.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
+from ipu_keras.store.canonical_json import digest, from_json, to_json
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger("ipu_keras")
+
+# Of a file's header; raised when files of the last one cannot be read any more.
+SCHEMA_VERSION = 1
+
+_FORMAT = "ipu_keras executable"
+SUFFIX = ".ipu_executable.json"
+
+# Where the code is that entries follow from.
+CODE = (
+    "cost",
+    "ir",
+    "machine/target.py",
+    "program",
+    "settings",
+    "store/canonical_json.py",
+    "tracing",
+)
+
+# The graph and the model of ResNet-50 take 12 MB each.
+_MOST_IN_MEMORY = 16
+
+
+class ExecutableCache:
+    """Keeps values by what they follow from: in memory those used last, in directories all.
+
+    Two threads or processes that ask for the same make it once: the second waits.
+
+    Example:
+
+    >>> cache = ExecutableCache()
+    >>> [cache.find_or_build("key", str, build) for build in (lambda: "made", lambda: "again")]
+    ['made', 'made']
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._values: OrderedDict[str, Any] = OrderedDict()
+
+    def find_or_build(
+        self, key: str, kind: type[T], build: Callable[[], T], directory: Path | None = None
+    ) -> T:
+        """The value of a key, which is made if it is not there.
+
+        Args:
+            key: Of `content_key`.
+            kind: The type of the value; `canonical_json` can write and read it.
+            build: Makes the value.
+            directory: Where its file is looked for, and written if it is missing;
+                `None` for memory only. It is made if it does not exist. A file
+                that is damaged or not of this key is replaced, with a warning; a
+                directory that cannot be used is left alone, with a warning.
+        """
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = self._from_directory(key, kind, build, directory)
+            elif directory is not None:
+                export(directory, key, self._values[key])
+            self._values.move_to_end(key)
+            while len(self._values) > _MOST_IN_MEMORY:
+                self._values.popitem(last=False)
+            return self._values[key]
+
+    def _from_directory(
+        self, key: str, kind: type[T], build: Callable[[], T], directory: Path | None
+    ) -> T:
+        if directory is None:
+            return _made(kind, build)
+        path = path_of(directory, key)
+        lock = _locked(path)
+        if lock is None:
+            return _made(kind, build)
+        with lock:
+            value = _read(path, key, kind)
+            if value is None:
+                value = _made(kind, build)
+                _write(path, key, value)
+        return value
+
+
+def _made(kind: type[T], build: Callable[[], T]) -> T:
+    value = build()
+    _LOGGER.debug("Made a %s that no cache had.", kind.__name__)
+    return value
+
+
+def content_key(*content: Any) -> str:
+    """The digest of what a value follows from besides the code that makes it.
+
+    Args:
+        *content: Values that `canonical_json` can write.
+    """
+    return digest(to_json(content))
+
+
+def path_of(directory: Path, key: str) -> Path:
+    """The file of a key in a directory, for values that the code made as it is now.
+
+    Args:
+        directory: Of executables.
+        key: Of `content_key`.
+    """
+    return directory / f"{digest(_code_digest() + key)}{SUFFIX}"
+
+
+def export(directory: Path, key: str, value: Any) -> None:
+    """Writes the file of a key, unless it is there.
+
+    Args:
+        directory: It is made if it does not exist. If it cannot be used there is a
+            warning.
+        key: Of `content_key`.
+        value: What `canonical_json` can write.
+    """
+    path = path_of(directory, key)
+    # Unlike `Path.exists`, this raises nothing where no file can be.
+    if os.path.exists(path):
+        return
+    lock = _locked(path)
+    if lock is not None:
+        with lock:
+            _write(path, key, value)
+
+
+@functools.cache
+def _code_digest() -> str:
+    """Of the sources that the values follow from, so that a change of any gives other files."""
+    package = resources.files("ipu_keras")
+    return digest_of_sources(package / entry for entry in CODE)
+
+
+def digest_of_sources(entries: Iterable[Traversable]) -> str:
+    """The digest of modules, by their names and texts.
+
+    Args:
+        entries: Files and folders; of these, the Python modules count.
+    """
+    sources = hashlib.sha256()
+    for name, text in sorted(_sources(entries)):
+        sources.update(f"{name}\0{len(text)}\0".encode() + text)
+    return sources.hexdigest()
+
+
+def _sources(entries: Iterable[Traversable], folder: str = "") -> Iterator[tuple[str, bytes]]:
+    for entry in entries:
+        name = f"{folder}{entry.name}"
+        if entry.is_dir():
+            yield from _sources(entry.iterdir(), f"{name}/")
+        elif name.endswith(".py"):
+            yield name, entry.read_bytes()
+
+
+def _locked(path: Path) -> AbstractContextManager | None:
+    """Holds the lock of a file, for which other processes wait too; `None` if there can be none."""
+    # Few have a directory, and importing it can take 0.1 s.
+    from filelock import FileLock
+
+    with warns_if_it_fails(
+        f"The directory {str(path.parent)!r} cannot be used for executables; "
+        "--executable_cache_path in TF_POPLAR_FLAGS, or `IPUConfig.serialization_output_folder`, "
+        "can name another one"
+    ):
+        make_folder(path.parent)
+        return FileLock(f"{path}.lock").acquire()
+    return None
+
+
+def _read(path: Path, key: str, kind: type[T]) -> T | None:
+    """The value in a file; `None` if there is none, or not that of the key."""
+    try:
+        header, _, content, _, _ = path.read_text("utf-8").split("\n")
+        if json.loads(header.removesuffix(",") + "}") != _header(key, content):
+            raise ValueError("its header is not that of this content and key")
+        return from_json(kind, content)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        warnings.warn(
+            f"The file {str(path)!r} is ignored and replaced: it holds no such executable. "
+            f"Received: {error}",
+            stacklevel=2,
+        )
+        return None
+
+
+def _write(path: Path, key: str, value: Any) -> None:
+    """Writes a file in one piece: whoever reads it sees all of it, or what was there before."""
+    content = to_json(value)
+    header = to_json(_header(key, content)).removesuffix("}")
+    with warns_if_it_fails(f"The file {str(path)!r} could not be written"):
+        write_atomically(path, f'{header},\n"content":\n{content}\n}}\n'.encode())
+
+
+def _header(key: str, content: str) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "schema": SCHEMA_VERSION,
+        "key": key,
+        "checksum": digest(content),
+    }

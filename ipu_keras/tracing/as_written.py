@@ -1,0 +1,98 @@
+"""Traced functions as users wrote them, without what was replaced for the host's speed."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import function_pb2
+from tensorflow.python.eager import context
+
+from ipu_keras.tracing.definitions import (
+    another_name,
+    leave_out_unneeded,
+    name_in_definition,
+    take_instead,
+)
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A result of an operation that users do not get.
+
+    Args:
+        result: Of the operation.
+        other: What they get.
+    """
+
+    result: tf.Tensor
+    other: tf.Tensor
+
+
+def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
+    """As `undone`, but no more than what lowering takes, in a tenth of the time.
+
+    Args:
+        concrete: The traced function, a `tf.ConcreteFunction`.
+        replaced: What was replaced in it while it was traced.
+
+    Returns:
+        An `AsWritten`, or the function itself if nothing was replaced; `None` if something was
+        replaced in a function that it calls.
+    """
+    if not replaced:
+        return concrete
+    inside = all(one.result.graph is concrete.graph for one in replaced)
+    return AsWritten(concrete, replaced) if inside else None
+
+
+class AsWritten:
+    """A traced function without replacements, for whoever lowers it or tells it from others.
+
+    It has what they ask a `tf.ConcreteFunction` for. Its graph is the one with replacements: only
+    in its definition tensors are renamed.
+
+    Args:
+        concrete: The traced function, a `tf.ConcreteFunction`.
+        replaced: What was replaced in its own graph while it was traced.
+
+    Attributes:
+        instead: What the operations of its graph take instead of other tensors, by reference
+            of those.
+    """
+
+    def __init__(self, concrete: Any, replaced: Sequence[Replaced]):
+        self.graph = concrete.graph
+        self.inputs = concrete.inputs
+        self.structured_outputs = concrete.structured_outputs
+        self.captured_inputs = concrete.captured_inputs
+        self.instead = {one.other.ref(): one.result for one in replaced}
+        self._concrete = concrete
+
+    @cached_property
+    def function_def(self) -> function_pb2.FunctionDef:
+        """Its definition, with a name of its own."""
+        definition = function_pb2.FunctionDef()
+        definition.CopyFrom(self._concrete.function_def)
+        definition.signature.name = another_name(definition.signature.name)
+        pairs = [(reference.deref(), result) for reference, result in self.instead.items()]
+        names = {name_in_definition(other): name_in_definition(result) for other, result in pairs}
+        take_instead(definition, names)
+        leave_out_unneeded(definition, needless={other.op.name for other, _ in pairs})
+        return definition
+
+    @property
+    def name(self) -> bytes:
+        """That of its definition."""
+        return self.function_def.signature.name.encode()
+
+    @contextlib.contextmanager
+    def defined(self) -> Iterator[None]:
+        """While this is open, TensorFlow knows it by its name."""
+        context.context().add_function_def(self.function_def)
+        try:
+            yield
+        finally:
+            context.context().remove_function(self.function_def.signature.name)

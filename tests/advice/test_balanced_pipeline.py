@@ -1,0 +1,145 @@
+"""Splits into stages against all splits there are, and what layers cost, by hand."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hlo_graphs import forward_only, staged_step
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipu_keras.advice.balanced_pipeline import (
+    USABLE_SHARE,
+    LayerCost,
+    balance,
+    balanced_pipeline,
+    layer_costs,
+    split_at,
+)
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.machine.target import TARGETS
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
+
+GC200 = TARGETS["gc200"]
+# 100 bytes that may be used.
+TINY = GC200.with_numbers(num_tiles=1, tile_bytes=round(100 / USABLE_SHARE) + 1)
+
+
+def layers(*cycles, variables=0, activations=0, crossing=0):
+    return tuple(LayerCost(one, variables, activations, crossing) for one in cycles)
+
+
+def brute_force(costs, stashes, target, together=()):
+    """The slowest stage of the best split that fits, or of the best at all."""
+    places = [end for end in range(1, len(costs)) if not any(a < end <= b for a, b in together)]
+    found = [
+        split_at(costs, (*cuts, len(costs)), stashes, target)
+        for cuts in combinations(places, len(stashes) - 1)
+    ]
+    fitting = [split for split in found if split.fits]
+    return min(split.slowest for split in fitting or found)
+
+
+@given(
+    numbers=st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(0, 9), st.integers(0, 5)),
+        min_size=4,
+        max_size=10,
+    ),
+    num_stages=st.integers(2, 4),
+    run=st.none() | st.tuples(st.integers(0, 1), st.integers(1, 1)),
+)
+def test_no_split_is_better(numbers, num_stages, run):
+    costs = tuple(LayerCost(*one) for one in numbers)
+    stashes = tuple(range(2 * num_stages - 1, 0, -2))
+    together = () if run is None or len(costs) - 1 < num_stages else (run,)
+    found = balance(costs, stashes, TINY, together=together)
+    assert found.slowest == brute_force(costs, stashes, TINY, together)
+    assert list(found.ends) == sorted(set(found.ends))
+    assert found.ends[-1] == len(costs)
+
+
+def test_balanced_by_hand():
+    found = balance(layers(1, 2, 3, 4, 5), (3, 1), GC200)
+    assert (found.ends, found.cycles) == ((3, 5), (6, 9))
+    assert found.stages == (0, 0, 0, 1, 1)
+
+
+def test_memory_counts_what_each_stage_keeps():
+    """Stage 0 keeps three micro-batches: it can have two layers, though three would be faster."""
+    costs = layers(1, 1, 1, 3, variables=5, activations=14)
+    found = balance(costs, (3, 1), TINY)
+    assert (found.ends, found.fits) == ((2, 4), True)
+    assert found.num_bytes == (2 * 5 + 3 * 2 * 14, 2 * 5 + 2 * 14)
+
+
+def test_what_crosses_is_kept_where_it_arrives():
+    found = split_at(layers(1, 1, crossing=7), (1, 2), (3, 1), GC200)
+    assert found.num_bytes == (0, 7)
+
+
+def test_if_nothing_fits_the_fastest_counts():
+    found = balance(layers(1, 1, 1, variables=1000), (1, 1), TINY)
+    assert (found.ends, found.fits) == ((1, 3), False)
+
+
+def test_more_stages_than_layers():
+    with pytest.raises(ValueError, match=r"Received: 2 of them, 3 stages"):
+        balance(layers(1, 1, 1), (1, 1, 1), GC200, together=[(0, 1)])
+
+
+def test_costs_of_layers():
+    options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    found = layer_costs(staged_step(3), 3, GC200, options)
+    tensor = 4 * 64 * 64
+    # A weight and its accumulator.
+    assert [one.variable_bytes for one in found] == [2 * tensor] * 3
+    with_state = layer_costs(staged_step(3), 3, GC200, options, state_share=1.5)
+    assert [one.variable_bytes for one in with_state] == [3.5 * tensor] * 3
+    # x and h0; h1; h2 with the gradient.
+    assert [one.activation_bytes for one in found] == [2 * tensor, tensor, tensor]
+    assert [one.crossing_bytes for one in found] == [tensor, tensor, 0]
+    assert all(one.cycles > 0 for one in found)
+    forward = layer_costs(forward_only(staged_step(3)), 3, GC200, ModelOptions())
+    assert all(one.cycles < other.cycles for one, other in zip(forward, found, strict=True))
+    assert [one.activation_bytes for one in forward] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "training", "stashes"),
+    [
+        (PipelineSchedule.Grouped, True, (3, 1)),
+        (PipelineSchedule.Interleaved, True, (2, 1)),
+        (PipelineSchedule.Sequential, True, (1, 1)),
+        (PipelineSchedule.Grouped, False, (0, 0)),
+    ],
+)
+def test_before_and_after(schedule, training, stashes):
+    """The even split beside the best one; both count what stages of that schedule keep."""
+    options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    options = options if training else ModelOptions()
+    step = staged_step(5) if training else forward_only(staged_step(5))
+    found = balanced_pipeline(
+        step, 5, 2, target=GC200, schedule=schedule, training=training, options=options
+    )
+    assert found.layers == layer_costs(step, 5, GC200, options)
+    assert found.before == split_at(found.layers, (2, 5), stashes, GC200)
+    assert found.after == balance(found.layers, stashes, GC200)
+
+
+def test_what_values_are_called_changes_nothing():
+    names = {"h0": "h0@ipu1", "w1": "w1/accumulator", "dw0": "dw0@ipu0/accumulator"}
+    step = staged_step(3)
+    ops = (
+        replace(
+            one,
+            name=names.get(one.name, one.name),
+            inputs=tuple(names.get(value, value) for value in one.inputs),
+        )
+        for one in step.ops
+    )
+    found = [
+        layer_costs(each, 3, GC200, ModelOptions(), state_share=0.5)
+        for each in (step, replace(step, ops=tuple(ops)))
+    ]
+    assert found[0] == found[1]

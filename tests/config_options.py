@@ -1,0 +1,48 @@
+"""Every option of `IPUConfig`, by name, with values that differ from its default."""
+
+from ipu_keras.config import (
+    OPTIONS,
+    DeviceConnectionType,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+)
+
+OPTION_NAMES = [option.name for option in OPTIONS if not option.is_category]
+CATEGORY_NAMES = [option.name for option in OPTIONS if option.is_category]
+
+# A value of each type that differs from every default, and one of a near-by type.
+OTHER = {
+    "bool": (None, 1),
+    "int": (3, True),
+    "float": (0.25, 1),
+    "str": (None, b"ipu2"),
+    "dict": ({"flag": "1"}, [("flag", "1")]),
+    "SelectionOrder": (SelectionOrder.HOOF, "HOOF"),
+    "SchedulingAlgorithm": (SchedulingAlgorithm.CLUSTERING, 1),
+    "DeviceConnectionType": (DeviceConnectionType.ON_DEMAND, SelectionOrder.ZIGZAG),
+    "MergeRemoteBuffersBehaviour": (MergeRemoteBuffersBehaviour.MERGE, 1),
+    "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]": ([2, 2], 2.0),
+}
+OTHER_STRINGS = {
+    "serialization_output_folder": "executables",
+    "device_connection.version": "ipu1",
+    "ipu_model.version": "ipu1",
+}
+
+
+def read(config, name):
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def write(config, name, value):
+    path, _, last = name.rpartition(".")
+    setattr(read(config, path) if path else config, last, value)
+
+
+def other_value(option):
+    if option.type == "bool":
+        return not option.default
+    return OTHER_STRINGS.get(option.name, OTHER[option.type][0])

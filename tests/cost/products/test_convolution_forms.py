@@ -1,0 +1,113 @@
+"""Ways to compute a convolution: transforms, and the bytes they copy, by hand."""
+
+import pytest
+
+from ipu_keras.cost.products.convolution_forms import Form, forms_of, input_bytes, weight_bytes
+from ipu_keras.cost.products.convolutions import Convolution
+from ipu_keras.machine.target import TARGETS
+
+GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]
+
+
+def forms(target, convolution):
+    """Of each form its vertex, kernel, channels of a group, transforms and copies."""
+    return [
+        (form.method, form.convolution.kernel, form.in_channels, form.transforms, form.copies)
+        for form in forms_of(target, convolution)
+    ]
+
+
+def test_bytes():
+    strided = Convolution(2, (3, 4), (3, 1), 6, 8, groups=2, strides=(2, 1), dtype="float32")
+    # (3 - 1) * 2 + 3 = 7 by 4 positions of 6 channels in each of 2 samples.
+    assert input_bytes(strided) == 2 * 7 * 4 * 6 * 4
+    # Each of 8 output channels sees the 3 input channels of its group.
+    assert weight_bytes(strided) == 3 * 3 * 8 * 4
+
+
+def test_golden_few_channels():
+    # The first layer of a CNN: 6x6 images of 3 channels become 4x4 of 8.
+    convolution = Convolution(2, (4, 4), (3, 3), 3, 8)
+    assert forms(GC200, convolution) == [
+        # 2 * 6 * 6 * 3 * 2 = 432 bytes, of 3 channels in 6 bytes, become 16.
+        ("amp nx1", (3, 3), 3, ("pad channels",), ((432 * 16 / 3, 6),)),
+        # 27 channels for each of 2 * 16 outputs, and 27 * 8 weights, then 32 channels.
+        ("amp 1x1", (1,), 27, ("expand", "pad channels"), ((1728 + 432, 6), (2048, 54))),
+        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16.
+        ("amp nx1", (3, 1), 9, ("expand", "pad channels"), ((864 + 432, 6), (1536, 18))),
+        ("horizontal mac", (3, 3), 3, (), ()),
+        # The short unit takes four channels.
+        ("slic", (3, 3), 3, ("pad channels",), ((576, 6),)),
+    ]
+
+
+def test_flat_where_the_kernel_has_one_element():
+    flat = Convolution(1, (2 * 4 * 5,), (1,), 16, 8)
+    (on_matrix_unit, without) = forms_of(GC200, Convolution(2, (4, 5), (1, 1), 16, 8))
+    assert on_matrix_unit == Form("amp 1x1", flat)
+    assert without == Form("horizontal mac", flat)
+
+
+def test_one_input_channel():
+    product = Convolution(1, (5,), (1,), 1, 3, dtype="float32")
+    assert forms(GC200, product) == [
+        # Eight float32 channels fill the unit: 5 * 8 * 4 bytes.
+        ("amp 1x1", (1,), 1, ("pad channels",), ((160, 4),)),
+        ("horizontal mac", (1,), 1, (), ()),
+        ("outer product", (1,), 1, (), ()),
+    ]
+
+
+def test_narrow_groups_are_joined():
+    convolution = Convolution(1, (10,), (1,), 32 * 2, 64, groups=32)
+    assert forms(GC200, convolution) == [
+        ("amp 1x1", (1,), 2, ("pad channels",), ((10 * 64 * 2 * 8, 4),)),
+        # Eight groups of 2 channels fill the unit: 16 channels for each of 64 outputs.
+        ("amp 1x1", (1,), 16, ("combine groups",), ((16 * 64 * 2, 2),)),
+        ("horizontal mac", (1,), 2, (), ()),
+    ]
+
+
+def test_wide_kernels_become_channels():
+    # As in a weight gradient, whose kernel is the field of what it is the gradient of.
+    wide = Convolution(1, (3,), (5,), 16, 8)
+    expanded = ("amp 1x1", (1,), 80, ("expand",), ((3 * 80 * 2 + 80 * 8 * 2, 32),))
+    assert expanded in forms(GC200, wide)
+    narrow = Convolution(1, (5,), (3,), 16, 8)
+    assert [form.method for form in forms_of(GC200, narrow)] == ["amp nx1", "horizontal mac"]
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        (GC2, {}),
+        (GC200, {"dtype": "float32"}),
+        (GC200, {"in_channels": 5}),
+        (GC200, {"kernel": (3, 1)}),
+        (GC200, {"strides": (1, 3)}),
+        (GC200, {"kernel_dilations": (2, 1)}),
+    ],
+)
+def test_what_the_short_unit_cannot_do(target, options):
+    convolution = {"batch": 1, "field": (4, 4), "kernel": (3, 3), "in_channels": 4}
+    convolution |= {"out_channels": 8, **options}
+    assert "slic" not in [form.method for form in forms_of(target, Convolution(**convolution))]
+
+
+def test_grains_and_interleaved_memory():
+    halves = Convolution(1, (8,), (3,), 3, 8, partials_dtype="float16")
+    floats = Convolution(1, (8,), (3,), 3, 8, dtype="float32")
+    grains = {
+        (form.method, form.convolution.dtype): (form.grains(GC200), form.uses_matrix_unit)
+        for convolution in (halves, floats)
+        for form in forms_of(GC200, convolution)
+    }
+    assert grains == {
+        ("amp nx1", "float16"): ((16, 16), True),
+        ("amp 1x1", "float16"): ((16, 16), True),
+        ("horizontal mac", "float16"): ((1, 1), False),
+        ("slic", "float16"): ((4, 4), True),
+        ("amp nx1", "float32"): ((8, 8), True),
+        ("amp 1x1", "float32"): ((8, 8), True),
+        ("horizontal mac", "float32"): ((1, 1), False),
+    }

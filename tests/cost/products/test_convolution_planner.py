@@ -1,0 +1,217 @@
+"""Plans of convolutions: by hand where one tile does it all, by bounds else."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipu_keras.cost.products.convolution_planner import plan
+from ipu_keras.cost.products.convolutions import Convolution, data_gradient, matmul, weight_gradient
+from ipu_keras.machine.target import TARGETS, Confidence
+
+GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]
+
+
+def test_golden_on_one_tile():
+    planned = plan(GC2, matmul(1, 48, 16, 8, "float16"), num_tiles=1)
+    assert planned.method == "amp 1x1"
+    assert planned.transforms == ()
+    assert planned.tiles_used == 1
+    # Nothing is received.
+    assert planned.exchange_cycles == planned.exchange_bytes == 0
+    # The launch, and 8 positions a worker, 6 (37 + 4 (8 - 3) - 7) + 14 = 314:
+    # 81 + 50 + 42 + 12 + 11 + (19 + 7 + 32 + 314) = 568
+    assert planned.compute_cycles == 568
+    # 48 * 8 float32 are 32 vectors a worker to cast: 81 + 6 (32 + 26) = 429
+    assert planned.reduce_cycles == 429
+    assert planned.cycles == 568 + 429
+    # Inputs, weights and sums: 48 * 16 * 2 + 16 * 8 * 2 + 48 * 8 * 4 = 3328
+    assert planned.temporary_bytes == 3328
+
+
+def test_golden_exchange():
+    # Twelve positions leave no use for more tiles than output channels have groups of 8.
+    planned = plan(GC2, matmul(1, 12, 16, 32, "float16"), num_tiles=4)
+    assert (planned.out_split, planned.field_splits, planned.in_split) == (4, (1,), 1)
+    # A tile holds its weights and a fourth of the input: 12 * 16 * 2 * 3 / 4 = 288
+    assert planned.exchange_bytes == 288
+    # Sync, latency and the bytes: 126 + 157 + 288 / 3.96 = 355.7
+    assert planned.exchange_cycles == 356
+
+
+@st.composite
+def convolutions(draw):
+    rank = draw(st.integers(1, 3))
+    groups = draw(st.sampled_from([1, 1, 2, 32]))
+    dtype = draw(st.sampled_from(["float16", "float32"]))
+    forward = Convolution(
+        batch=draw(st.sampled_from([1, 3, 16])),
+        field=draw(st.tuples(*[st.sampled_from([1, 7, 30])] * rank)),
+        kernel=draw(st.tuples(*[st.sampled_from([1, 3, 7])] * rank)),
+        in_channels=groups * draw(st.sampled_from([1, 3, 16, 50])),
+        out_channels=groups * draw(st.sampled_from([1, 8, 65])),
+        groups=groups,
+        strides=draw(st.tuples(*[st.integers(1, 2)] * rank)),
+        dtype=dtype,
+        partials_dtype=draw(st.sampled_from(sorted({dtype, "float32"}))),
+    )
+    return draw(st.sampled_from([lambda c: c, data_gradient, weight_gradient]))(forward)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    convolution=convolutions(),
+    target=st.sampled_from(list(TARGETS.values())),
+    num_tiles=st.sampled_from([None, 1, 4, 100]),
+)
+def test_every_plan(convolution, target, num_tiles):
+    planned = plan(target, convolution, num_tiles=num_tiles)
+    splits = (planned.batch_split, planned.kernel_split, planned.in_split, planned.out_split)
+    assert planned.tiles_used == planned.group_split * np.prod((*splits, *planned.field_splits))
+    assert planned.tiles_used <= (num_tiles or target.num_tiles)
+    # Nothing is faster than the matrix unit at its peak.
+    rate = target.amp_flops[convolution.dtype, convolution.partials_dtype]
+    assert planned.compute_cycles * planned.tiles_used * rate > convolution.flops
+    assert (planned.exchange_bytes == 0) == (planned.exchange_cycles == 0) or (
+        planned.in_split * planned.kernel_split > 1
+    )
+    assert min(planned.reduce_cycles, planned.transform_cycles, planned.temporary_bytes) >= 0
+    assert plan(target, convolution, num_tiles=num_tiles) == planned
+
+
+@pytest.mark.parametrize("target", [GC2, GC200], ids=["gc2", "gc200"])
+def test_less_memory_takes_longer(target):
+    convolution = Convolution(16, (56, 56), (3, 3), 128, 256)
+    proportions = (0.6, 0.3, 0.15, 0.1)
+    plans = [plan(target, convolution, memory_proportion=bound) for bound in proportions]
+    for planned, proportion in zip(plans, proportions, strict=True):
+        assert planned.temporary_bytes <= proportion * target.tile_bytes
+    cycles = [planned.cycles for planned in plans]
+    assert cycles == sorted(cycles)
+    assert cycles[0] < cycles[-1]
+    assert plans[-1].serial_in_split * plans[-1].serial_out_split > 1
+
+
+def test_partials_lie_in_interleaved_memory():
+    product = matmul(1, 48, 16, 8, "float16")
+
+    def limited(interleaved):
+        target = GC200.with_numbers(code_region_bytes=GC200.tile_bytes - interleaved)
+        return plan(target, product, num_tiles=1)
+
+    # 48 * 8 float32, of which the matrix unit loads and stores 16 bytes at once.
+    assert limited(1536) == plan(GC200, product, num_tiles=1)
+    assert limited(1536).method == "amp 1x1"
+    # Another vertex takes them from anywhere.
+    assert limited(1535).method == "horizontal mac"
+    assert limited(1535).temporary_bytes == limited(1536).temporary_bytes
+    # So it does where nothing fits.
+    narrow = GC200.with_numbers(code_region_bytes=GC200.tile_bytes - 4)
+    assert plan(narrow, product, num_tiles=1, memory_proportion=0.0).method == "horizontal mac"
+    # The memory of a GC2 is not known to have such a region.
+    assert plan(GC2, product, num_tiles=1).method == "amp 1x1"
+
+
+def test_without_enough_memory_the_smallest_plan_is_taken():
+    convolution = Convolution(16, (56, 56), (3, 3), 128, 256)
+    smallest = plan(GC2, convolution, memory_proportion=1e-6)
+    assert smallest.temporary_bytes > 2e-6 * GC2.tile_bytes
+    # A bound that it just meets is met by nothing smaller.
+    bound = smallest.temporary_bytes / GC2.tile_bytes
+    assert plan(GC2, convolution, memory_proportion=bound) == smallest
+    # Doubling a bound of its half finds it as well.
+    assert plan(GC2, convolution, memory_proportion=bound / 2) == smallest
+
+
+@pytest.mark.parametrize(
+    ("convolution", "target", "method", "transforms"),
+    [
+        (Convolution(8, (56, 56), (3, 3), 64, 64), GC2, "amp nx1", ()),
+        (Convolution(8, (56, 56), (1, 1), 64, 64), GC2, "amp 1x1", ()),
+        # Three channels would leave most of the matrix unit idle.
+        (Convolution(8, (224, 224), (3, 3), 3, 64), GC2, "amp nx1", ("expand", "pad channels")),
+        # The instruction for few channels came with the second generation.
+        (Convolution(8, (28, 28), (3, 3), 128, 128, 32), GC200, "slic", ()),
+        (Convolution(8, (28, 28), (3, 3), 128, 128, 128), GC200, "slic", ()),
+        (
+            Convolution(8, (28, 28), (3, 3), 128, 128, 32),
+            GC2,
+            "amp nx1",
+            ("combine groups",),
+        ),
+        # Samples and positions are the channels of a pointwise weight gradient.
+        (weight_gradient(Convolution(16, (56, 56), (1, 1), 64, 64)), GC2, "amp 1x1", ("expand",)),
+        (matmul(1, 4096, 1, 4096, "float32"), GC2, "outer product", ()),
+    ],
+)
+def test_methods(convolution, target, method, transforms):
+    planned = plan(target, convolution)
+    assert (planned.method, planned.transforms) == (method, transforms)
+
+
+STRIDED = Convolution(8, (56, 56), (3, 3), 64, 64, strides=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("convolution", "units", "confidence"),
+    [
+        (Convolution(8, (56, 56), (3, 3), 64, 64), 8, Confidence.CALIBRATED),
+        (matmul(1, 512, 512, 512, "float16"), 8, Confidence.CALIBRATED),
+        # The matrix unit that was measured has eight units.
+        (Convolution(8, (56, 56), (3, 3), 64, 64), 16, Confidence.DERIVED),
+        # Forward ones were, without groups and of channels that fill the unit.
+        (data_gradient(STRIDED), 8, Confidence.DERIVED),
+        (Convolution(8, (28, 28), (3, 3), 512, 512, 32), 8, Confidence.DERIVED),
+        (Convolution(8, (224, 224), (3, 3), 3, 64), 8, Confidence.DERIVED),
+        (matmul(1, 4096, 1, 4096, "float32"), 8, Confidence.DERIVED),
+    ],
+)
+def test_what_was_measured_is_calibrated(convolution, units, confidence):
+    numbers = {**GC2.conv_units, ("float16", "float16"): units}
+    # Another rate of exchange leaves the matrix unit as it was measured.
+    target = GC2.with_numbers(conv_units=numbers, exchange_bytes=3.9)
+    planned = plan(target, convolution)
+    assert planned.confidence is confidence
+    assert planned.method.startswith("amp") or planned.method == "outer product"
+
+
+@pytest.mark.parametrize("target", [GC2, GC200], ids=["gc2", "gc200"])
+@pytest.mark.parametrize("channels", [4, 64])
+def test_a_dimension_of_one_changes_little(target, channels):
+    line = Convolution(8, (1024,), (5,), channels, channels)
+    sheet = Convolution(8, (1, 1024), (1, 5), channels, channels)
+    assert line.flops == sheet.flops
+    assert plan(target, line).cycles == pytest.approx(plan(target, sheet).cycles, rel=0.2)
+
+
+def test_groups_are_spread_over_tiles():
+    grouped = plan(GC200, Convolution(8, (28, 28), (3, 3), 512, 512, 32))
+    dense = plan(GC200, Convolution(8, (28, 28), (3, 3), 512, 512))
+    assert grouped.group_split > 1
+    assert grouped.cycles < dense.cycles / 4
+
+
+def test_narrow_types_are_faster():
+    convolution = Convolution(8, (28, 28), (3, 3), 256, 256)
+    cycles = [
+        plan(GC200, dataclasses.replace(convolution, dtype=dtype, partials_dtype=partials)).cycles
+        for dtype, partials in (
+            ("float16", "float16"),
+            ("float16", "float32"),
+            ("float32", "float32"),
+        )
+    ]
+    assert cycles == sorted(cycles)
+    assert cycles[0] < cycles[1] < cycles[2]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"memory_proportion": -0.1}, {"num_tiles": 0}], ids=["memory", "tiles"]
+)
+def test_errors(arguments):
+    [(name, value)] = arguments.items()
+    message = f"`memory_proportion` of 0 or more, and at least one.*Received: .*{name}={value}"
+    with pytest.raises(ValueError, match=message):
+        plan(GC2, matmul(1, 8, 8, 8, "float16"), **arguments)

@@ -1,0 +1,57 @@
+"""What elementwise operations cost: exchange, sync and launch around their vertices."""
+
+from graph_costs import LAUNCH, SYNC, TILES, WAY, costs
+from hlo_graphs import argument, op, variable
+
+
+def test_an_addition_of_what_lies_elsewhere():
+    # 1024 elements on each tile: the 1733 cycles of an addition, and y's 4096 bytes arrive
+    # at 4 in a cycle. The tiles wait for each other before the exchange, and not behind it.
+    found = costs(
+        argument("x", TILES, 1024),
+        argument("y", TILES, 1024),
+        op("z", "add", (TILES, 1024), "x", "y"),
+    )["z"]
+    assert found.compute_cycles == 1733 + LAUNCH
+    assert found.exchange_bytes == 4096
+    assert found.exchange_cycles == 1024 + WAY
+    assert found.sync_cycles == SYNC
+    assert found.cycles == 1814 + 1181 + 126
+    assert found.tiles == TILES
+
+
+def test_what_a_result_is_made_of_lies_with_it():
+    # exp(x) and log(x) both lie where x does: nothing moves.
+    found = costs(
+        argument("x", TILES, 64),
+        op("a", "exponential", (TILES, 64), "x"),
+        op("b", "log", (TILES, 64), "x"),
+        op("c", "add", (TILES, 64), "a", "b"),
+        results=("a", "b", "c"),
+    )
+    assert [cost.exchange_bytes for cost in found.values()] == [0, 0, 0]
+    # So no tile waits for others: `exp`, 6 vectors for a worker, is its vertex and its launch.
+    assert [cost.sync_cycles for cost in found.values()] == [0, 0, 0]
+    assert found["a"].cycles == 20 + 6 * (33 + 6 * (6 + 4)) + LAUNCH
+
+
+def test_each_tile_receives_a_small_operand_whole():
+    # A bias of 10 floats for 64 elements on each tile, and one of 1000 of which it needs 64.
+    for size, received in [(10, 40), (1000, 256)]:
+        found = costs(
+            argument("x", TILES * 64),
+            variable("bias", size),
+            op("wide", "broadcast", (TILES * 64,), "bias", dimensions=()),
+            op("z", "add", (TILES * 64,), "x", "wide"),
+        )["z"]
+        assert found.exchange_bytes == received
+
+
+def test_constants_are_in_the_code():
+    found = costs(
+        argument("x", 64),
+        op("two", "constant", (), value=2.0),
+        op("wide", "broadcast", (64,), "two", dimensions=()),
+        op("z", "multiply", (64,), "x", "wide"),
+    )["z"]
+    assert found.exchange_bytes == 0

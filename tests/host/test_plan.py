@@ -1,0 +1,214 @@
+"""The choice of the host's execution, on graphs that are built by hand.
+
+What is asked here holds for every choice there is: which of several right ones
+is the fastest is measured in the benchmarks.
+"""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from ipu_keras.host.operation_kinds import CONVOLUTIONS
+from ipu_keras.host.plan import HostExecution, plan_host
+from ipu_keras.ir import Graph, Op, TensorSpec
+from ipu_keras.program import OutfeedMode, Program
+
+# The weights that every operation uses, and that training writes.
+WEIGHTS = Op("weights", "Placeholder", (TensorSpec((), "resource"),))
+MATMUL = Op("dense/MatMul", "MatMul", inputs=("weights",))
+CONVOLUTION = Op("conv2d/convolution", "Conv2D", inputs=("weights",))
+CONVOLUTION_GRADIENT = Op("conv2d/gradient", "Conv2DBackpropFilter", inputs=("weights",))
+NORMALIZATION = Op("batch_normalization/Rsqrt", "Rsqrt", inputs=("weights",))
+ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True, inputs=("weights",))
+
+# Their steps may run in any order, so they carry nothing from one to the next.
+OUT_OF_ORDER = {HostExecution.PARALLEL_LOOP}
+
+
+def nested(*ops):
+    """A graph with these operations in the body of a loop."""
+    loop = Op("while", "While", body=("cond", "body"), inputs=("weights",))
+    return Graph("step", (WEIGHTS, loop), {"cond": Graph("cond", ()), "body": Graph("body", ops)})
+
+
+def flat(*ops):
+    return Graph("step", (WEIGHTS, *ops))
+
+
+def choose(graph, onednn=False, **options):
+    arguments = {"name": "train", "step": print, "infeed": (), "unflatten": tuple}
+    program = Program(**{**arguments, "repeat_count": 8, **options})
+    return plan_host(program, graph, onednn=onednn)
+
+
+EVERY_CASE = list(
+    itertools.product(
+        [flat, nested],
+        [(MATMUL,), (CONVOLUTION,), (ASSIGN,), (MATMUL, ASSIGN), (CONVOLUTION, ASSIGN), ()],
+        [None, True, False],
+        list(OutfeedMode),
+        [1, 3, 32],
+    )
+)
+
+
+@pytest.mark.parametrize(("build", "ops", "compiled", "mode", "repeat_count"), EVERY_CASE)
+def test_every_case(build, ops, compiled, mode, repeat_count):
+    graph = build(*ops)
+    chosen = choose(graph, compiled=compiled, outfeed_mode=mode, repeat_count=repeat_count)
+
+    assert chosen.executions
+    assert len(set(chosen.executions)) == len(chosen.executions)
+    assert chosen.reason
+    # Something is left when XLA lacks an operation.
+    assert not chosen.executions[-1].is_compiled
+    if ASSIGN in ops:
+        assert not OUT_OF_ORDER & set(chosen.executions)
+    if compiled is not None:
+        assert chosen.executions[0].is_compiled is compiled
+    if compiled is False:
+        assert not any(execution.is_compiled for execution in chosen.executions)
+    # The rest of the value is handed on.
+    assert chosen.graph is graph
+    assert chosen.program.compiled is compiled
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+def test_a_convolution_is_no_part_of_a_compiled_loop(build):
+    chosen = choose(build(MATMUL, CONVOLUTION, ASSIGN))
+    assert HostExecution.COMPILED_LOOP not in chosen.executions
+    assert "convolution conv2d/convolution" in chosen.reason
+
+
+@pytest.mark.parametrize("kind", sorted(CONVOLUTIONS))
+def test_kinds_of_convolutions(kind):
+    assert (
+        HostExecution.COMPILED_LOOP
+        not in choose(flat(Op("c", kind, inputs=("weights",)), ASSIGN)).executions
+    )
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+def test_training_without_convolution_is_compiled(build):
+    chosen = choose(build(MATMUL, ASSIGN), repeat_count=32)
+    assert chosen.executions[0].is_compiled
+    assert "no convolution" in chosen.reason
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_was_asked_for_is_the_reason(compiled):
+    assert f"jit_compile={compiled}" in choose(flat(CONVOLUTION), compiled=compiled).reason
+
+
+def test_reads_and_calls_carry_no_state():
+    read = Op("read", "ReadVariableOp")
+    call = Op("call", "StatefulPartitionedCall", body=("f",))
+    graph = Graph("step", (read, call), {"f": Graph("f", (MATMUL,))})
+    assert set(choose(graph).executions) & OUT_OF_ORDER
+
+
+def test_a_state_in_a_function_that_nothing_calls():
+    graph = Graph("step", (MATMUL,), {"f": Graph("f", (ASSIGN,))})
+    assert choose(graph) == choose(Graph("step", (MATMUL,), {"f": Graph("f", (ASSIGN,))}))
+    assert set(choose(graph).executions) & OUT_OF_ORDER
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+def test_a_compiled_convolution_stands_outside_of_loops(compiled):
+    for ops in itertools.permutations([CONVOLUTION, ASSIGN, NORMALIZATION]):
+        chosen = choose(flat(*ops), compiled=compiled)
+        assert HostExecution.COMPILED_LOOP not in chosen.executions
+
+
+def test_normalized_convolutions_are_compiled_for_inference_without_onednn():
+    inference = flat(CONVOLUTION, NORMALIZATION)
+    assert choose(inference).executions[0].is_compiled
+    assert choose(inference).reason == "normalized convolution conv2d/convolution"
+    assert not choose(inference, onednn=True).executions[0].is_compiled
+    training = flat(CONVOLUTION, NORMALIZATION, CONVOLUTION_GRADIENT)
+    assert not choose(training).executions[0].is_compiled
+
+
+def test_steps_without_state_are_not_kept_in_one_loop():
+    assert choose(flat(MATMUL)).executions[0] is HostExecution.COMPILED_STEPS
+    assert choose(flat(MATMUL, ASSIGN)).executions[0] is HostExecution.COMPILED_LOOP
+
+
+# -- in two parts --------------------------------------------------------------
+
+METRIC = Op("metric", "Placeholder", (TensorSpec((), "resource"),))
+OUTPUTS = TensorSpec((4, 3), "float32")
+
+
+def evaluation(*model, taken="dense/MatMul"):
+    """A step whose metric adds up what a model computes."""
+    add = Op("add", "AssignAddVariableOp", stateful=True, inputs=("metric", taken))
+    read = Op("read", "ReadVariableOp", (OUTPUTS,), inputs=("metric",), after=("add",))
+    return Graph("step", (WEIGHTS, METRIC, *model, add, read), {})
+
+
+@pytest.mark.parametrize("compiled", [None, True, False])
+def test_the_model_of_an_evaluation_runs_out_of_order(compiled):
+    matmul = dataclasses.replace(MATMUL, outputs=(OUTPUTS,))
+    chosen = choose(evaluation(matmul), compiled=compiled)
+    assert chosen.sequential == {"add", "read"}
+    assert HostExecution.PARALLEL_LOOP in chosen.executions
+    assert HostExecution.COMPILED_LOOP not in chosen.executions
+
+
+def test_a_step_is_split_only_for_heavy_operations_and_several_steps():
+    matmul = dataclasses.replace(MATMUL, outputs=(OUTPUTS,))
+    light = Op("dense/MatMul", "Tanh", (OUTPUTS,), inputs=("weights",))
+    assert not choose(evaluation(light)).sequential
+    assert not choose(evaluation(matmul), repeat_count=1).sequential
+
+
+def test_a_heavy_operation_that_depends_on_the_metric():
+    first = dataclasses.replace(MATMUL, outputs=(OUTPUTS,))
+    second = Op("second", "MatMul", (OUTPUTS,), inputs=("dense/MatMul",), after=("add",))
+    graph = evaluation(first)
+    chosen = choose(dataclasses.replace(graph, ops=(*graph.ops, second)))
+    assert not chosen.sequential
+    assert not OUT_OF_ORDER & set(chosen.executions)
+
+
+STATE = Op("state", "Placeholder", (TensorSpec((), "resource"),))
+
+
+def dropout(*, after_seed):
+    """A layer that drops at random; the generator's state waits for it unless `after_seed`."""
+    seed = Op("seed", "ReadVariableOp", (OUTPUTS,), inputs=("state",))
+    matmul = Op("dense/MatMul", "MatMul", (OUTPUTS,), inputs=("weights", "seed"))
+    source = "seed" if after_seed else "dense/MatMul"
+    advance = Op("advance", "AssignVariableOp", stateful=True, inputs=("state", source))
+    return Graph("step", (WEIGHTS, STATE, seed, matmul, advance), {})
+
+
+def test_random_numbers_are_drawn_before_anything_heavy():
+    chosen = choose(dropout(after_seed=True))
+    assert chosen.opening == {"state", "seed", "advance"}
+    assert chosen.sequential == set()
+    assert HostExecution.PARALLEL_LOOP in chosen.executions
+    assert not choose(dropout(after_seed=True), repeat_count=1).opening
+
+
+def test_a_state_that_waits_for_something_heavy():
+    chosen = choose(dropout(after_seed=False))
+    assert (chosen.opening, chosen.sequential) == (set(), set())
+    assert not OUT_OF_ORDER & set(chosen.executions)
+
+
+@pytest.mark.parametrize("build", [flat, nested])
+@pytest.mark.parametrize("compiled", [None, True])
+def test_what_runs_on_the_host_is_not_compiled(build, compiled):
+    """Even if that was asked for, and in order, as nobody knows what else it does."""
+    call = Op("user_op", "PyFunc", stateful=True, inputs=("weights",))
+    chosen = choose(build(call), compiled=compiled)
+    assert chosen.executions == (HostExecution.GRAPH_LOOP,)
+    assert chosen.reason == "XLA lacks user_op"
+
+
+def test_equal_programs_have_equal_plans():
+    assert choose(flat(MATMUL, ASSIGN)) == choose(flat(MATMUL, ASSIGN))
+    assert choose(flat(MATMUL, ASSIGN)) != choose(flat(MATMUL, ASSIGN), repeat_count=9)

@@ -1,0 +1,271 @@
+"""What all replicas of a traced function do together."""
+
+import doctest
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from replicas import numbers, run, trace
+
+from ipu_keras.host import segments
+from ipu_keras.host.segments import replicate, written_captures
+from ipu_keras.ops.all_to_all_op import all_gather
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.ops.replication_ops import replication_index
+
+X = tf.TensorSpec((2,))
+both = pytest.mark.parametrize("jit_compile", [False, True])
+
+
+def together(concrete, num_replicas, jit_compile=False, **options):
+    return tf.function(replicate(concrete, num_replicas, **options), jit_compile=jit_compile)
+
+
+def copies_of(variables, num_replicas):
+    """Variables for all replicas but the first one, and what `replicate` asks for them."""
+    own = [{}]
+    copies = []
+    for _ in range(num_replicas - 1):
+        copies.append([tf.Variable(variable) for variable in variables])
+        pairs = zip(variables, copies[-1], strict=True)
+        own.append({variable.handle.ref(): copy.handle for variable, copy in pairs})
+    return copies, own.__getitem__
+
+
+@both
+def test_without_collectives_it_is_a_call_for_each_replica(jit_compile):
+    x = numbers(3, 2)
+    np.testing.assert_array_equal(run(lambda x: x * 2, x, jit_compile=jit_compile), x * 2)
+
+
+@both
+def test_collectives_one_after_the_other(jit_compile):
+    """The second one needs the first; the third only what was there before both.
+
+    x ── sum ── · x ── sum ── result
+    x + 1 ───────────── sum ── result
+    """
+
+    def function(x):
+        first = cross_replica_sum(x)
+        return cross_replica_sum(first * x), cross_replica_sum(x + 1.0)
+
+    x = numbers(2, 3)
+    total = x.sum(axis=0)
+    for result in run(function, x, jit_compile=jit_compile):
+        np.testing.assert_array_equal(result[0], (total * x).sum(axis=0))
+        np.testing.assert_array_equal(result[1], total + 2)
+
+
+def test_structures_of_results():
+    def function(x):
+        return {"x": x, "none": None, "constant": tf.constant(1), "sum": (cross_replica_sum(x),)}
+
+    first, second = run(function, np.array([[1.0], [2.0]], np.float32))
+    assert (first["x"], second["x"]) == ([1.0], [2.0])
+    assert first["none"] is None
+    assert first["constant"] == 1
+    assert first["sum"] == second["sum"] == ([3.0],)
+
+
+def test_collectives_of_what_comes_from_outside():
+    """Arguments, captured tensors and constants reach a collective without any operation."""
+    captured = tf.constant(np.ones(100, np.float32))  # too large to become a constant
+
+    def function(x):
+        return cross_replica_sum(x), cross_replica_sum(captured), cross_replica_sum(1.0)
+
+    for x, ones, one in run(function, np.array([1.0, 2.0], np.float32)):
+        assert (x, ones[99], one) == (3.0, 2.0, 2.0)
+
+
+@both
+def test_a_function_that_is_called(jit_compile):
+    """Its gradient is a function too, and has collectives of its own."""
+
+    @tf.function
+    def inner(x, y):
+        return cross_replica_sum(x * y, name="inner") + y, x
+
+    @tf.function
+    def outer(x):
+        total, same = inner(x, x + 1.0)
+        return total * same
+
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = outer(x)
+        return y, tape.gradient(y, x)
+
+    x = numbers(2, 3)
+    total = (x * (x + 1)).sum(axis=0)
+    slopes = (2 * x + 1) * x.sum(axis=0) + (total + x + 1) + x
+    for k, (y, gradient) in enumerate(run(function, x, jit_compile=jit_compile)):
+        np.testing.assert_array_equal(y, (total + x[k] + 1) * x[k])
+        np.testing.assert_array_equal(gradient, slopes[k])
+
+
+@both
+def test_effects_of_a_called_function_keep_their_order(jit_compile):
+    """state = ((state + x) * 2 + sum of states) * 3, with a write before and after each call."""
+    state = tf.Variable(1.0)
+
+    @tf.function
+    def inner():
+        state.assign(state * 2.0)
+        state.assign_add(cross_replica_sum(state))
+
+    def function(x):
+        state.assign_add(x)
+        inner()
+        state.assign(state * 3.0)
+        return state.read_value()
+
+    concrete = trace(function, 2, tf.TensorSpec(()))
+    copies, own = copies_of([state], 2)
+    results = together(concrete, 2, jit_compile, captures_of=own)([[1.0], [10.0]])
+    # (1 + 1) * 2 = 4 and (1 + 10) * 2 = 22; both add 26.
+    assert [float(result) for result in results] == [90.0, 144.0]
+    assert (state.numpy(), copies[0][0].numpy()) == (90.0, 144.0)
+
+
+@both
+def test_variables_diverge(jit_compile):
+    """Each replica adds its number and the sum of all variables to a variable of its own."""
+    variable, weight = tf.Variable(1.0), tf.Variable(2.0)
+
+    def function():
+        variable.assign_add(weight * tf.cast(replication_index(), tf.float32))
+        return cross_replica_sum(variable)
+
+    concrete = trace(function, 2)
+    assert [handle is variable.handle for handle in written_captures(concrete)] == [True]
+    (((copy,),), own) = copies_of([variable], 2)
+    step = together(concrete, 2, jit_compile, captures_of=own)
+    assert [[float(total) for total in step([[], []])] for _ in range(2)] == [[4.0] * 2, [6.0] * 2]
+    assert (variable.numpy(), copy.numpy(), weight.numpy()) == (1.0, 5.0, 2.0)
+
+
+@both
+def test_shared_variables_are_written_by_one_after_the_other(jit_compile):
+    variable = tf.Variable(0.0)
+
+    def function(x):
+        variable.assign_add(cross_replica_sum(x) + x)
+
+    step = together(trace(function, 3, tf.TensorSpec(())), 3, jit_compile)
+    step([[1.0], [2.0], [3.0]])
+    assert variable.numpy() == 7.0 + 8.0 + 9.0
+
+
+@both
+def test_a_variable_is_read_before_it_is_written(jit_compile):
+    """What a replica read before a collective is what the variable had then."""
+    variable = tf.Variable(1.0)
+
+    def function(x):
+        before = variable.read_value()
+        variable.assign(cross_replica_sum(x))
+        return before * cross_replica_sum(variable)
+
+    concrete = trace(function, 2, tf.TensorSpec(()))
+    _, own = copies_of([variable], 2)
+    step = together(concrete, 2, jit_compile, captures_of=own)
+    assert [float(result) for result in step([[1.0], [2.0]])] == [6.0, 6.0]
+    assert [float(result) for result in step([[1.0], [2.0]])] == [18.0, 18.0]
+
+
+def test_printed_text_keeps_its_order(capfd):
+    def function(x):
+        tf.print("before", x)
+        with tf.control_dependencies([cross_replica_sum(x)]):
+            tf.print("after", x)
+
+    run(function, np.zeros(1, np.float32))
+    run(function, np.arange(2, dtype=np.float32))
+    lines = capfd.readouterr().err.split("\n")[2:-1]
+    for k in range(2):
+        assert lines.index(f"before {k}") < lines.index(f"after {k}")
+
+
+def test_loops_and_branches_without_collectives_stay():
+    def function(x):
+        x = tf.while_loop(lambda x: x < 8.0, lambda x: x * 2.0, [cross_replica_sum(x)])[0]
+        return tf.cond(x > 9.0, lambda: x, lambda: -x)
+
+    assert run(function, np.array([1.0, 3.0], np.float32)) == [-8.0, -8.0]
+    assert run(function, np.array([2.0, 3.0], np.float32)) == [10.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.cond(x > 0.0, lambda: cross_replica_sum(x), lambda: x),
+        lambda x: tf.while_loop(lambda x: x < 9.0, lambda x: [cross_replica_sum(x)], [x])[0],
+        lambda x: tf.while_loop(lambda x: cross_replica_sum(x) < 9.0, lambda x: [x + 1.0], [x])[0],
+        lambda x: tf.switch_case(tf.cast(x, tf.int32), [lambda: all_gather(x, 2)[0], lambda: x]),
+        lambda x: tf.map_fn(tf.function(cross_replica_sum), x[tf.newaxis])[0],
+    ],
+)
+def test_collectives_in_loops_and_branches_are_refused(function):
+    concrete = trace(function, 2, tf.TensorSpec(()))
+    with pytest.raises(ValueError, match=r"hangs an IPU.*Received: one in '.*', of type .*\. Exch"):
+        replicate(concrete, 2)
+
+
+def test_a_function_that_was_traced_for_one_replica():
+    """TensorFlow would use it again, where its collective does nothing."""
+    inner = tf.function(cross_replica_sum)
+    trace(lambda x: inner(x), 1, X)
+    concrete = trace(lambda x: inner(x), 2, X)
+    with pytest.raises(ValueError, match="traced for 1 of them and used with 2"):
+        replicate(concrete, 2)
+
+
+def test_a_function_that_was_traced_for_others():
+    concrete = trace(cross_replica_sum, 4, X)
+    with pytest.raises(ValueError, match="traced for 4 of them and used with 2"):
+        replicate(concrete, 2)
+    replicate(trace(lambda x: x, 1, X), 2)
+
+
+def test_inputs_of_another_number_of_replicas():
+    with pytest.raises(ValueError, match="Received: 1 lists for 2 replicas"):
+        replicate(trace(cross_replica_sum, 2, X), 2)([[tf.zeros(2)]])
+
+
+def test_what_a_step_writes():
+    """Directly, in a branch, and in a called function; reading is not writing."""
+    variables = [tf.Variable(0.0, name=name) for name in "abcd"]
+    a, b, c, d = variables
+
+    @tf.function
+    def inner(x):
+        c.assign_add(x + d)
+
+    def function(x):
+        a.assign_add(x * d)
+        tf.cond(x > 0.0, lambda: b.assign_add(d), lambda: d.read_value())
+        inner(x)
+
+    written = written_captures(trace(function, 1, tf.TensorSpec(())))
+    names = [v.name for handle in written for v in variables if v.handle is handle]
+    assert sorted(names) == ["a:0", "b:0", "c:0"]
+    assert written_captures(trace(lambda: d.read_value(), 1)) == []
+
+
+def test_tracing_takes_hardly_longer_for_more_replicas():
+    """The parts of a step are traced once: each replica only calls them."""
+    concrete = trace(lambda x: tf.nn.relu(cross_replica_sum(tf.sin(x))), 8, X)
+    traced = replicate(concrete, 8)
+    graph = tf.function(traced).get_concrete_function([[X]] * 8).graph
+    called = [
+        op.get_attr("f").name for op in graph.get_operations() if op.type == "PartitionedCall"
+    ]
+    assert len(called) == 16
+    assert len(set(called)) == 2
+
+
+def test_examples():
+    assert doctest.testmod(segments).failed == 0

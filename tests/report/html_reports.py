@@ -1,0 +1,37 @@
+"""Reports of programs that are built by hand, for tests of pages."""
+
+from hlo_graphs import argument, graph, op, variable
+
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.machine.target import TARGETS
+from ipu_keras.report import Report
+
+GC200 = TARGETS["gc200"]
+SECTIONS = [
+    "summary",
+    "memory",
+    "liveness",
+    "trace",
+    "layers",
+    "families",
+    "compute-sets",
+    "hardware",
+    "error-bands",
+]
+
+
+def program(layer="first"):
+    return graph(
+        argument("x", 1472, 64),
+        variable("w", 1472, 64, result=1),
+        op("a", "add", (1472, 64), "x", "w", layer=layer),
+        op("b", "sort", (1472, 64), "a", layer="second", dimensions=(0,)),
+        op("new", "multiply", (1472, 64), "w", "b", layer="sgd"),
+        results=("b", "new"),
+    )
+
+
+def report(of=None, target=GC200, name="step", batch_size=None, **options):
+    model = model_graph(name, of or program(), target, ModelOptions(**options))
+    return Report.of(model, batch_size=batch_size)
