@@ -266,14 +266,14 @@ def _options_as_set(model: Any, specs: Any, mode: str | None) -> dict[str, Any]:
     if not isinstance(model, ModelExtension):
         return {}
     training = _mode(model, mode, len(specs)) == "train"
-    staged = model._ipu_staged_calls()
+    staged = model._ipu.stages.staged_calls()
     configured = configured_options()
     if staged is None:
-        count = model._ipu_options.accumulation.steps_per_replica
+        count = model._ipu.options.accumulation.steps_per_replica
         accumulated = {"gradient_accumulation_count": count} if training and count else {}
         return {**configured, **accumulated}
-    pipeline = model._ipu_pipeline_of(staged)
-    count = model._ipu_options.pipelining.steps_per_replica
+    pipeline = model._ipu.stages.pipeline_of(staged)
+    count = model._ipu.options.pipelining.steps_per_replica
     depth = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
     if not training:
         return {**configured, "pipeline": pipeline, "steps_per_execution": depth}
@@ -316,8 +316,7 @@ def traced_step(
     mode = _mode(model, mode, len(specs))
     data = specs[0] if mode == "predict" else specs
     # Legacy models refuse to be called by anything but their programs.
-    called_by_program = getattr(model, "_ipu_called_by_program", contextlib.nullcontext)
-    with model.distribute_strategy.scope(), called_by_program():
+    with model.distribute_strategy.scope(), _called_by_program(model):
         _build(model, data, mode)
         step = getattr(model, f"{mode}_step") if make_step is None else make_step(model, mode)
         step = with_named_parts(model, step)
@@ -363,7 +362,7 @@ def step_with_update(
 def _step_in_parts(model: keras.Model, mode: str) -> Callable[[Any], Any]:
     """A model's step traced in the scopes of its stages and of the weight update."""
     step = step_with_update(model, mode, TrainingParts.update)
-    return model._ipu_in_stages(step) if isinstance(model, ModelExtension) else step
+    return model._ipu.in_stages(step) if isinstance(model, ModelExtension) else step
 
 
 def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
@@ -388,8 +387,13 @@ def _build(model: keras.Model, data: Any, mode: str) -> None:
             backend.compute_output_spec(model, _keras_specs(data))
         return
     if isinstance(model, ModelExtension):
-        model._ipu_adopt_optimizers()
+        model._ipu.adopt_optimizers()
     build_from(model, data)
+
+
+def _called_by_program(model: keras.Model) -> contextlib.AbstractContextManager:
+    extended = isinstance(model, ModelExtension)
+    return model._ipu.called_by_program() if extended else contextlib.nullcontext()
 
 
 def _keras_specs(specs: Any) -> Any:

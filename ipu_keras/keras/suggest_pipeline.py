@@ -142,7 +142,7 @@ def _step_by_layer(model: keras.Model, mode: str) -> Callable[[Any], Any]:
     it takes as long as the rest.
     """
     extended = isinstance(model, ModelExtension)
-    calls = model._ipu_calls() if extended else sequential_calls(model)
+    calls = model._ipu.stages.calls() if extended else sequential_calls(model)
     num_layers = sum(call.is_layer for call in calls)
     stages = resolved_stages(calls, range(num_layers))
     step = step_with_update(model, mode, _descend)

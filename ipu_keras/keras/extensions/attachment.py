@@ -29,6 +29,7 @@ def attach_extensions() -> None:
         instance = original(cls, *args, **kwargs)
         if _extends_models() and not isinstance(instance, ModelExtension):
             instance.__class__ = extended_class(type(instance))
+            _ = instance._ipu  # which takes over what the model remembers as a layer
         return instance
 
     keras.Model.__new__ = __new__
@@ -47,10 +48,10 @@ def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
         A subclass of `cls` and of the extension that fits, the same for every
         call.
     """
-    # Kept by the class itself, so that it is forgotten with it.
-    made = vars(cls).get("_ipu_extended")
-    if made is not None:
-        return made
+    # Python knows the subclasses of a class, and forgets them with it.
+    for made in cls.__subclasses__():
+        if _extends(made, cls):
+            return made
 
     def __new__(extended, *args, **kwargs):
         if not _extends_models():
@@ -72,8 +73,13 @@ def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
     }
     extended = type(cls.__name__, (cls, _extension_of(cls)), body)
     _save_as(extended, cls)
-    cls._ipu_extended = extended
     return extended
+
+
+def _extends(made: type, cls: type) -> bool:
+    """Whether a subclass was made here, and not by a user who took an extended class for one."""
+    same_name = (made.__module__, made.__qualname__) == (cls.__module__, cls.__qualname__)
+    return same_name and issubclass(made, ModelExtension) and not issubclass(cls, ModelExtension)
 
 
 def _extends_models() -> bool:

@@ -7,9 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.src import tree
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from ipu_keras.feeds.dataset_feed import ElementFormat
 
@@ -29,36 +27,38 @@ def refuse_generators(x: Any) -> None:
         )
 
 
-def num_steps(epoch_iterator: Any, num_replicas: int = 1) -> int:
+def num_steps(
+    num_batches: int | None,
+    steps_per_epoch: int | None,
+    num_replicas: int = 1,
+    *,
+    is_endless: Callable[[], bool],
+) -> int:
     """Steps of one epoch, in each of which every replica takes a batch.
 
     Args:
-        epoch_iterator: Keras's iterator over the data.
+        num_batches: How many there are; `None` if nobody knows.
+        steps_per_epoch: As given by the user.
         num_replicas: How many replicas there are.
+        is_endless: Whether the batches never end, asked if nobody knows how many there are.
 
     Raises:
         ValueError: It cannot be known, there are none, or the replicas cannot share
             the batches evenly.
     """
-    adapter = epoch_iterator.data_adapter
-    if isinstance(adapter, ArrayDataAdapter):
-        _refuse_partial_batch(adapter.batch_size, adapter.partial_batch_size)
-    steps = epoch_iterator.steps_per_epoch
-    available = adapter.num_batches
-    if available is not None and available < num_replicas:
+    if num_batches is not None and num_batches < num_replicas:
         raise ValueError(
-            f"The provided dataset contains {available} items, but all {num_replicas} replicas are "
-            f"requested to run {steps or 1} steps each. Make sure the dataset contains at least "
-            "one full batch for each of them; with `drop_remainder=True` a dataset smaller than "
-            "the batch size has none."
+            f"The provided dataset contains {num_batches} items, but all {num_replicas} replicas "
+            f"are requested to run {steps_per_epoch or 1} steps each. Make sure the dataset "
+            "contains at least one full batch for each of them; with `drop_remainder=True` a "
+            "dataset smaller than the batch size has none."
         )
-    if steps is not None:
-        return steps
-    if available is not None:
-        _refuse_uneven(available, num_replicas)
-        return available // num_replicas
-    dataset = adapter.get_tf_dataset()
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+    if steps_per_epoch is not None:
+        return steps_per_epoch
+    if num_batches is not None:
+        _refuse_uneven(num_batches, num_replicas)
+        return num_batches // num_replicas
+    if is_endless():
         raise ValueError(
             "When providing an infinite dataset, you must specify the number of steps to run: pass "
             "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do not repeat the "
@@ -80,22 +80,31 @@ def _refuse_uneven(batches: int, num_replicas: int) -> None:
         )
 
 
-def refuse_shortage(epoch_iterator: Any, epochs: int, num_replicas: int = 1) -> None:
+def refuse_shortage(
+    num_batches: int | None, steps_per_epoch: int | None, epochs: int, *, num_replicas: int = 1
+) -> None:
     """Refuses a run that is known to need more batches than there are.
+
+    Args:
+        num_batches: How many there are; `None` if nobody knows.
+        steps_per_epoch: As given by the user.
+        epochs: That share the batches.
+        num_replicas: Each of which takes a batch per step.
 
     Raises:
         ValueError: `steps_per_epoch` over all epochs asks for more.
     """
-    steps = epoch_iterator.steps_per_epoch
-    available = epoch_iterator.data_adapter.num_batches
-    if steps is None or available is None or steps * epochs * num_replicas <= available:
+    if steps_per_epoch is None or num_batches is None:
+        return
+    needed = steps_per_epoch * epochs * num_replicas
+    if needed <= num_batches:
         return
     replicas = "" if num_replicas == 1 else f" of {num_replicas} replicas"
     raise ValueError(
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        f"generate at least {steps * epochs * num_replicas} batches (steps_per_epoch={steps}"
+        f"generate at least {needed} batches (steps_per_epoch={steps_per_epoch}"
         f"{replicas} for {epochs} epochs), for instance with `repeat()`. "
-        f"Received: {available} batches"
+        f"Received: {num_batches} batches"
     )
 
 
@@ -131,6 +140,25 @@ def executed_steps(steps_per_execution: int, batches: int, per_epoch: bool) -> i
     return steps_per_execution
 
 
+def refuse_partial_batch(batch_size: int, last_size: int | None) -> None:
+    """Refuses data whose last batch has fewer samples than a batch.
+
+    Args:
+        batch_size: Samples of a batch.
+        last_size: Of the last batch; `None` if it is a whole one.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if last_size is not None:
+        raise ValueError(
+            "The provided set of data has a partial batch, which could result in data being "
+            "dropped. Either adjust the `batch_size` so that it divides the number of samples, or "
+            "pass a `tf.data.Dataset` batched with `drop_remainder=True`. Received: "
+            f"batch_size={batch_size} with {last_size} samples in the last batch"
+        )
+
+
 def refuse_partial_last(first: ElementFormat, last: ElementFormat) -> None:
     """Refuses data whose last batch has fewer samples than its first.
 
@@ -143,7 +171,7 @@ def refuse_partial_last(first: ElementFormat, last: ElementFormat) -> None:
     """
     for one, other in zip(first.specs, last.specs, strict=False):
         if one.shape[:1] != other.shape[:1]:
-            _refuse_partial_batch(one.shape[0], other.shape[0])
+            refuse_partial_batch(one.shape[0], other.shape[0])
 
 
 def nan_label_check(element: ElementFormat, loss: Any) -> Callable[[list[np.ndarray]], None] | None:
@@ -185,13 +213,3 @@ def _is_keras_loss(loss: Any) -> bool:
         return isinstance(one, str) or getattr(one, "__module__", "").startswith("keras.src.losses")
 
     return all(known(one) for one in tree.flatten(loss))
-
-
-def _refuse_partial_batch(batch_size: int, last_size: int | None) -> None:
-    if last_size is not None:
-        raise ValueError(
-            "The provided set of data has a partial batch, which could result in data being "
-            "dropped. Either adjust the `batch_size` so that it divides the number of samples, or "
-            "pass a `tf.data.Dataset` batched with `drop_remainder=True`. Received: "
-            f"batch_size={batch_size} with {last_size} samples in the last batch"
-        )

@@ -1,6 +1,5 @@
 """The methods of models that set the options of `ipu_keras.keras.extensions.options`."""
 
-import dataclasses
 from typing import Any
 
 import keras
@@ -20,12 +19,7 @@ class ModelOptions:
     Options are checked when they are set; what is refused changes nothing.
     """
 
-    _ipu_options = options.ExtensionOptions()
-
-    # Of Keras's trainer.
-    train_function: Any
-    test_function: Any
-    predict_function: Any
+    _ipu: Any  # of the extension
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Chooses when the callbacks of batches run.
@@ -34,8 +28,7 @@ class ModelOptions:
             asynchronous: `False`: after each execution, with the results of
                 its last step. `True`: once per step, on a second thread.
         """
-        self._ipu_set(asynchronous_callbacks=bool(asynchronous))
-        self._ipu_drop_functions()
+        self._ipu.set(asynchronous_callbacks=bool(asynchronous))
 
     def set_infeed_queue_options(self, **kwargs) -> None:
         """Sets options of the infeeds that `fit`, `evaluate` and `predict` make.
@@ -51,7 +44,7 @@ class ModelOptions:
             TypeError: An infeed queue has no such argument.
         """
         depth, name = options.check_infeed_options(kwargs)
-        self._ipu_set(prefetch_depth=depth, infeed_name=name)
+        self._ipu.set(prefetch_depth=depth, infeed_name=name)
 
     def set_outfeed_queue_options(self, **kwargs) -> None:
         """Checks options of the outfeeds; they have no effect, of which a warning tells.
@@ -98,8 +91,7 @@ class ModelOptions:
         if (accumulation.steps_per_replica or 1) > 1:
             check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
         warn_of_no_effect(accumulation)
-        self._ipu_set(accumulation=accumulation)
-        self._ipu_drop_functions()
+        self._ipu.set(accumulation=accumulation)
 
     def set_pipelining_options(
         self,
@@ -135,12 +127,4 @@ class ModelOptions:
             pipelining_kwargs,
         )
         check_minimize(getattr(self, "optimizer", None), keras.optimizers.Optimizer)
-        self._ipu_set(pipelining=pipelining)
-        self._ipu_drop_functions()
-
-    def _ipu_set(self, **changes) -> None:
-        self._ipu_options = dataclasses.replace(self._ipu_options, **changes)
-
-    def _ipu_drop_functions(self) -> None:
-        """Has the programs compiled again, which were made for the options as they were."""
-        self.train_function = self.test_function = self.predict_function = None
+        self._ipu.set(pipelining=pipelining)

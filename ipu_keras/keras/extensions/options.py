@@ -45,6 +45,10 @@ class ExtensionOptions:
     operation_stages: tuple[int | None, ...] = ()
 
 
+# Of `ExtensionOptions`: what programs need not be compiled again for.
+OF_FEEDS = frozenset({"prefetch_depth", "infeed_name"})
+
+
 def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
     """Checks the arguments of `set_infeed_queue_options`.
 

@@ -89,7 +89,17 @@ def current_stage() -> int | None:
 
 def stage_of(layer_or_node: Any) -> int | None:
     """The stage in whose scope a layer was made, or a call of one; `None` for none."""
-    return getattr(layer_or_node, _MARK, None)
+    on_ipu = getattr(layer_or_node, "_ipu", None)
+    return getattr(layer_or_node, _MARK, None) if on_ipu is None else on_ipu.stage
+
+
+def take_mark(model: Any) -> int | None:
+    """Takes from a model what it remembers of the scope that it was made in.
+
+    Returns:
+        The stage of the scope; `None` if there was none.
+    """
+    return vars(model).pop(_MARK, None)
 
 
 def attach_pipeline_stages() -> None:
@@ -133,5 +143,6 @@ def _note_use_in_call() -> None:
     if context is None:
         return
     for layer in context.entry_layer._flatten_layers():
-        if hasattr(layer, "_ipu_stages_in_call"):
-            object.__setattr__(layer, "_ipu_stages_in_call", True)
+        on_ipu = getattr(layer, "_ipu", None)
+        if on_ipu is not None:
+            on_ipu.stages.in_call = True

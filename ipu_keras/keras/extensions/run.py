@@ -1,22 +1,13 @@
 """What one call of `fit`, `evaluate` or `predict` has open."""
 
 from collections.abc import Callable
-from typing import Any
-
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
-from ipu_keras.keras.extensions.dataset_feeds import (
-    Check,
-    DatasetFeeds,
-    DatasetSource,
-    PyDatasetSource,
-)
-from ipu_keras.keras.extensions.model_pipeline import StagedCalls
+from ipu_keras.keras.extensions.dataset_feeds import Check, DatasetFeeds
+from ipu_keras.keras.extensions.epoch_data import EpochData
+from ipu_keras.keras.extensions.model_stages import StagedCalls
 from ipu_keras.keras.extensions.options import ExtensionOptions
 from ipu_keras.runtime import Engine
 
@@ -55,14 +46,12 @@ class Run:
         self._feeds: list[DatasetFeeds] = []
 
     def open_feeds(
-        self,
-        epoch_iterator: TFEpochIterator,
-        check_for: Callable[[ElementFormat], Check | None],
+        self, data: EpochData, check_for: Callable[[ElementFormat], Check | None]
     ) -> ElementFormat:
         """Makes Keras's iterator give feeds, if the data fits a static program.
 
         Args:
-            epoch_iterator: Keras's iterator over the data, before its first pass.
+            data: Of the call; in `fit` also the validation data, once for each epoch.
             check_for: Returns how to check batches of a format.
 
         Returns:
@@ -71,11 +60,7 @@ class Run:
         Raises:
             ValueError: The data does not fit.
         """
-        # Keras has no method that exchanges what is iterated in each epoch.
-        feeds = epoch_iterator._distributed_dataset
-        if not isinstance(feeds, DatasetFeeds):  # else the validation data of earlier epochs
-            feeds = self._feeds_of(epoch_iterator, check_for)
-            epoch_iterator._distributed_dataset = feeds
+        feeds = data.feeds or self._made_feeds(data, check_for)
         self._feeds.append(feeds)
         return feeds.element
 
@@ -86,70 +71,40 @@ class Run:
         if self._callbacks is not None:
             self._callbacks.close()
 
-    def _feeds_of(self, epoch_iterator: TFEpochIterator, check_for) -> DatasetFeeds:
-        self._num_steps(epoch_iterator, 1)
-        source = _source_of(epoch_iterator)
+    def _made_feeds(self, data: EpochData, check_for) -> DatasetFeeds:
+        self._num_steps(data, 1)
+        source = data.source()
         replicas = self._replicas_for(source.element)
-        steps = self._num_steps(epoch_iterator, replicas)
-        self._refuse_shortage(epoch_iterator, replicas)
-        epoch_iterator.steps_per_execution = self._executed_steps(epoch_iterator, steps)
-        if replicas > 1:
-            adapter = _StepsOfReplicas(epoch_iterator.data_adapter, replicas)
-            epoch_iterator.data_adapter = adapter
-            epoch_iterator._num_batches = adapter.num_batches
-        if self._callbacks is not None:
-            # They were made before the number of steps was known.
-            self._callbacks.set_params({**self._callbacks.params, "steps": steps})
-        return DatasetFeeds(
+        steps = self._num_steps(data, replicas)
+        self._refuse_shortage(data, replicas)
+        executed = self._executed_steps(data, steps)
+        feeds = DatasetFeeds(
             source,
-            num_batches=epoch_iterator.steps_per_execution * replicas,
+            num_batches=executed * replicas,
             prefetch_depth=self._options.prefetch_depth,
             check=check_for(source.element),
             name=self._options.infeed_name or "infeed",
             memory=self._engine.feed_memory,
         )
+        data.replace(feeds, steps_per_execution=executed, batches_per_step=replicas)
+        if self._callbacks is not None:
+            # They were made before the number of steps was known.
+            self._callbacks.set_params({**self._callbacks.params, "steps": steps})
+        return feeds
 
     # What differs between kinds of models.
 
-    def _num_steps(self, epoch_iterator: TFEpochIterator, replicas: int) -> int:
-        return data_checks.num_steps(epoch_iterator, replicas)
-
-    def _refuse_shortage(self, epoch_iterator: TFEpochIterator, replicas: int) -> None:
-        data_checks.refuse_shortage(epoch_iterator, self._epochs, replicas)
-
-    def _executed_steps(self, epoch_iterator: TFEpochIterator, num_steps: int) -> int:
-        return data_checks.executed_steps(
-            epoch_iterator.steps_per_execution,
-            num_steps,
-            per_epoch=epoch_iterator.steps_per_epoch is not None,
+    def _num_steps(self, data: EpochData, replicas: int) -> int:
+        return data_checks.num_steps(
+            data.num_batches, data.steps_per_epoch, replicas, is_endless=data.is_endless
         )
 
+    def _refuse_shortage(self, data: EpochData, replicas: int) -> None:
+        data_checks.refuse_shortage(
+            data.num_batches, data.steps_per_epoch, self._epochs, num_replicas=replicas
+        )
 
-class _StepsOfReplicas:
-    """A data adapter of Keras's that counts steps, in which every replica takes a batch.
-
-    Keras takes the number of batches from it for the number of steps in an epoch.
-
-    Args:
-        adapter: Counts batches.
-        num_replicas: How many a step takes.
-    """
-
-    def __init__(self, adapter: DataAdapter, num_replicas: int):
-        self._adapter = adapter
-        self._num_replicas = num_replicas
-
-    @property
-    def num_batches(self) -> int | None:
-        batches = self._adapter.num_batches
-        return None if batches is None else batches // self._num_replicas
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._adapter, name)
-
-
-def _source_of(epoch_iterator: TFEpochIterator) -> DatasetSource | PyDatasetSource:
-    adapter = epoch_iterator.data_adapter
-    if isinstance(adapter, PyDatasetAdapter):
-        return PyDatasetSource(adapter)
-    return DatasetSource(adapter, epoch_iterator._distributed_dataset)
+    def _executed_steps(self, data: EpochData, num_steps: int) -> int:
+        return data_checks.executed_steps(
+            data.steps_per_execution, num_steps, per_epoch=data.steps_per_epoch is not None
+        )

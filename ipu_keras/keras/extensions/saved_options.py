@@ -16,7 +16,6 @@ from typing import Any
 import keras
 
 from ipu_keras.keras.extensions.accumulation_options import accumulation_options
-from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.options import ExtensionOptions
 from ipu_keras.keras.extensions.pipelining_options import pipelining_options
 
@@ -28,7 +27,7 @@ _OF_ACCUMULATION = ("steps_per_replica", "reduction")
 _OF_PIPELINING = ("steps_per_replica", "reduction", "device_mapping", "accumulate_outfeed")
 
 
-class SavedOptions(ModelPipeline):
+class SavedOptions:
     """Saves the options of a model in its `.keras` file, and loads them from there.
 
     They are an asset of the model: a file in the archive, which Keras hands only to
@@ -38,13 +37,15 @@ class SavedOptions(ModelPipeline):
     that are built when they are made, as Functional ones are.
     """
 
+    _ipu: Any  # of the extension
+
     def save_assets(self, path: str) -> None:
         """Keras's hook: writes the options, if any was set. A model's own calls this.
 
         Args:
             path: A folder for the model.
         """
-        options = self._ipu_kept_options()
+        options = _kept_options(self)
         if options != ExtensionOptions():
             Path(path, _FILE).write_text(json.dumps(_to_json(options)))
 
@@ -58,23 +59,8 @@ class SavedOptions(ModelPipeline):
             ValueError: The options are of a later version.
         """
         if path is not None and (file := Path(path, _FILE)).exists():
-            self._ipu_options = _from_json(json.loads(file.read_text()))
-            self._ipu_drop_functions()
-
-    def _ipu_kept_options(self) -> ExtensionOptions:
-        """The options without those that are not kept; stages are set, wherever they are from."""
-        return _from_json(
-            _to_json(dataclasses.replace(self._ipu_options, **self._ipu_set_stages()))
-        )
-
-    def _ipu_set_stages(self) -> dict[str, Any]:
-        """Stages of scopes as set ones: the calls of a loaded model were not made in scopes."""
-        if self._ipu_options.stages is not None or (staged := self._ipu_staged_calls()) is None:
-            return {}
-        return {
-            "stages": tuple(call.stage for call in staged.calls if call.is_layer),
-            "operation_stages": tuple(call.stage for call in staged.calls if not call.is_layer),
-        }
+            self._ipu.options = _from_json(json.loads(file.read_text()))
+            self._ipu.drop_functions()
 
 
 def attach_cloning() -> None:
@@ -91,7 +77,7 @@ def attach_cloning() -> None:
     def clone_model(model, *args, **kwargs):
         clone = original(model, *args, **kwargs)
         if isinstance(model, SavedOptions) and isinstance(clone, SavedOptions):
-            clone._ipu_options = model._ipu_kept_options()
+            clone._ipu.options = _kept_options(model)
         return clone
 
     clone_model._ipu_keeps_options = True  # type: ignore[attr-defined]
@@ -101,6 +87,25 @@ def attach_cloning() -> None:
         "keras._tf_keras.keras.models",
     ):
         importlib.import_module(module).clone_model = clone_model  # type: ignore[attr-defined]
+
+
+def _kept_options(model: SavedOptions) -> ExtensionOptions:
+    """The options without those that are not kept; stages are set, wherever they are from."""
+    options = dataclasses.replace(model._ipu.options, **_set_stages(model))
+    return _from_json(_to_json(options))
+
+
+def _set_stages(model: SavedOptions) -> dict[str, Any]:
+    """Stages of scopes as set ones: the calls of a loaded model were not made in scopes."""
+    if model._ipu.options.stages is not None:
+        return {}
+    staged = model._ipu.stages.staged_calls()
+    if staged is None:
+        return {}
+    return {
+        "stages": tuple(call.stage for call in staged.calls if call.is_layer),
+        "operation_stages": tuple(call.stage for call in staged.calls if not call.is_layer),
+    }
 
 
 def _to_json(options: ExtensionOptions) -> dict[str, Any]:

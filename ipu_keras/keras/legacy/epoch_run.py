@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
-
-from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.run import Run
 
 
@@ -31,23 +28,27 @@ class EpochRun(Run):
         self._model_name = model_name
         self._batches_per_step = batches_per_step
 
-    def _num_steps(self, epoch_iterator: TFEpochIterator, replicas: int) -> int:
+    def _num_steps(self, data: EpochData, replicas: int) -> int:
         """Steps of one epoch.
 
         Args:
-            epoch_iterator: Keras's iterator over the data.
+            data: Of the call.
             replicas: Batches that all replicas together take in a step.
         """
-        steps = epoch_iterator.steps_per_epoch
-        if steps is None:
-            _refuse_infinite(epoch_iterator)
-        available = data_checks.num_steps(epoch_iterator)
+        steps = data.steps_per_epoch
+        if steps is None and data.num_batches is None and data.is_endless():
+            raise ValueError(
+                "When using an infinitely repeating dataset, you must provide the number of steps "
+                "per epoch (steps_per_epoch). Pass `steps_per_epoch` to `fit`, `steps` to "
+                "`evaluate` or `predict`, or do not repeat the dataset without a count."
+            )
+        available = super()._num_steps(data, 1)
         if steps is not None:
             return steps
         self._refuse_incomplete(available, replicas)
         return available // replicas
 
-    def _executed_steps(self, epoch_iterator: TFEpochIterator, num_steps: int) -> int:
+    def _executed_steps(self, data: EpochData, num_steps: int) -> int:
         """All of them: the loop over an epoch is on the device."""
         return num_steps
 
@@ -62,8 +63,8 @@ class EpochRun(Run):
                 "steps of an epoch."
             )
 
-    def _refuse_shortage(self, epoch_iterator: TFEpochIterator, replicas: int) -> None:
-        steps, available = epoch_iterator.steps_per_epoch, epoch_iterator.data_adapter.num_batches
+    def _refuse_shortage(self, data: EpochData, replicas: int) -> None:
+        steps, available = data.steps_per_epoch, data.num_batches
         if steps is None or available is None or steps * self._epochs * replicas <= available:
             return
         raise ValueError(
@@ -72,16 +73,4 @@ class EpochRun(Run):
             f"{replicas} batches for {self._epochs} epochs), for instance with `repeat()`. A step "
             f"of {self._model_name} takes {self._batches_per_step} batches of each replica. "
             f"Received: {available} batches"
-        )
-
-
-def _refuse_infinite(epoch_iterator: TFEpochIterator) -> None:
-    adapter = epoch_iterator.data_adapter
-    if adapter.num_batches is not None:
-        return
-    if adapter.get_tf_dataset().cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            "When using an infinitely repeating dataset, you must provide the number of steps per "
-            "epoch (steps_per_epoch). Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or "
-            "`predict`, or do not repeat the dataset without a count."
         )

@@ -1,15 +1,10 @@
 """The weights of legacy Sequential models, which cannot be had before the model has run."""
 
-import contextlib
-from collections.abc import Iterator
-
 from ipu_keras.keras.legacy.legacy_model import LegacyModel
 
 
 class LateWeights(LegacyModel):
     """A legacy model that has no trainable variables before `fit`, `evaluate` or `predict`."""
-
-    _ipu_has_run = False
 
     @property
     def trainable_variables(self):
@@ -18,7 +13,7 @@ class LateWeights(LegacyModel):
         Raises:
             ValueError: It has not.
         """
-        self._ipu_check_has_run()
+        _check_has_run(self)
         return super().trainable_variables
 
     @property
@@ -28,7 +23,7 @@ class LateWeights(LegacyModel):
         Raises:
             ValueError: It has not.
         """
-        self._ipu_check_has_run()
+        _check_has_run(self)
         return super().trainable_weights
 
     def summary(self, *args, **kwargs):
@@ -38,19 +33,15 @@ class LateWeights(LegacyModel):
             *args: As in Keras.
             **kwargs: As in Keras.
         """
-        with self._ipu_called_by_program():  # it counts the trainable weights that there are
+        with self._ipu.called_by_program():  # it counts the trainable weights that there are
             super().summary(*args, **kwargs)
 
-    def _ipu_check_has_run(self) -> None:
-        if not (self._ipu_has_run or self._ipu_run is not None or self._ipu_by_program):
-            raise ValueError(
-                f"Weights for model {self.name} have not yet been created. The list of trainable "
-                f"variables of {type(self).__name__} can be had after `fit`, `evaluate` or "
-                "`predict` has run."
-            )
 
-    @contextlib.contextmanager
-    def _ipu_running(self, *args, **kwargs) -> Iterator[None]:
-        with super()._ipu_running(*args, **kwargs):
-            yield
-        self._ipu_has_run = True
+def _check_has_run(model: LateWeights) -> None:
+    on_ipu = model._ipu
+    if not (on_ipu.has_run or on_ipu.run is not None or on_ipu.is_called_by_program):
+        raise ValueError(
+            f"Weights for model {model.name} have not yet been created. The list of trainable "
+            f"variables of {type(model).__name__} can be had after `fit`, `evaluate` or "
+            "`predict` has run."
+        )

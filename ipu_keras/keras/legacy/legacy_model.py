@@ -1,15 +1,11 @@
 """What the models of `tensorflow.python.ipu.keras` have in common."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions
-from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_extension import ModelExtension
-from ipu_keras.keras.legacy.epoch_run import EpochRun
+from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
 from ipu_keras.optimizers.accumulator_options import dtype_choice
 
 
@@ -40,8 +36,7 @@ class LegacyModel(ModelExtension):
     set_pipeline_stage_assignment = _InConstructor()
     reset_pipeline_stage_assignment = _InConstructor()
 
-    # Whether it is one of our own programs that calls the model, or builds it.
-    _ipu_by_program = False
+    _ipu = functools.cached_property(lambda model: LegacyOnIpu(model, LegacyModel))
 
     def __call__(self, *args, **kwargs):
         """Refuses to be called.
@@ -49,8 +44,8 @@ class LegacyModel(ModelExtension):
         Raises:
             ValueError: It always is refused.
         """
-        if not self._ipu_by_program:
-            self._ipu_refuse_call()
+        if not self._ipu.is_called_by_program:
+            _refuse_call(self)
         return super().__call__(*args, **kwargs)
 
     def compile(self, optimizer="rmsprop", loss=None, **kwargs) -> None:
@@ -80,7 +75,7 @@ class LegacyModel(ModelExtension):
         Raises:
             ValueError: It always is refused.
         """
-        self._ipu_refuse_call()
+        _refuse_call(self)
 
     def test_on_batch(self, *args, **kwargs) -> NoReturn:
         """Refuses, like `train_on_batch`.
@@ -88,7 +83,7 @@ class LegacyModel(ModelExtension):
         Raises:
             ValueError: It always is refused.
         """
-        self._ipu_refuse_call()
+        _refuse_call(self)
 
     def predict_on_batch(self, *args, **kwargs) -> NoReturn:
         """Refuses, like `train_on_batch`.
@@ -96,7 +91,7 @@ class LegacyModel(ModelExtension):
         Raises:
             ValueError: It always is refused.
         """
-        self._ipu_refuse_call()
+        _refuse_call(self)
 
     def save(self, *args, **kwargs) -> NoReturn:
         """Refuses to save the model; `save_weights` saves its weights.
@@ -104,7 +99,7 @@ class LegacyModel(ModelExtension):
         Raises:
             NotImplementedError: It always is refused.
         """
-        self._ipu_refuse_to_save()
+        _refuse_to_save(self)
 
     def get_config(self) -> NoReturn:
         """Refuses, as what saves models by other ways than `save` asks for it.
@@ -112,93 +107,31 @@ class LegacyModel(ModelExtension):
         Raises:
             NotImplementedError: It always is refused.
         """
-        self._ipu_refuse_to_save()
+        _refuse_to_save(self)
 
     def __reduce__(self) -> NoReturn:
         # Pickling would save the model.
-        self._ipu_refuse_to_save()
-
-    def _ipu_refuse_call(self) -> NoReturn:
-        raise ValueError(
-            f"{type(self).__name__} can only be called through the `fit`, `evaluate` or `predict` "
-            "interfaces. For a training loop of your own, or as a part of another model, use a "
-            "`keras.Model`."
-        )
-
-    def _ipu_refuse_to_save(self) -> NoReturn:
-        raise NotImplementedError(
-            "IPU Keras models do not support the `save` interface. Save the weights with "
-            "`save_weights`, and load them into a model made by the same code. "
-            f"Received: {type(self).__name__} {self.name}"
-        )
-
-    def _ipu_check_runnable(self) -> None:
-        check_scope(type(self))
-        super()._ipu_check_runnable()
-
-    # In a step as Keras counts them.
-    def _ipu_batches_per_step(self, name: str) -> int:
-        count = self._ipu_options.accumulation.steps_per_replica or 1
-        return count if name == "train" else 1
-
-    def _ipu_new_run(self, name: str, epochs: int, callbacks: AsyncCallbackList | None) -> EpochRun:
-        return EpochRun(
-            self._ipu_options,
-            self._ipu_device().engine,
-            model_name=type(self).__name__,
-            batches_per_step=self._ipu_batches_per_step(name),
-            replicas_for=self._ipu_replicas_for,
-            epochs=epochs,
-            trains=name == "train",
-            callbacks=callbacks,
-        )
-
-    def _ipu_check_training(self, num_steps: int) -> None:
-        # Keras counts weight updates.
-        super()._ipu_check_training(num_steps * self._ipu_batches_per_step("train"))
-
-    @contextlib.contextmanager
-    def _ipu_called_by_program(self) -> Iterator[None]:
-        outer, self._ipu_by_program = self._ipu_by_program, True
-        try:
-            yield
-        finally:
-            self._ipu_by_program = outer
-
-    def _ipu_in_stages(self, step: Callable) -> Callable:
-        staged_step = super()._ipu_in_stages(step)
-
-        @functools.wraps(step)
-        def own_step(*args, **kwargs):
-            with self._ipu_called_by_program():
-                return staged_step(*args, **kwargs)
-
-        return own_step
-
-    def _ipu_replicas_for(self, element) -> int:
-        with self._ipu_called_by_program():
-            return super()._ipu_replicas_for(element)
+        _refuse_to_save(self)
 
     def _symbolic_build(self, *args, **kwargs):
-        with self._ipu_called_by_program():
+        with self._ipu.called_by_program():
             return super()._symbolic_build(*args, **kwargs)
 
 
-def check_scope(model_class: type) -> None:
-    """Checks that the scope of an `IPUStrategy` is entered.
+def _refuse_call(model: LegacyModel) -> NoReturn:
+    raise ValueError(
+        f"{type(model).__name__} can only be called through the `fit`, `evaluate` or `predict` "
+        "interfaces. For a training loop of your own, or as a part of another model, use a "
+        "`keras.Model`."
+    )
 
-    Args:
-        model_class: Of the model that is made or run, for the error.
 
-    Raises:
-        ValueError: It is not.
-    """
-    if current_ipu_strategy() is None:
-        raise ValueError(
-            f"{model_class.__name__} can only be used on an IPU device. Make the model, and call "
-            "`fit`, `evaluate` and `predict`, inside the scope of an IPUStrategy: "
-            "`with strategy.scope():`"
-        )
+def _refuse_to_save(model: LegacyModel) -> NoReturn:
+    raise NotImplementedError(
+        "IPU Keras models do not support the `save` interface. Save the weights with "
+        "`save_weights`, and load them into a model made by the same code. "
+        f"Received: {type(model).__name__} {model.name}"
+    )
 
 
 def check_count(count: Any) -> None:

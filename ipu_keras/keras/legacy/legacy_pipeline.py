@@ -1,10 +1,12 @@
 """What `PipelineModel` and `PipelineSequential` have in common."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions, pipelining_options
 from ipu_keras.keras.legacy.legacy_model import LegacyModel, check_count
+from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
@@ -15,8 +17,20 @@ class LegacyPipeline(LegacyModel):
     So evaluation and prediction take as many batches in a step as training does.
     """
 
-    def _ipu_batches_per_step(self, name: str) -> int:
-        return self._ipu_options.pipelining.steps_per_replica or 1
+    _ipu = functools.cached_property(lambda model: PipelineOnIpu(model, LegacyModel))
+
+
+class PipelineOnIpu(LegacyOnIpu):
+    """What a legacy model in stages has on the IPU.
+
+    Args:
+        *args: As of `ModelOnIpu`.
+        **kwargs: As of `ModelOnIpu`.
+    """
+
+    def batches_per_step(self, name: str) -> int:
+        """As of `LegacyOnIpu`."""
+        return self.options.pipelining.steps_per_replica or 1
 
 
 def pipeline_options(

@@ -3,7 +3,8 @@
 from keras.src.models.functional import Functional
 
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
-from ipu_keras.keras.legacy.legacy_model import LegacyModel, accumulation, check_scope
+from ipu_keras.keras.legacy.legacy_model import LegacyModel, accumulation
+from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 
 
 class Model(LegacyModel, Functional, FunctionalExtension):
@@ -59,4 +60,4 @@ class Model(LegacyModel, Functional, FunctionalExtension):
         options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
         Functional.__init__(self, inputs, outputs, name=name)
         # Of no stage, whatever scopes its layers were called in.
-        self._ipu_set(accumulation=options, stages=())
+        self._ipu.set(accumulation=options, stages=())

@@ -1,5 +1,6 @@
 """`tensorflow.python.ipu.keras.PipelineModel`."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,10 +8,13 @@ from keras.src.models.functional import Functional
 
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
 from ipu_keras.keras.extensions.layer_calls import LayerCall
+from ipu_keras.keras.extensions.model_stages import FunctionalStages
 from ipu_keras.keras.extensions.pipeline_checks import check_completeness
-from ipu_keras.keras.legacy.legacy_model import check_scope
+from ipu_keras.keras.legacy.legacy_model import LegacyModel
+from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 from ipu_keras.keras.legacy.legacy_pipeline import (
     LegacyPipeline,
+    PipelineOnIpu,
     check_num_stages,
     pipeline_options,
 )
@@ -75,6 +79,10 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     2
     """
 
+    _ipu = functools.cached_property(
+        lambda model: PipelineOnIpu(model, LegacyModel, _IncreasingStages)
+    )
+
     def __init__(
         self,
         inputs,
@@ -94,15 +102,19 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
             pipeline_kwargs,
         )
         Functional.__init__(self, inputs, outputs, name=name)
-        self._ipu_set(pipelining=options)
-        staged = self._ipu_stages()
-        self._ipu_check_stages(*staged)
+        self._ipu.set(pipelining=options)
+        staged = self._ipu.stages.resolved()
+        self._ipu.stages.check(*staged)
         check_num_stages(len(set(staged.stages)), device_mapping)
 
-    def _ipu_check_stages(self, calls, stages) -> None:
+
+class _IncreasingStages(FunctionalStages):
+    """Stages that all layers have, from the beginning."""
+
+    def check(self, calls, stages) -> None:
         check_completeness(calls, stages)
         _check_increasing(calls, stages)
-        super()._ipu_check_stages(calls, stages)
+        super().check(calls, stages)
 
 
 def _check_increasing(calls: Sequence[LayerCall], stages: Sequence[int]) -> None:

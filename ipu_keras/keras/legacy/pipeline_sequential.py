@@ -7,7 +7,7 @@ import keras
 
 from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
 from ipu_keras.keras.legacy.late_weights import LateWeights
-from ipu_keras.keras.legacy.legacy_model import check_scope
+from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 from ipu_keras.keras.legacy.legacy_pipeline import (
     LegacyPipeline,
     check_num_stages,
@@ -52,9 +52,6 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
     2
     """
 
-    # Its stages are those of the constructor.
-    _ipu_has_all_layers = False
-
     def __init__(
         self,
         stages: list[list[Any]],
@@ -75,8 +72,7 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         )
         check_num_stages(len(stages), device_mapping)
         keras.Sequential.__init__(self, [layer for stage in stages for layer in stage], name=name)
-        self._ipu_has_all_layers = True
-        self._ipu_set(pipelining=options, stages=_stages_of_layers(stages))
+        self._ipu.set(pipelining=options, stages=_stages_of_layers(stages))
 
     def add(self, layer, rebuild=True) -> None:
         """Refuses further layers, which would be of no stage.
@@ -88,7 +84,7 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         Raises:
             NotImplementedError: The model has been made.
         """
-        self._ipu_refuse_change("add")
+        _refuse_change(self, "add")
         super().add(layer, rebuild=rebuild)
 
     def pop(self, rebuild=True):
@@ -100,14 +96,16 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         Raises:
             NotImplementedError: It always is refused.
         """
-        self._ipu_refuse_change("pop")
+        _refuse_change(self, "pop")
 
-    def _ipu_refuse_change(self, method: str) -> None:
-        if self._ipu_has_all_layers:
-            raise NotImplementedError(
-                f"PipelineSequential does not support `{method}`: the stages of its layers are "
-                "those that it was made of. Make another one of other lists of layers."
-            )
+
+def _refuse_change(model: PipelineSequential, method: str) -> None:
+    # Its stages are those of the constructor, which sets them when it has added the layers.
+    if model._ipu.options.stages is not None:
+        raise NotImplementedError(
+            f"PipelineSequential does not support `{method}`: the stages of its layers are "
+            "those that it was made of. Make another one of other lists of layers."
+        )
 
 
 def _check_lists(stages: Any) -> None:

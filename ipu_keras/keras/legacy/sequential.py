@@ -4,7 +4,8 @@ import keras
 
 from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
 from ipu_keras.keras.legacy.late_weights import LateWeights
-from ipu_keras.keras.legacy.legacy_model import accumulation, check_scope
+from ipu_keras.keras.legacy.legacy_model import accumulation
+from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 
 
 class Sequential(LateWeights, keras.Sequential, SequentialExtension):
@@ -47,4 +48,4 @@ class Sequential(LateWeights, keras.Sequential, SequentialExtension):
         options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
         keras.Sequential.__init__(self, layers, name=name)
         # Of no stage, whatever scopes its layers were made in.
-        self._ipu_set(accumulation=options, stages=())
+        self._ipu.set(accumulation=options, stages=())

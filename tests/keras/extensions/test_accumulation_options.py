@@ -28,9 +28,9 @@ def model(strategy):
 @pytest.fixture
 def unchanged(model):
     """What is refused changes nothing."""
-    before = model._ipu_options
+    before = model._ipu.options
     yield
-    assert model._ipu_options is before
+    assert model._ipu.options is before
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -110,7 +110,7 @@ def test_what_is_set(strategy):
         model.set_gradient_accumulation_options(
             4, "mean", dtype="float16", offload_weight_update_variables=True, name="update"
         )
-    assert model._ipu_options.accumulation == AccumulationOptions(
+    assert model._ipu.options.accumulation == AccumulationOptions(
         steps_per_replica=4,
         reduction=Reduction.MEAN,
         dtype=tf.float16,
@@ -118,7 +118,7 @@ def test_what_is_set(strategy):
         name="update",
     )
     model.set_gradient_accumulation_options()
-    assert model._ipu_options == other._ipu_options
+    assert model._ipu.options == other._ipu.options
 
 
 def test_what_was_compiled_before_is_compiled_again(model):
@@ -157,7 +157,7 @@ def test_an_optimizer_with_its_own_minimize(strategy):
     with strategy.scope():
         model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
         model.compile(OwnMinimize(), "mse")
-    before = model._ipu_options
+    before = model._ipu.options
     message = (
         "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
         "OptimizerV2.minimize, which is not called then. Received: OwnMinimize"
@@ -166,7 +166,7 @@ def test_an_optimizer_with_its_own_minimize(strategy):
         model.set_gradient_accumulation_options(2)
     with raises(ValueError, message):
         model.set_pipelining_options(2)
-    assert model._ipu_options is before
+    assert model._ipu.options is before
     model.set_gradient_accumulation_options(1)
 
 

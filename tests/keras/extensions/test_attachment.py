@@ -15,6 +15,7 @@ from ipu_keras.keras.extensions import FunctionalExtension, ModelExtension, Sequ
 from ipu_keras.keras.extensions.attachment import extended_class
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
+from ipu_keras.keras.extensions.pipeline_stage import PipelineStage, stage_of
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 
 # Stock Keras saves a variable with np.array(), whose `copy` argument TensorFlow's
@@ -270,7 +271,7 @@ def test_a_loaded_model_chooses_its_execution_anew(strategy, tmp_path):
     stock.save(path)
     with strategy.scope():
         loaded = keras.models.load_model(path)
-    assert loaded._ipu_compiled is None
+    assert loaded._ipu.compiled is None
 
 
 def test_weights_travel_between_stock_and_ipu_models(model, tmp_path):
@@ -368,3 +369,20 @@ def test_without_extensions_a_model_keeps_keras_loops_and_runs_on_the_device(dat
         model.predict(data[0], batch_size=8, verbose=0),
         stock.predict(data[0], batch_size=8, verbose=0),
     )
+
+
+def sequential():
+    return keras.Sequential([keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize("make", [sequential, functional, FromTensors, Plain])
+def test_a_model_has_one_attribute_of_this_package(strategy, data, make):
+    """Users' models have many names of their own."""
+    with strategy.scope(), PipelineStage(1):
+        model = make()
+    assert stage_of(model) == 1
+    model.reset_pipeline_stage_assignment()
+    model.compile("sgd", LOSS)
+    model.predict(data[0], batch_size=8, verbose=0)
+    found = {name for name in dir(model) if "ipu" in name and not name.startswith("set_")}
+    assert found == {"_ipu"}

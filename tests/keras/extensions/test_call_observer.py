@@ -109,7 +109,7 @@ def gradients(model, step):
 
 
 def traced(model):
-    function = gradients(model, model._ipu_in_stages(lambda x: model(x, training=True)))
+    function = gradients(model, model._ipu.in_stages(lambda x: model(x, training=True)))
     return function.get_concrete_function(tf.TensorSpec((4, 2))).graph
 
 
@@ -151,7 +151,7 @@ def test_numbers_and_names_stay(strategy, made):
     x = np.random.default_rng(0).normal(size=(4, 2)).astype("float32")
     before = [(variable.path, variable.value.name) for variable in model.variables]
     plain = gradients(model, model)
-    staged = gradients(model, model._ipu_in_stages(model))
+    staged = gradients(model, model._ipu.in_stages(model))
     expected, actual = (strategy.run(function, [x]) for function in (plain, staged))
     assert_same(actual, expected, tolerance=0)
     assert [(variable.path, variable.value.name) for variable in model.variables] == before

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from comparison import assert_same
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
@@ -17,10 +16,6 @@ def raises(message, error=ValueError):
 
 def batched(data, size=8):
     return tf.data.Dataset.from_tensor_slices(data).batch(size, drop_remainder=True)
-
-
-def epoch_iterator(x, **options):
-    return TFEpochIterator(x=x, distribute_strategy=tf.distribute.get_strategy(), **options)
 
 
 def each_call(model, x, y=None, **options):
@@ -347,20 +342,35 @@ def test_steps_of_an_epoch_that_executions_do_not_divide():
         data_checks.executed_steps(4, 6, per_epoch=True)
 
 
-def test_the_number_of_batches():
-    x = np.zeros([64, 6], "float32")
-    assert data_checks.num_steps(epoch_iterator(x, batch_size=8)) == 8
-    assert data_checks.num_steps(epoch_iterator(batched(x))) == 8
-    assert data_checks.num_steps(epoch_iterator(batched(x).repeat(), steps_per_epoch=5)) == 5
+def test_the_number_of_steps():
+    assert data_checks.num_steps(8, None, is_endless=never_asked) == 8
+    assert data_checks.num_steps(8, None, 4, is_endless=never_asked) == 2
+    assert data_checks.num_steps(8, 3, 4, is_endless=never_asked) == 3
+    assert data_checks.num_steps(None, 5, is_endless=never_asked) == 5
+    for endless, message in (
+        (True, "When providing an infinite dataset, you must specify the number of steps to run"),
+        (False, "Could not infer the size of the data. You must specify the number of steps"),
+    ):
+        with raises(message):
+            data_checks.num_steps(None, None, is_endless=endless.__bool__)
+
+
+def never_asked():
+    raise AssertionError
 
 
 def test_enough_batches_for_all_epochs():
-    x = np.zeros([64, 6], "float32")
-    data_checks.refuse_shortage(epoch_iterator(batched(x), steps_per_epoch=4), epochs=2)
-    data_checks.refuse_shortage(epoch_iterator(batched(x)), epochs=2)
-    data_checks.refuse_shortage(epoch_iterator(batched(x).repeat(), steps_per_epoch=4), epochs=9)
+    data_checks.refuse_shortage(8, 4, epochs=2)
+    data_checks.refuse_shortage(8, 2, epochs=2, num_replicas=2)
+    data_checks.refuse_shortage(8, None, epochs=2)
+    data_checks.refuse_shortage(None, 4, epochs=9)
     with raises("Your input does not have enough data."):
-        data_checks.refuse_shortage(epoch_iterator(batched(x), steps_per_epoch=4), epochs=3)
+        data_checks.refuse_shortage(8, 4, epochs=3)
+    with raises(
+        "Your input does not have enough data. Make sure that your dataset or generator can "
+        "generate at least 12 batches (steps_per_epoch=2 of 3 replicas for 2 epochs)"
+    ):
+        data_checks.refuse_shortage(8, 2, epochs=2, num_replicas=3)
 
 
 def test_data_that_is_no_iterator():

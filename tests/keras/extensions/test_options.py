@@ -22,9 +22,9 @@ def model(strategy):
 @pytest.fixture(autouse=True)
 def options_stay(model):
     """What is refused changes nothing."""
-    before = model._ipu_options
+    before = model._ipu.options
     yield
-    assert model._ipu_options == before
+    assert model._ipu.options == before
 
 
 # Infeeds
@@ -97,9 +97,9 @@ def test_options_that_are_set(strategy):
         model, other = (keras.Sequential([keras.layers.Dense(1)]) for _ in range(2))
     model.set_infeed_queue_options(prefetch_depth=5, feed_name="mine")
     model.set_asynchronous_callbacks(True)
-    assert model._ipu_options == ExtensionOptions(
+    assert model._ipu.options == ExtensionOptions(
         asynchronous_callbacks=True, prefetch_depth=5, infeed_name="mine"
     )
     model.set_asynchronous_callbacks()
     model.set_infeed_queue_options()
-    assert model._ipu_options == other._ipu_options == ExtensionOptions()
+    assert model._ipu.options == other._ipu.options == ExtensionOptions()

@@ -24,9 +24,9 @@ def model(strategy):
 @pytest.fixture
 def unchanged(model):
     """What is refused changes nothing."""
-    before = model._ipu_options
+    before = model._ipu.options
     yield
-    assert model._ipu_options is before
+    assert model._ipu.options is before
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -149,7 +149,7 @@ def test_a_recomputation_mode_that_the_schedule_does_not_support(model, schedule
 
 def test_defaults(model):
     model.set_pipelining_options()
-    assert model._ipu_options.pipelining == PipeliningOptions()
+    assert model._ipu.options.pipelining == PipeliningOptions()
 
 
 def test_every_argument_that_is_set(model):
@@ -174,7 +174,7 @@ def test_every_argument_that_is_set(model):
         continuous_weight_updates=False,
         name="pipeline",
     )
-    assert model._ipu_options.pipelining == PipeliningOptions(
+    assert model._ipu.options.pipelining == PipeliningOptions(
         steps_per_replica=8,
         reduction=Reduction.RUNNING_MEAN,
         device_mapping=(0, 1, 1),

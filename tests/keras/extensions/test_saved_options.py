@@ -78,7 +78,7 @@ def model(strategy, request):
 
 def check_kept(model, original):
     """What is documented, and nothing else."""
-    options = model._ipu_options
+    options = model._ipu.options
     assert options.accumulation == AccumulationOptions(
         steps_per_replica=4, reduction=Reduction.MEAN
     )
@@ -91,7 +91,7 @@ def check_kept(model, original):
     assert (options.prefetch_depth, options.infeed_name) == (5, "mine")
     assert options.asynchronous_callbacks is True
     assert described(model) == described(original)
-    assert model._ipu_staged_calls().stages == original._ipu_staged_calls().stages
+    assert model._ipu.stages.staged_calls().stages == original._ipu.stages.staged_calls().stages
 
 
 def described(model):
@@ -105,7 +105,7 @@ def test_a_saved_model(strategy, model, tmp_path):
     with strategy.scope():
         loaded = keras.models.load_model(tmp_path / "model.keras")
     check_kept(loaded, model)
-    assert loaded._ipu_pipeline(True, 8).device_mapping == (0, 0)
+    assert loaded._ipu.stages.pipeline(True, 8).device_mapping == (0, 0)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
@@ -131,13 +131,13 @@ def test_clones(strategy, model, clone_model):
 
 def test_a_clone_outside_of_a_scope_is_a_stock_model(model):
     clone = keras.models.clone_model(model)
-    assert not hasattr(clone, "_ipu_options")
+    assert not hasattr(clone, "_ipu")
 
 
 def test_clones_of_stock_models_have_no_options(strategy):
     with strategy.scope():
         clone = keras.models.clone_model(stock := keras.Sequential([dense("a")]))
-    assert clone._ipu_options == ExtensionOptions()
+    assert clone._ipu.options == ExtensionOptions()
     assert stock is not clone
 
 
@@ -146,8 +146,8 @@ def test_a_reset_is_kept(strategy, model, tmp_path):
     model.save(tmp_path / "model.keras")
     with strategy.scope():
         loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded._ipu_options.stages == ()
-    assert loaded._ipu_pipeline(False, 4) is None
+    assert loaded._ipu.options.stages == ()
+    assert loaded._ipu.stages.pipeline(False, 4) is None
 
 
 def test_a_model_without_options_is_saved_as_in_stock_keras(strategy, tmp_path):
@@ -165,8 +165,8 @@ def test_a_nested_model_keeps_its_own(strategy, tmp_path):
         inputs = keras.Input([2])
         keras.Model(inputs, inner(inputs)).save(tmp_path / "model.keras")
         loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded._ipu_options == ExtensionOptions()
-    assert loaded.get_layer("inner")._ipu_options.accumulation.steps_per_replica == 3
+    assert loaded._ipu.options == ExtensionOptions()
+    assert loaded.get_layer("inner")._ipu.options.accumulation.steps_per_replica == 3
 
 
 def test_a_later_version(strategy, tmp_path):
@@ -177,7 +177,7 @@ def test_a_later_version(strategy, tmp_path):
         ValueError, match=r"^The model was saved with IPU options of version 2, but"
     ):
         model.load_assets(tmp_path)
-    assert model._ipu_options == ExtensionOptions()
+    assert model._ipu.options == ExtensionOptions()
 
 
 def test_what_was_compiled_before_is_dropped(model, tmp_path):
@@ -222,4 +222,4 @@ def test_stock_keras_loads_the_file(strategy, build, tmp_path, run_python):
     expected = model(np.ones((4, 2), np.float32))
     np.testing.assert_allclose(np.load(outputs), expected, rtol=1e-6)
     with strategy.scope():
-        assert keras.models.load_model(again)._ipu_options == ExtensionOptions()
+        assert keras.models.load_model(again)._ipu.options == ExtensionOptions()

@@ -119,7 +119,7 @@ def test_options_reach_the_pipeline(strategies, data):
             offload_activations=False,
             name="mine",
         )
-    pipeline = model._ipu_pipeline(training=True, num_steps=2)
+    pipeline = model._ipu.stages.pipeline(training=True, num_steps=2)
     assert model.name == "mine"
     assert pipeline.device_mapping == (1, 0)
     assert pipeline.schedule is PipelineSchedule.Sequential

@@ -1,0 +1,374 @@
+"""What a model has on the IPU besides what Keras gives it: options, stages, steps, a run."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src import backend
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from ipu_keras.device import IpuDevice
+from ipu_keras.feeds.dataset_feed import ElementFormat
+from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
+from ipu_keras.keras.extensions.dataset_feeds import Check
+from ipu_keras.keras.extensions.epoch_data import EpochData
+from ipu_keras.keras.extensions.model_stages import ModelStages, stages_of
+from ipu_keras.keras.extensions.named_parts import with_named_parts
+from ipu_keras.keras.extensions.options import OF_FEEDS, ExtensionOptions
+from ipu_keras.keras.extensions.pipeline_checks import check_ipus
+from ipu_keras.keras.extensions.pipeline_stage import take_mark
+from ipu_keras.keras.extensions.run import Run
+from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
+from ipu_keras.keras.extensions.symbolic_build import build_from
+from ipu_keras.keras.extensions.training import (
+    TrainingParts,
+    summing_gradients,
+    with_dtype_of_logs,
+)
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
+from ipu_keras.program.compilation_history import CompilationHistory
+
+_MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
+_STEPS = ("train_step", "test_step", "predict_step")
+
+
+class ModelOnIpu:
+    """The one object that a model made in an `IPUStrategy`'s scope has of this package.
+
+    The model keeps it as `_ipu`: users' models have many names of their own.
+
+    Args:
+        model: The model, at any time after it was made and before it is used.
+        extension: The class whose methods make the functions that Keras calls.
+        make_stages: Makes the model's pipeline stages, once it has been initialised.
+
+    Attributes:
+        options: What was set by the methods of the model.
+        compiled: `jit_compile` of the model's `compile`, if it was given.
+        run: The call of `fit`, `evaluate` or `predict` that is going on.
+        stage: That of the `PipelineStage` scope in which the model was made.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        extension: type,
+        make_stages: Callable[[keras.Model], ModelStages] = stages_of,
+    ):
+        self.options = ExtensionOptions()
+        self.compiled: bool | None = None
+        self.run: Run | None = None
+        self.stage: int | None = take_mark(model)
+        self._model = model
+        self._extension = extension
+        self._make_stages = make_stages
+        # Of its programs; outlives the functions that `compile` throws away.
+        self._history = CompilationHistory()
+
+    @functools.cached_property
+    def stages(self) -> ModelStages:
+        """The pipeline stages of the model."""
+        return self._make_stages(self._model)
+
+    @property
+    def device(self) -> IpuDevice:
+        """The device of the model's strategy.
+
+        Raises:
+            ValueError: It is no IPU device.
+        """
+        strategy = self._model.distribute_strategy
+        if strategy.device is None:
+            raise ValueError(
+                f"{type(self._model).__name__} can only be used on an IPU device. Received: a "
+                f"strategy on {strategy.extended.worker_devices[0]}; make the model in the scope "
+                "of an IPUStrategy for '/device:IPU:0'."
+            )
+        return strategy.device
+
+    @property
+    def num_replicas(self) -> int:
+        """How many replicas of the model the device's IPUs have room for.
+
+        Raises:
+            ValueError: The IPUs are no multiple of what the pipeline needs.
+        """
+        num_ipus = len(self.device.ipus)
+        staged = self.stages.staged_calls()
+        if staged is None:
+            return num_ipus
+        needed = self.stages.pipeline_of(staged).num_ipus
+        check_ipus(num_ipus, needed)
+        return num_ipus // needed
+
+    def set(self, **changes) -> None:
+        """Changes options that have been checked.
+
+        Args:
+            **changes: Fields of `ExtensionOptions`.
+        """
+        self.options = dataclasses.replace(self.options, **changes)
+        if not changes.keys() <= OF_FEEDS:
+            self.drop_functions()
+
+    def drop_functions(self) -> None:
+        """Has the programs compiled again, which were made for the options as they were."""
+        for name in ("train_function", "test_function", "predict_function"):
+            setattr(self._model, name, None)
+
+    def scope(self) -> AbstractContextManager:
+        """The scope of the strategy that the model was made in."""
+        return self._model.distribute_strategy.scope()
+
+    def called_by_program(self) -> AbstractContextManager:
+        """A context in which one of our own programs calls the model, or builds it."""
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def running(
+        self, name: str, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
+    ) -> Iterator[None]:
+        """Checks the model, sets up callbacks in `call`, and closes what the call opened.
+
+        Args:
+            name: `"train"`, `"test"` or `"predict"`.
+            call: The arguments of the call, by name.
+            epochs: That share the data.
+            **callback_lists: Further arguments of `keras.callbacks.CallbackList`.
+
+        Raises:
+            ValueError: The model is on no IPU device, or its data is a generator.
+            RuntimeError: The model runs eagerly, or makes its functions itself.
+        """
+        self._check_runnable()
+        data_checks.refuse_generators(call["x"])
+        callbacks = self._asynchronous(name, call, callback_lists)
+        # A callback may evaluate and predict, and `fit` itself evaluates.
+        outer = self.run
+        self.run = run = self._new_run(name, epochs, callbacks)
+        try:
+            # The strategy's scope, if we are in it, would have Keras's datasets
+            # on the device, and every batch copied to it and back.
+            with tf.device(None):
+                yield
+        finally:
+            self.run = outer
+            run.close()
+
+    def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
+        """Checks data before it is read, and makes an iterator of Keras's give feeds.
+
+        Args:
+            iterator: Of a `fit`, `evaluate` or `predict` that is going on.
+            data_batch: A single batch in its place.
+
+        Returns:
+            The format of the batches.
+        """
+        if iterator is not None:
+            assert self.run is not None
+            data = EpochData(iterator)
+            element = self.run.open_feeds(data, self._batch_check)
+            if self.run.trains:
+                self._check_training(data.steps_per_execution)
+            return element
+        self._check_runnable()
+        element = batch_format(data_batch)
+        check = self._batch_check(element)
+        if check is not None:
+            check(element.flatten(data_batch))
+        return element
+
+    def build(self, element: ElementFormat) -> None:
+        """Builds the model for data.
+
+        Args:
+            element: The format of its batches; Keras reads shapes and dtypes only.
+        """
+        specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
+        self.adopt_optimizers()
+        with self.scope():
+            try:
+                build_from(self._model, specs)
+            except (RuntimeError, ValueError):
+                # A step of the user's own may do without `call`, or call the
+                # model on other data. Then tracing it builds the model.
+                if not any(map(self._overrides, _STEPS)):
+                    raise
+
+    def adopt_optimizers(self) -> None:
+        """Lets the strategy make the variables of optimizers that were made outside its scope.
+
+        Keras ties an optimizer to the strategy in whose scope it was made, which
+        may be none; before it has variables nothing depends on that yet.
+        """
+        values = vars(self._model).values()
+        found = [value for value in values if isinstance(value, keras.Optimizer)]
+        while found:
+            optimizer = found.pop()
+            if not optimizer.built:
+                optimizer._distribution_strategy = self._model.distribute_strategy
+            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                found.append(optimizer.inner_optimizer)
+
+    def in_stages(self, step: Callable) -> Callable:
+        """A step whose operations are traced in the name scopes of their stages.
+
+        Args:
+            step: Of the model.
+        """
+        return self.stages.in_stages(step)
+
+    def accumulates_logs(self, name: str) -> bool:
+        """Whether the outfeed of a program has the mean of what its steps return.
+
+        Args:
+            name: `"train"`, `"test"` or `"predict"`.
+        """
+        accumulates = name != "predict" and self.options.pipelining.accumulate_outfeed
+        return bool(accumulates) and self.stages.staged_calls() is not None
+
+    def train_function(self) -> Callable:
+        """What Keras calls for each execution of training."""
+        step, layout = self._training()
+        return self._logging_function("train", step, layout)
+
+    def test_function(self) -> Callable:
+        """What Keras calls for each execution of evaluation."""
+        return self._logging_function("test", self._model.test_step, self._layout("test"))
+
+    def predict_function(self) -> Callable:
+        """What `predict` calls for each execution."""
+        layout = self._layout("predict")
+        return self._step_function("predict", self._model.predict_step, OutfeedMode.ALL, layout)
+
+    def _training(self) -> tuple[Callable, Layout]:
+        """The step of training, and how it is spread."""
+        model, layout, options = self._model, self._layout("train"), self.options
+        pipelined = self.stages.staged_calls() is not None
+        chosen = options.pipelining if pipelined else options.accumulation
+        count = chosen.steps_per_replica or 1
+        if count == 1 and not pipelined:
+            if layout.num_replicas == 1:
+                return model.train_step, layout
+            if self._overrides("train_step"):
+                return summing_gradients(model, model.train_step), layout
+        by_pipeline, by_accumulation = options.pipelining, options.accumulation
+        dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
+        parts = TrainingParts(model, dtype)
+        accumulation = Accumulation(count=count, reduction=chosen.reduction)
+        update = with_named_parts(model, parts.update)
+        return parts.step, dataclasses.replace(layout, update=update, accumulation=accumulation)
+
+    def _layout(self, name: str) -> Layout:
+        def pipeline_of(num_steps: int) -> Pipeline | None:
+            return self.stages.pipeline(name == "train", num_steps, name)
+
+        return Layout(num_replicas=self.num_replicas, pipeline_of=pipeline_of)
+
+    def _logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
+        options = self.options
+        if self.accumulates_logs(name):
+            step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
+            return self._step_function(name, step, OutfeedMode.MEAN, layout)
+        if not options.asynchronous_callbacks:
+            return self._step_function(name, step, OutfeedMode.LAST, layout)
+        function = self._step_function(name, step, OutfeedMode.ALL, layout)
+        return lambda source: StepLogs(function(source), layout.num_replicas)
+
+    def _step_function(
+        self, name: str, step: Callable, mode: OutfeedMode, layout: Layout
+    ) -> StepFunction:
+        return StepFunction(
+            name,
+            with_named_parts(self._model, self.in_stages(step)),
+            self._model.distribute_strategy,
+            self.device,
+            outfeed_mode=mode,
+            layout=layout,
+            compiled=self.compiled,
+            history=self._history,
+        )
+
+    def _new_run(self, name: str, epochs: int, callbacks: AsyncCallbackList | None) -> Run:
+        return Run(
+            self.options,
+            self.device.engine,
+            replicas_for=self._replicas_for,
+            epochs=epochs,
+            trains=name == "train",
+            callbacks=callbacks,
+        )
+
+    def _replicas_for(self, element: ElementFormat) -> int:
+        if len(self.device.ipus) > 1 and not self._model.built:
+            # The stages of a model are known when it is built.
+            x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
+            with self.scope():
+                backend.compute_output_spec(self._model, x)
+        return self.num_replicas
+
+    def _asynchronous(
+        self, name: str, call: dict[str, Any], callback_lists: dict[str, bool]
+    ) -> AsyncCallbackList | None:
+        given = call["callbacks"]
+        if not self.options.asynchronous_callbacks or self.accumulates_logs(name):
+            return None
+        if isinstance(given, keras.callbacks.CallbackList):  # of `fit`, or the user's own
+            return None
+        call["callbacks"] = AsyncCallbackList(
+            given,
+            add_progbar=call["verbose"] != 0,
+            verbose=call["verbose"],
+            epochs=call.get("epochs", 1),
+            steps=None,  # set when the data is known
+            model=self._model,
+            **callback_lists,
+        )
+        return call["callbacks"]
+
+    def _check_runnable(self) -> None:
+        _ = self.device  # which may be none
+        model = self._model
+        refuse_eager(model.run_eagerly)
+        for maker in _MAKERS:
+            function = getattr(getattr(model, maker), "__func__", None)
+            if function is not getattr(self._extension, maker):
+                raise RuntimeError(
+                    f"The function `{maker}` for the model {model.name} has been overridden. This "
+                    "is not supported when using Keras within an IPUStrategy, which makes the "
+                    "function itself. Override the step instead, such as `train_step`."
+                )
+
+    def _check_training(self, num_steps: int) -> None:
+        self.stages.check_training(num_steps)
+
+    def _batch_check(self, element: ElementFormat) -> Check | None:
+        model = self._model
+        return data_checks.nan_label_check(element, model.loss) if model.compiled else None
+
+    def _overrides(self, step: str) -> bool:
+        return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
+
+
+def refuse_eager(run_eagerly: bool) -> None:
+    """Refuses to run a model eagerly.
+
+    Raises:
+        RuntimeError: `run_eagerly` is set.
+    """
+    if run_eagerly:
+        raise RuntimeError(
+            "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
+            "when calling `compile`."
+        )
+
+
+def _keras_tensors(element: ElementFormat) -> Any:
+    return element.unflatten([keras.KerasTensor(s.shape, s.dtype) for s in element.specs])
