@@ -50,7 +50,7 @@ def a_module(**content) -> ModuleType:
         (Module(resize=Function("image", "size"), Batch=Class()), a_module(**globals())),
         (Value(dict), {}),
     ],
-    ids=str,
+    ids=lambda one: one.__name__ if hasattr(one, "__name__") else str(one),
 )
 def test_what_is_relied_on(form: Form, found):
     assert form.mismatch(found) is None
