@@ -2,21 +2,20 @@
 
 import contextlib
 import copy
-import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph
-from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
+from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import HOST_OPERATIONS
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
@@ -82,7 +81,7 @@ class IPUStrategy(distribute_lib.Strategy):
         self._replicated = weakref.WeakKeyDictionary()
         # By functions for XLA that it cannot compile, the same without it.
         self._without_xla: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        _wrap_iterators()
+        replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
         return IPUExtended(self, ipu_device)
@@ -299,29 +298,21 @@ def _refuse_dtypes(what: str, structure: Any) -> None:
             )
 
 
-def _wrap_iterators() -> None:
-    """Makes eager reading of datasets inside a strategy's scope an error.
+def _infeed_instead(iterator: Any) -> Iterator | None:
+    """What a dataset is read from in place of TensorFlow's iterator; `None` for nothing else.
 
-    And reading of captured iterators an infeed where a function is traced to be modelled.
-    TensorFlow has no hook for it, so the step method of its eager iterator is
-    wrapped, once; elsewhere it does what it did.
+    That is an infeed where a function is traced to be modelled.
+
+    Raises:
+        RuntimeError: It is read eagerly, inside the scope of a strategy that refuses this.
     """
-    original = iterator_ops.OwnedIterator._next_internal
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def _next_internal(self):
-        if tf.executing_eagerly():
-            strategy = current_ipu_strategy()
-            distributed = getattr(getattr(self, "_dataset", None), "_ipu_distributed", False)
-            if strategy is not None and strategy._guards_iterators and not distributed:
-                raise RuntimeError(
-                    "Accessing dataset elements can not be accessed in eager mode when inside "
-                    "'IPUStrategy'. Read the dataset outside the strategy's scope, or inside a "
-                    "tf.function that is given to `strategy.run`."
-                )
-        infeed = infeed_of(self)
-        return original(self) if infeed is None else next(infeed)
-
-    iterator_ops.OwnedIterator._next_internal = _next_internal
+    if tf.executing_eagerly():
+        strategy = current_ipu_strategy()
+        distributed = getattr(getattr(iterator, "_dataset", None), "_ipu_distributed", False)
+        if strategy is not None and strategy._guards_iterators and not distributed:
+            raise RuntimeError(
+                "Accessing dataset elements can not be accessed in eager mode when inside "
+                "'IPUStrategy'. Read the dataset outside the strategy's scope, or inside a "
+                "tf.function that is given to `strategy.run`."
+            )
+    return infeed_of(iterator)

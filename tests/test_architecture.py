@@ -53,7 +53,14 @@ MODEL = (*PROGRAM, *of("cost", "advice", "report"))
 COMPUTING = (*PROGRAM, *of("tracing", "host", "feeds", "runtime", "device", "functions"))
 
 # What is behind the documented names, and may change without notice.
-INTERNAL = ("*._*", "keras.src", "tensorflow.python", *MODEL, *COMPUTING, *of("profiling"))
+INTERNAL = (
+    "*._*",
+    "keras.src",
+    "tensorflow.python",
+    *MODEL,
+    *COMPUTING,
+    *of("hooks", "profiling"),
+)
 
 # The table of docs/architecture.md. The first room that has a module is the module's room.
 ROOMS = (
@@ -73,10 +80,18 @@ ROOMS = (
     ),
     Room("tracing", of("tracing"), allowed=("numpy", "tensorflow", *PROGRAM, *of("tracing"))),
     Room("runtime", of("runtime"), allowed=("numpy", *PROGRAM, *of("_engine", "runtime"))),
+    # What they call is given to them: they know nothing of what is above.
+    Room("hooks of Keras", of("hooks.keras"), allowed=("keras", *of("hooks"))),
+    Room("hooks", of("hooks"), allowed=("tensorflow", *of("hooks")), forbidden=of("hooks.keras")),
     Room(
         "device",
         of("device"),
-        allowed=("numpy", "tensorflow", *PROGRAM, *of("_device", "runtime", "device")),
+        allowed=(
+            "numpy",
+            "tensorflow",
+            *PROGRAM,
+            *of("_device", "hooks.tensorflow", "runtime", "device"),
+        ),
     ),
     Room(
         "feeds",
@@ -112,7 +127,7 @@ ROOMS = (
         "documented",
         ("ipu_keras.*",),
         allowed=("ipu_keras", "numpy", "tensorflow"),
-        forbidden=("ipu_keras.cost.*", *of("advice", "report", "keras")),
+        forbidden=("ipu_keras.cost.*", *of("advice", "report", "keras", "hooks.keras")),
     ),
     # `ipu_keras/__init__.py` stands above all rooms: it names what users get from them.
     Room("package", ("ipu_keras",), allowed=("ipu_keras",)),
@@ -301,6 +316,12 @@ MODULES = {
     "ipu_keras.config",
     "ipu_keras.cost",
     "ipu_keras.cost.passes",
+    "ipu_keras.hooks",
+    "ipu_keras.hooks.installation",
+    "ipu_keras.hooks.keras",
+    "ipu_keras.hooks.keras.lstm",
+    "ipu_keras.hooks.tensorflow",
+    "ipu_keras.hooks.tensorflow.devices",
     "ipu_keras.host",
     "ipu_keras.host.plan",
     "ipu_keras.ir",
@@ -330,6 +351,9 @@ MODULES = {
         ("ipu_keras.ops.nn_ops", "from tensorflow.python.eager import context"),
         ("ipu_keras.keras.layers", "import keras; from ipu_keras.cost import overlap"),
         ("ipu_keras.keras.layers", "from ipu_keras.runtime import Engine"),
+        ("ipu_keras.keras.layers", "from ipu_keras.hooks.keras import lstm"),
+        ("ipu_keras.device.placement", "from ipu_keras.hooks.tensorflow import devices"),
+        ("ipu_keras.hooks.keras.lstm", "import keras; from ipu_keras.hooks import installation"),
         ("ipu_keras._requirements", "import keras, tensorflow"),
         ("ipu_keras", "from ipu_keras import keras as keras"),
         ("ipu_addons.layers", "import keras; from ipu_keras.ops import nn_ops"),
@@ -359,6 +383,18 @@ def test_allowed(module, source):
         ("ipu_keras.runtime.engine", "import tensorflow", "tensorflow"),
         ("ipu_keras.runtime.engine", "import keras", "keras"),
         ("ipu_keras.ops.nn_ops", "import keras", "keras"),
+        (
+            "ipu_keras.ops.nn_ops",
+            "from ipu_keras.hooks.keras import lstm",
+            "ipu_keras.hooks.keras.lstm",
+        ),
+        ("ipu_keras.hooks.tensorflow.devices", "import keras", "keras"),
+        (
+            "ipu_keras.hooks.tensorflow.devices",
+            "from ipu_keras import device",
+            "ipu_keras.device",
+        ),
+        ("ipu_keras.hooks.keras.lstm", "from ipu_keras.ops import nn_ops", "ipu_keras.ops.nn_ops"),
         ("ipu_keras.device.placement", "def f(): import keras.ops", "keras.ops"),
         ("ipu_keras.ipu_strategy", "from ipu_keras import keras", "ipu_keras.keras"),
         ("ipu_keras.host.plan", "if TYPE_CHECKING: import keras", "keras"),

@@ -2,15 +2,21 @@
 
 TensorFlow lists its physical devices only, and runs the ops of a device scope
 that names no existing device on the CPU. Neither has a hook for custom devices,
-so the eager context is extended here; which devices there are is decided in
-`ipu_keras.device.registration`.
+so the eager context is extended (`ipu_keras.hooks`); which devices there are is
+decided in `ipu_keras.device.registration`.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorflow.python.eager import context
+
+from ipu_keras.hooks.tensorflow.devices import (
+    check_device_scopes,
+    extend_device_lists,
+    forget_device_scopes,
+    undo_devices,
+)
 
 TASK = "/job:localhost/replica:0/task:0"
 
@@ -30,28 +36,6 @@ def not_configured(requested: str, configured: Sequence[str]) -> str:
     )
 
 
-class _ScopeCache(dict):
-    """TensorFlow's cache of device scopes, which takes only devices that exist.
-
-    Entering `tf.device` looks up the pair (enclosing scope, name) in a dict of
-    `tensorflow.python.eager.context`. On a miss it merges the two names and
-    stores the result, so checking what is stored sees complete names and costs
-    the scopes that were entered before nothing.
-
-    Args:
-        entries: The scopes that are cached already.
-        check: Called with the merged name and its `DeviceSpec`; raises to refuse.
-    """
-
-    def __init__(self, entries: dict, check: Callable[[str, Any], None]):
-        super().__init__(entries)
-        self._check = check
-
-    def __setitem__(self, scope, merged):
-        self._check(*merged)
-        super().__setitem__(scope, merged)
-
-
 class ContextExtension:
     """Makes TensorFlow's eager context aware of IPU devices, while installed.
 
@@ -67,8 +51,6 @@ class ContextExtension:
 
     def __init__(self, configured: Callable[[], tuple[str, ...]]):
         self._configured = configured
-        self._scopes: _ScopeCache | None = None
-        self._originals: dict[str, Callable] = {}
 
     def install(self) -> None:
         """Extends the context class, and the scope cache in use now.
@@ -76,44 +58,23 @@ class ContextExtension:
         Calling it again renews what a reset of the context has replaced. It does
         not initialise the context.
         """
-        if context._device_parsing_cache is not self._scopes:
-            self._scopes = _ScopeCache(context._device_parsing_cache, self._check)
-            context._device_parsing_cache = self._scopes
-        if not self._originals:
-            self._extend("list_logical_devices", self._logical_devices, (None, "IPU"))
-            self._extend("list_physical_devices", self._physical_devices, ("IPU",))
+        check_device_scopes(self._check)
+        extend_device_lists(self._logical_devices, self._physical_devices, "IPU")
         self.forget_scopes()
 
     def remove(self) -> None:
         """Puts TensorFlow back as it was."""
-        if context._device_parsing_cache is self._scopes:
-            context._device_parsing_cache = dict(self._scopes)
-        for name, original in self._originals.items():
-            setattr(context.Context, name, original)
-        self._originals = {}
+        undo_devices()
 
     def forget_scopes(self) -> None:
         """Makes IPU scopes that were entered before be checked anew."""
-        for scope, (_, spec) in list(context._device_parsing_cache.items()):
-            if _is_ipu(spec):
-                context._device_parsing_cache.pop(scope, None)
+        forget_device_scopes(_is_ipu)
 
     def _check(self, name: str, spec: Any) -> None:
         if _is_ipu(spec) and name not in self._configured():
             configured = [short_name(other) for other in self._configured()]
             # `from None`: the miss of the cache is no part of the user's mistake.
             raise ValueError(not_configured(short_name(name), configured)) from None
-
-    def _extend(self, name: str, ipu_devices: Callable[[Any], list], types: tuple) -> None:
-        original = getattr(context.Context, name)
-
-        @functools.wraps(original)
-        def list_devices(self, device_type=None):
-            devices = original(self, device_type)
-            return devices + ipu_devices(self) if device_type in types else devices
-
-        self._originals[name] = original
-        setattr(context.Context, name, list_devices)
 
     def _logical_devices(self, ctx: Any) -> list:
         # A context that was reset knows no IPU until the devices are attached again.

@@ -1,13 +1,12 @@
 """Batch normalization with the statistics of several replicas' batches."""
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_nn_ops
 
+from ipu_keras.hooks.tensorflow.fused_batch_norm import replace_training_batch_norm
 from ipu_keras.ops.collectives import all_gather, replica_groups
 from ipu_keras.tracing.replication import ReplicaGroups
 
@@ -34,7 +33,8 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
     ...     tf.compat.v1.nn.fused_batch_norm(tf.ones((1, 1, 1, 1)), [1.0], [0.0])[1].numpy()
     array([1.], dtype=float32)
     """
-    _attach_to_fused_batch_norm()
+    # From the first use on.
+    replace_training_batch_norm(_combines, _fused_batch_norm)
     token = _group_size.set(group_size)
     try:
         yield
@@ -76,19 +76,9 @@ def moments_of_group(
     return mean, tf.reduce_sum(shares * (variances + spread), axis=0)
 
 
-def _attach_to_fused_batch_norm() -> None:
-    """Has TensorFlow's fused batch normalization look at the groups, from the first use on."""
-    original = gen_nn_ops.fused_batch_norm_v3
-    if hasattr(original, "__wrapped__"):
-        return
-
-    @functools.wraps(original)
-    def fused_batch_norm_v3(x, *args, is_training=True, **kwargs):
-        if not is_training or _group_size.get() == 1 or batch_norm_groups().size == 1:
-            return original(x, *args, is_training=is_training, **kwargs)
-        return _fused_batch_norm(x, *args, **kwargs)
-
-    gen_nn_ops.fused_batch_norm_v3 = fused_batch_norm_v3
+def _combines() -> bool:
+    """Whether a batch has to be normalized with those of other replicas."""
+    return _group_size.get() != 1 and batch_norm_groups().size != 1
 
 
 def _fused_batch_norm(

@@ -8,20 +8,14 @@ from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_nn_ops
 
+from ipu_keras.hooks.tensorflow.convolutions import surround_convolutions
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # PopLibs' options of multi-convolutions. What they do to a plan is not modelled, except for
 # the type of the plan: serial convolutions are those of no multi-convolution.
 _PLAN_TYPES = ("parallel", "serial")
 _NOT_MODELLED = ("perConvReservedTiles", "cycleBackOff")
-
-# TensorFlow's functions behind all of its convolutions, and Keras's.
-_CONVOLUTIONS = ("conv", "conv2d", "conv3d", "depthwise_conv2d_native")
-
-# Marks those that look for a multi-convolution.
-_LOOKS = "ipu_multi_convolution"
 
 # The scope of the multi-convolution that is being traced; empty outside.
 _scope: ContextVar[str] = ContextVar("multi_convolution_scope", default="")
@@ -90,7 +84,8 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
 @contextlib.contextmanager
 def _convolutions_together() -> Iterator[None]:
     """Names all convolutions that are traced within as parts of one operation."""
-    _attach()
+    # From the first use on.
+    surround_convolutions(_scope.get, _in_scope)
     with poplar_operation("MultiConv"):
         scope = tf.get_current_name_scope()
     token = _scope.set(scope)
@@ -100,29 +95,14 @@ def _convolutions_together() -> Iterator[None]:
         _scope.reset(token)
 
 
-def _attach() -> None:
-    """Has TensorFlow's convolutions look for a multi-convolution, from the first use on."""
-    for name in _CONVOLUTIONS:
-        original = getattr(gen_nn_ops, name)
-        if not hasattr(original, _LOOKS):
-            setattr(gen_nn_ops, name, _in_scope(original))
-
-
-def _in_scope(original: Callable) -> Callable:
-    @functools.wraps(original)
-    def convolution(*args, **kwargs):
-        scope = _scope.get()
-        if not scope:
-            return original(*args, **kwargs)
-        # A name that ends in a slash is that of a scope, and goes before all others.
-        name = (kwargs.get("name") or "").rstrip("/").rpartition("/")[2]
-        # With a slash, this is that very scope, from within any other; the gradient is
-        # named after it too.
-        with tf.name_scope(f"{scope}/"):
-            return original(*args, **{**kwargs, "name": name or None})
-
-    setattr(convolution, _LOOKS, True)
-    return convolution
+def _in_scope(scope: str, convolution: Callable, args: tuple, kwargs: dict) -> Any:
+    """Calls a convolution of TensorFlow's as a part of a multi-convolution."""
+    # A name that ends in a slash is that of a scope, and goes before all others.
+    name = (kwargs.get("name") or "").rstrip("/").rpartition("/")[2]
+    # With a slash, this is that very scope, from within any other; the gradient is
+    # named after it too.
+    with tf.name_scope(f"{scope}/"):
+        return convolution(*args, **{**kwargs, "name": name or None})
 
 
 def _check_options(options: Mapping[str, Any] | None) -> bool:

@@ -1,13 +1,12 @@
 """Gives Keras models that are made inside an `IPUStrategy`'s scope their extension."""
 
-import functools
 from typing import Any
 
 import keras
-from keras.src import api_export
 from keras.src.models.functional import Functional
-from keras.src.saving import object_registration
 
+from ipu_keras.hooks.keras.construction import tell_of_models
+from ipu_keras.hooks.keras.saved_names import save_as
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
 from ipu_keras.keras.extensions.model_extension import ModelExtension
@@ -15,23 +14,13 @@ from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
 
 
 def attach_extensions() -> None:
-    """Lets `keras.Model` look for a strategy whenever an instance is made.
+    """Lets `keras.Model` look for a strategy whenever an instance is made, once."""
+    tell_of_models(_extend)
 
-    Keras offers no hook there, so `Model.__new__`, which every model passes, is
-    wrapped once. Outside a scope it does what it did.
-    """
-    original = keras.Model.__new__
-    if hasattr(original, "__wrapped__"):
-        return
 
-    @functools.wraps(original)
-    def __new__(cls, *args, **kwargs):
-        instance = original(cls, *args, **kwargs)
-        if _extends_models() and not isinstance(instance, ModelExtension):
-            instance.__class__ = extended_class(type(instance))
-        return instance
-
-    keras.Model.__new__ = __new__
+def _extend(model: keras.Model) -> None:
+    if _extends_models() and not isinstance(model, ModelExtension):
+        model.__class__ = extended_class(type(model))
 
 
 def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
@@ -71,7 +60,7 @@ def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
         "__new__": __new__,
     }
     extended = type(cls.__name__, (cls, _extension_of(cls)), body)
-    _save_as(extended, cls)
+    save_as(extended, cls)
     cls._ipu_extended = extended
     return extended
 
@@ -87,13 +76,3 @@ def _extension_of(cls: type[keras.Model]) -> type[ModelExtension]:
     if issubclass(cls, Functional):
         return FunctionalExtension
     return ModelExtension
-
-
-def _save_as(extended: type, cls: type) -> None:
-    """Keras looks the name of a class up by the class itself, in one of two tables."""
-    public_name = api_export.get_name_from_symbol(cls)
-    if public_name is not None:
-        api_export.REGISTERED_OBJS_TO_NAMES[extended] = public_name
-    if cls in object_registration.GLOBAL_CUSTOM_NAMES:
-        name = object_registration.GLOBAL_CUSTOM_NAMES[cls]
-        object_registration.GLOBAL_CUSTOM_NAMES[extended] = name

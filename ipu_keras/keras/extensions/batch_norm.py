@@ -1,11 +1,10 @@
 """Keras's batch normalization: across replicas, and as one operation where that is faster."""
 
-import functools
 from typing import Any
 
-import keras
 import tensorflow as tf
 
+from ipu_keras.hooks.keras.batch_norm import extend_batch_norm
 from ipu_keras.host.rewrites.fused_batch_norms import use_fused_batch_norm
 from ipu_keras.ops.collectives import replica_groups
 from ipu_keras.ops.distributed_batch_norm import batch_norm_groups, moments_of_group
@@ -19,28 +18,22 @@ def attach_batch_norm() -> None:
     operation of TensorFlow's, where that is asked for. In programs of others it does what it
     did.
     """
-    layer = keras.layers.BatchNormalization
-    if hasattr(layer._moments, "__wrapped__"):
-        return
-    original_moments, original_call = layer._moments, layer.call
+    extend_batch_norm(_fused, _across_replicas)
 
-    @functools.wraps(original_call)
-    def call(self, inputs, training=None, mask=None):
-        if training and mask is None and _can_be_fused(self, inputs) and use_fused_batch_norm():
-            return _normalized(self, inputs)
-        return original_call(self, inputs, training=training, mask=mask)
 
-    @functools.wraps(original_moments)
-    def _moments(self, inputs, mask):
-        mean, variance = original_moments(self, inputs, mask)
-        groups = _groups_of(self)
-        if groups.size == 1:
-            return mean, variance
-        weight = None if mask is None else tf.reduce_sum(tf.cast(mask, mean.dtype))
-        return moments_of_group(mean, variance, groups, weight)
+def _fused(layer: Any, inputs: tf.Tensor) -> tf.Tensor | None:
+    """What the layer returns in training, where it is one operation."""
+    fused = _can_be_fused(layer, inputs) and use_fused_batch_norm()
+    return _normalized(layer, inputs) if fused else None
 
-    layer.call = call
-    layer._moments = _moments
+
+def _across_replicas(layer: Any, mean: tf.Tensor, variance: tf.Tensor, mask: Any) -> tuple:
+    """The moments of this replica's batch, or of those of a group."""
+    groups = _groups_of(layer)
+    if groups.size == 1:
+        return mean, variance
+    weight = None if mask is None else tf.reduce_sum(tf.cast(mask, mean.dtype))
+    return moments_of_group(mean, variance, groups, weight)
 
 
 def _can_be_fused(layer: Any, inputs: tf.Tensor) -> bool:

@@ -2,53 +2,25 @@
 
 import collections
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import backend, tree
 
+from ipu_keras.hooks.keras.layer_calls import Observer, observe_calls
 from ipu_keras.keras.extensions.layer_calls import LayerCall, graph_of, nested_calls
 from ipu_keras.keras.extensions.pipeline_stage import current_stage, stage_of
 from ipu_keras.program import stage_scope
-
-
-class Observer(Protocol):
-    """What is told of the calls of layers."""
-
-    def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
-        """Makes the call, and returns its result.
-
-        Args:
-            operation: The layer, or an operation of Keras in a functional graph.
-            call: Makes the call, of these arguments.
-            args: Positional arguments.
-            kwargs: Named arguments.
-        """
-
 
 _observer: ContextVar[Observer | None] = ContextVar("call_observer", default=None)
 
 
 def attach_call_observer() -> None:
-    """Lets an observer stand around the calls of layers.
-
-    Keras offers no hook there. The calls in a graph could be told from overriding
-    `Functional._run_through_graph`, but not those in the `call` of a subclass, nor
-    those in models that were made outside a strategy's scope and nested later; the
-    `call` of a layer is too far inside, after its inputs have been cast. So
-    `__call__` is wrapped once, that of layers and that of the operations that
-    functional graphs have besides. Without an observer they do what they did.
-    """
-    layer_call, operation_call = keras.Layer.__call__, keras.Operation.__call__
-    if hasattr(layer_call, "_ipu_observed"):
-        return
-    keras.Layer.__call__ = _observed(layer_call, lambda layer: True)
-    # A layer calls this as well, and has been observed by then.
-    keras.Operation.__call__ = _observed(operation_call, _is_no_layer)
+    """Lets an observer stand around the calls of layers, once."""
+    observe_calls(_observer.get)
 
 
 @contextlib.contextmanager
@@ -80,22 +52,6 @@ def recorded_calls(model: keras.Model, args: Any, kwargs: Any) -> tuple[LayerCal
     with _observing(recorder):
         backend.compute_output_spec(model, *args, **kwargs)
     return tuple(recorder.calls)
-
-
-def _is_no_layer(operation: Any) -> bool:
-    return not isinstance(operation, keras.Layer)
-
-
-def _observed(original: Callable, concerns: Callable[[Any], bool]) -> Callable:
-    @functools.wraps(original)
-    def __call__(self, *args, **kwargs):
-        observer = _observer.get()
-        if observer is None or not concerns(self):
-            return original(self, *args, **kwargs)
-        return observer.called(self, functools.partial(original, self), args, kwargs)
-
-    __call__._ipu_observed = True  # type: ignore[attr-defined]
-    return __call__
 
 
 @contextlib.contextmanager

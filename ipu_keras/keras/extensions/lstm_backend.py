@@ -4,14 +4,13 @@ Keras asks its backend for an LSTM over a whole sequence, which only cuDNN has,
 and loops over the steps itself if there is none.
 """
 
-import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend
 from tensorflow.python.eager import record
 
+from ipu_keras.hooks.keras.lstm import offer_lstm
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.ops.recurrent import lstm as lstm_over_sequence
 from ipu_keras.ops.recurrent import lstm_inference
@@ -23,24 +22,14 @@ def attach_lstm() -> None:
     It computes what Keras's own loop does, in fewer kernels, and leaves the
     gradients of the weights to single products over the whole sequence.
     """
-    original = backend.lstm
-    if hasattr(original, "__wrapped__"):
-        return
+    offer_lstm(_lstm_on_ipu)
 
-    @functools.wraps(original)
-    def lstm(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs):
-        strategy = current_ipu_strategy()
-        if (
-            strategy is None
-            or not strategy.enable_keras_extensions
-            or args
-            or mask is not None
-            or not _is_plain(inputs, **kwargs)
-        ):
-            return original(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs)
-        return _lstm(inputs, initial_state_h, initial_state_c, **kwargs)
 
-    backend.lstm = lstm
+def _lstm_on_ipu(inputs: tf.Tensor, initial_h: Any, initial_c: Any, **options: Any) -> Any:
+    strategy = current_ipu_strategy()
+    if strategy is None or not strategy.enable_keras_extensions or not _is_plain(inputs, **options):
+        return None
+    return _lstm(inputs, initial_h, initial_c, **options)
 
 
 def _is_plain(inputs: Any, activation=None, recurrent_activation=None, **options: Any) -> bool:

@@ -1,13 +1,11 @@
 """The scope that assigns layers, and calls of layers, to pipeline stages."""
 
-import functools
 from contextvars import ContextVar, Token
 from typing import Any
 
-import keras
 from keras.src.backend.common import global_state
-from keras.src.ops.node import Node
 
+from ipu_keras.hooks.keras.construction import tell_of_calls_and_layers
 from ipu_keras.ipu_strategy import current_ipu_strategy
 
 # What layers and nodes of Keras's graphs remember their scope as.
@@ -93,29 +91,8 @@ def stage_of(layer_or_node: Any) -> int | None:
 
 
 def attach_pipeline_stages() -> None:
-    """Has Keras's layers and nodes remember the scope in which they were made.
-
-    Keras offers no hook there, so `Layer.__new__`, which every layer passes, and
-    the initialiser of `Node`, of which each symbolic call makes one, are wrapped
-    once. Outside a scope they do what they did.
-    """
-    make, init = keras.Layer.__new__, Node.__init__
-    if hasattr(init, "__wrapped__"):
-        return
-
-    @functools.wraps(make)
-    def __new__(cls, *args, **kwargs):
-        layer = make(cls, *args, **kwargs)
-        _mark(layer)
-        return layer
-
-    @functools.wraps(init)
-    def __init__(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        _mark(self)
-
-    keras.Layer.__new__ = __new__
-    Node.__init__ = __init__
+    """Has Keras's layers and nodes remember the scope in which they were made, from now on."""
+    tell_of_calls_and_layers(_mark)
 
 
 def _mark(layer_or_node: Any) -> None:

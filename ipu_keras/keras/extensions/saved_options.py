@@ -7,14 +7,11 @@ accumulation optimizer, part of which no file can hold.
 """
 
 import dataclasses
-import functools
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
-import keras
-
+from ipu_keras.hooks.keras.cloning import tell_of_clones
 from ipu_keras.keras.extensions.accumulation_options import accumulation_options
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.options import ExtensionOptions
@@ -78,29 +75,13 @@ class SavedOptions(ModelPipeline):
 
 
 def attach_cloning() -> None:
-    """Has `keras.models.clone_model` keep what a saved model keeps.
+    """Has `keras.models.clone_model` keep what a saved model keeps, once."""
+    tell_of_clones(_keep_options)
 
-    A clone is made of the config of a model, or of its calls; Keras has no hook for
-    what else it has. So the function is wrapped, once, wherever Keras has it.
-    """
-    original = keras.models.clone_model
-    if hasattr(original, "_ipu_keeps_options"):
-        return
 
-    @functools.wraps(original)
-    def clone_model(model, *args, **kwargs):
-        clone = original(model, *args, **kwargs)
-        if isinstance(model, SavedOptions) and isinstance(clone, SavedOptions):
-            clone._ipu_options = model._ipu_kept_options()
-        return clone
-
-    clone_model._ipu_keeps_options = True  # type: ignore[attr-defined]
-    for module in (
-        "keras.src.models.cloning",
-        "keras.models",
-        "keras._tf_keras.keras.models",
-    ):
-        importlib.import_module(module).clone_model = clone_model  # type: ignore[attr-defined]
+def _keep_options(model: Any, clone: Any) -> None:
+    if isinstance(model, SavedOptions) and isinstance(clone, SavedOptions):
+        clone._ipu_options = model._ipu_kept_options()
 
 
 def _to_json(options: ExtensionOptions) -> dict[str, Any]:

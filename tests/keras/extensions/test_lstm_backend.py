@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from comparison import assert_same
+from keras.src import backend
 
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions import lstm_backend
@@ -106,6 +107,6 @@ def test_stock_models_do_not_use_it(sequences):
 
 
 def test_attaching_twice_changes_nothing():
-    attached = lstm_backend.backend.lstm
+    attached = backend.lstm
     lstm_backend.attach_lstm()
-    assert lstm_backend.backend.lstm is attached
+    assert backend.lstm is attached

@@ -1,0 +1,106 @@
+"""Replaces attributes of TensorFlow and Keras, once and so that it can be undone."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# What a replacement has its `Installed` as. `functools.wraps` copies it to the wrappers that
+# others put around the replacement, which is thus found below them. `__wrapped__` would not do:
+# everybody's wrappers have it, and some of Keras's own functions.
+_MARK = "_ipu_installed"
+
+_INHERITED = object()
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A replacement that is in place.
+
+    Args:
+        owners: The modules or classes that have it.
+        name: Of the attribute.
+        originals: What each owner had of its own in place of it.
+        replacement: What they have now.
+    """
+
+    owners: tuple[Any, ...]
+    name: str
+    originals: tuple[Any, ...]
+    replacement: Any
+
+
+def install(
+    owner: Any, name: str, wrapper: Callable[[Any], Any], *, also: Sequence[Any] = ()
+) -> None:
+    """Replaces an attribute of a module or a class, unless that was done before.
+
+    Wrappers that other libraries have put around the attribute, before or since, stay.
+
+    Args:
+        owner: The module or class.
+        name: Of the attribute.
+        wrapper: Takes what is there, and returns the replacement, which is made to look like it.
+        also: Further modules that offer the very object by that name. They get the same
+            replacement.
+
+    Example:
+
+    >>> import types
+    >>> module = types.SimpleNamespace(double=lambda x: 2 * x)
+    >>> for _ in range(2):
+    ...     install(module, "double", lambda original: lambda x: original(x) + 1)
+    >>> module.double(5)
+    11
+    >>> uninstall(module, "double")
+    >>> module.double(5)
+    10
+    """
+    if installed(owner, name) is not None:
+        return
+    original = getattr(owner, name)
+    replacement = wrapper(original)
+    if callable(original):
+        functools.update_wrapper(replacement, original)
+    owners = (owner, *also)
+    originals = tuple(vars(one).get(name, _INHERITED) for one in owners)
+    setattr(replacement, _MARK, Installed(owners, name, originals, replacement))
+    for one, before in zip(owners, originals, strict=True):
+        # Python makes `__new__` a static method only where a class is defined.
+        static = isinstance(before, staticmethod)
+        setattr(one, name, staticmethod(replacement) if static else replacement)
+
+
+def installed(owner: Any, name: str) -> Installed | None:
+    """What was installed as an attribute; `None` if nothing is.
+
+    Args:
+        owner: A module or class.
+        name: Of its attribute.
+    """
+    found = getattr(getattr(owner, name), _MARK, None)
+    # The attribute may be inherited, or be a function that was installed elsewhere.
+    if not isinstance(found, Installed) or found.name != name:
+        return None
+    return found if any(one is owner for one in found.owners) else None
+
+
+def uninstall(owner: Any, name: str) -> None:
+    """Puts back what was there before, wherever `install` replaced it; else does nothing.
+
+    A replacement that another library has wrapped since stays, as its wrapper would go too.
+
+    Args:
+        owner: A module or class.
+        name: Of its attribute.
+    """
+    found = installed(owner, name)
+    if found is None:
+        return
+    for one, before in zip(found.owners, found.originals, strict=True):
+        if getattr(one, name) is not found.replacement:
+            continue
+        if before is _INHERITED:
+            delattr(one, name)
+        else:
+            setattr(one, name, before)

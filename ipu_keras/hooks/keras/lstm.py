@@ -1,0 +1,30 @@
+"""The LSTM over a whole sequence that Keras asks its backend for."""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras.src import backend
+
+from ipu_keras.hooks.installation import install
+
+
+def offer_lstm(compute: Callable[..., Any]) -> None:
+    """Lets Keras's backend have such an LSTM.
+
+    Args:
+        compute: Takes the inputs, the initial output and state, and the options that Keras
+            names. Returns what Keras expects, or `None` to leave it to the backend.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def lstm(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs):
+            computed = None
+            if not args and mask is None:
+                computed = compute(inputs, initial_state_h, initial_state_c, **kwargs)
+            if computed is not None:
+                return computed
+            return original(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs)
+
+        return lstm
+
+    install(backend, "lstm", wrapper)

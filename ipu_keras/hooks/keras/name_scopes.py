@@ -1,0 +1,26 @@
+"""The name scopes that Keras opens for layers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras.src import backend
+
+from ipu_keras.hooks.installation import install
+
+
+def surround_name_scopes(enter: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
+    """Lets another function enter Keras's name scopes.
+
+    Keras offers no hook there: the scope is opened in the middle of a layer's `__call__`.
+
+    Args:
+        enter: Takes the scope, and what enters it.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def __enter__(self):
+            return enter(self, original)
+
+        return __enter__
+
+    install(backend.name_scope, "__enter__", wrapper)

@@ -1,0 +1,156 @@
+"""All that is changed in TensorFlow and Keras."""
+
+from dataclasses import dataclass
+
+_BY_HAND = "`uninstall(owner, name)` of `ipu_keras.hooks.installation`"
+_BY_THE_DRIVER = "`ipu_keras.device.DRIVER.uninstall()`"
+_IMPORT = "`import ipu_keras`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hook:
+    """An attribute that is replaced. Without a strategy it does what it did.
+
+    Args:
+        owner: Full name of the module or class that has it.
+        name: Of the attribute.
+        reason: What for.
+        since: What installs it.
+        undone: How it is put back.
+    """
+
+    owner: str
+    name: str
+    reason: str
+    since: str = _IMPORT
+    undone: str = _BY_HAND
+
+
+def _convolution(name: str) -> Hook:
+    return Hook(
+        owner="tensorflow.python.ops.gen_nn_ops",
+        name=name,
+        reason="convolutions of a multi-convolution are named as its parts",
+        since="the first call of a function of `multi_conv`",
+    )
+
+
+TENSORFLOW = (
+    Hook(
+        owner="tensorflow.python.eager.context",
+        name="_device_parsing_cache",
+        reason="`tf.device` refuses IPUs that are not configured",
+        undone=_BY_THE_DRIVER,
+    ),
+    Hook(
+        owner="tensorflow.python.eager.context.Context",
+        name="list_logical_devices",
+        reason="IPUs are listed",
+        undone=_BY_THE_DRIVER,
+    ),
+    Hook(
+        owner="tensorflow.python.eager.context.Context",
+        name="list_physical_devices",
+        reason="IPUs are listed to those who ask for them",
+        undone=_BY_THE_DRIVER,
+    ),
+    Hook(
+        owner="tensorflow.python.data.ops.iterator_ops.OwnedIterator",
+        name="_next_internal",
+        reason="a strategy's scope refuses to read datasets eagerly; models read infeeds",
+        since="the first `IPUStrategy`",
+    ),
+    Hook(
+        owner="tensorflow.python.ops.gen_nn_ops",
+        name="fused_batch_norm_v3",
+        reason="replicas combine their statistics",
+        since="the first `distributed_batch_norm`, which replicated programs enter",
+    ),
+    _convolution("conv"),
+    _convolution("conv2d"),
+    _convolution("conv3d"),
+    _convolution("depthwise_conv2d_native"),
+)
+
+KERAS = (
+    Hook(
+        owner="keras.Model",
+        name="__new__",
+        reason="models that are made in a strategy's scope get their extension",
+    ),
+    Hook(
+        owner="keras.Layer",
+        name="__new__",
+        reason="layers remember the pipeline stage in whose scope they were made",
+    ),
+    Hook(
+        owner="keras.src.ops.node.Node",
+        name="__init__",
+        reason="symbolic calls remember the pipeline stage in whose scope they were made",
+    ),
+    Hook(
+        owner="keras.Layer",
+        name="__call__",
+        reason="calls of layers are listed, or traced in the scopes of their stages",
+    ),
+    Hook(
+        owner="keras.Operation",
+        name="__call__",
+        reason="operations in graphs are traced in the scopes of their stages",
+    ),
+    Hook(
+        owner="keras.layers.BatchNormalization",
+        name="call",
+        reason="it is one operation in training, where that is faster",
+    ),
+    Hook(
+        owner="keras.layers.BatchNormalization",
+        name="_moments",
+        reason="replicas combine their statistics",
+    ),
+    Hook(
+        owner="keras.src.backend",
+        name="lstm",
+        reason="the backend has an LSTM over a whole sequence",
+    ),
+    Hook(
+        owner="keras.src.backend.name_scope",
+        name="__enter__",
+        reason="what a layer builds and what it computes have one name scope",
+    ),
+    Hook(
+        owner="keras.src.models.cloning",
+        name="clone_model",
+        reason="clones keep the options that saved models keep",
+    ),
+    Hook(
+        owner="keras.models",
+        name="clone_model",
+        reason="is the same function",
+    ),
+    Hook(
+        owner="keras._tf_keras.keras.models",
+        name="clone_model",
+        reason="is the same function",
+    ),
+)
+
+# Tables that get entries for each extended class, which nothing else looks up. They are never
+# taken back, as the models of such a class may still be saved.
+_ENTRIES = "extended classes are saved as those that they extend"
+ENTRIES = (
+    Hook(
+        owner="keras.src.api_export",
+        name="REGISTERED_OBJS_TO_NAMES",
+        reason=_ENTRIES,
+        since="the first model of such a class",
+        undone="never",
+    ),
+    Hook(
+        owner="keras.src.saving.object_registration",
+        name="GLOBAL_CUSTOM_NAMES",
+        reason=_ENTRIES,
+        since="the first model of such a class",
+        undone="never",
+    ),
+)

@@ -1,0 +1,34 @@
+"""TensorFlow's functions behind all of its convolutions, and Keras's."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.ops import gen_nn_ops
+
+from ipu_keras.hooks.installation import install
+
+_CONVOLUTIONS = ("conv", "conv2d", "conv3d", "depthwise_conv2d_native")
+
+
+def surround_convolutions(
+    current_scope: Callable[[], str], in_scope: Callable[[str, Callable, tuple, dict], Any]
+) -> None:
+    """Lets convolutions be called by another function.
+
+    Args:
+        current_scope: Asked at each call; an empty one leaves the convolution to TensorFlow.
+        in_scope: Takes the scope, TensorFlow's function, and the positional and named arguments
+            of the call. Returns the result.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def convolution(*args, **kwargs):
+            scope = current_scope()
+            if not scope:
+                return original(*args, **kwargs)
+            return in_scope(scope, original, args, kwargs)
+
+        return convolution
+
+    for name in _CONVOLUTIONS:
+        install(gen_nn_ops, name, wrapper)

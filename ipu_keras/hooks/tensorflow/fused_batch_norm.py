@@ -1,0 +1,27 @@
+"""TensorFlow's fused batch normalization."""
+
+from collections.abc import Callable
+
+from tensorflow.python.ops import gen_nn_ops
+
+from ipu_keras.hooks.installation import install
+
+
+def replace_training_batch_norm(is_replaced: Callable[[], bool], replacement: Callable) -> None:
+    """Lets another function normalize batches in training.
+
+    Args:
+        is_replaced: Whether it does, asked at each call.
+        replacement: Takes the arguments of TensorFlow's operation but `is_training`, and
+            returns its results.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def fused_batch_norm_v3(x, *args, is_training=True, **kwargs):
+            if is_training and is_replaced():
+                return replacement(x, *args, **kwargs)
+            return original(x, *args, is_training=is_training, **kwargs)
+
+        return fused_batch_norm_v3
+
+    install(gen_nn_ops, "fused_batch_norm_v3", wrapper)

@@ -1,0 +1,28 @@
+"""How TensorFlow reads datasets eagerly."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tensorflow.python.data.ops import iterator_ops
+
+from ipu_keras.hooks.installation import install
+
+
+def replace_iterators(replaced_by: Callable[[Any], Iterator | None]) -> None:
+    """Lets another iterator stand in for one over a dataset, whenever an element is read.
+
+    TensorFlow has no hook for it, so the step method of its eager iterator is wrapped.
+
+    Args:
+        replaced_by: Takes TensorFlow's iterator; returns the one to read from, or `None` for
+            itself. It may raise, to have nothing read.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def _next_internal(self):
+            other = replaced_by(self)
+            return original(self) if other is None else next(other)
+
+        return _next_internal
+
+    install(iterator_ops.OwnedIterator, "_next_internal", wrapper)

@@ -1,0 +1,221 @@
+"""Looks at all that hooks replace: before `ipu_keras`, with it, and after it was undone.
+
+Prints what it found as JSON.
+"""
+
+import gc
+import importlib
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import gen_nn_ops
+
+TABLE = Path(__file__).parents[2] / "ipu_keras" / "hooks" / "table.py"
+
+
+def owner_of(path):
+    """The module or class of a full name."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        parent, _, name = path.rpartition(".")
+        return getattr(owner_of(parent), name)
+
+
+def key(hook):
+    return f"{hook.owner}.{hook.name}"
+
+
+def own(hook):
+    """What an owner has of its own; `None` if it inherits it."""
+    return vars(owner_of(hook.owner)).get(hook.name)
+
+
+# One use of each thing that is replaced, with a result that JSON has.
+
+
+def logical_devices():
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def physical_devices():
+    return [device.name for device in tf.config.list_physical_devices()]
+
+
+def device_scope():
+    with tf.device("/device:CPU:0"), tf.device("/device:GPU:3"):
+        return tf.constant(1.0).device
+
+
+def elements():
+    return [int(element) for element in tf.data.Dataset.range(3)]
+
+
+def fused_batch_norm():
+    x = tf.reshape(tf.range(8.0), (2, 2, 1, 2))
+    results = tf.compat.v1.nn.fused_batch_norm(x, [1.0, 2.0], [0.0, 1.0])
+    return [np.asarray(result).tolist() for result in results]
+
+
+def operations(function):
+    """Names, types and values of what a function traces."""
+    traced = tf.function(function, autograph=False).get_concrete_function()
+    names = [(operation.type, operation.name) for operation in traced.graph.get_operations()]
+    return [names, np.asarray(traced()).tolist()]
+
+
+def convolution(name):
+    rank = 5 if name == "conv3d" else 4
+    image, kernel = tf.ones((1, *(2,) * (rank - 2), 1)), tf.ones((*(2,) * (rank - 2), 1, 1))
+    function = getattr(gen_nn_ops, name)
+    return operations(lambda: function(image, kernel, [1] * rank, "VALID", name="edges"))
+
+
+def dense(**options):
+    return keras.layers.Dense(2, kernel_initializer="ones", name="dense", **options)
+
+
+def made_model():
+    return [
+        [cls.__name__ for cls in type(model).__mro__] for model in (keras.Sequential(), model())
+    ]
+
+
+def model():
+    keras.backend.clear_session()
+    inputs = keras.Input((3,), name="inputs")
+    return keras.Model(inputs, keras.ops.relu(dense()(inputs)) + 1.0, name="model")
+
+
+def layer_attributes():
+    return sorted(vars(dense()))
+
+
+def node_attributes():
+    operation, *_ = dense()(keras.Input((3,)))._keras_history
+    return [sorted(vars(node)) for node in operation._inbound_nodes]
+
+
+def layer_call():
+    return np.asarray(dense()(np.ones((1, 3), "float32"))).tolist()
+
+
+def operation_call():
+    return [operation.name for operation in model().operations]
+
+
+def batch_norm():
+    layer = keras.layers.BatchNormalization()
+    outputs = layer(np.arange(12.0, dtype="float32").reshape(4, 3), training=True)
+    return [np.asarray(outputs).tolist(), [weight.numpy().tolist() for weight in layer.weights]]
+
+
+def lstm():
+    layer = keras.layers.LSTM(2, kernel_initializer="ones", recurrent_initializer="ones")
+    return np.asarray(layer(np.ones((1, 3, 2), "float32"))).tolist()
+
+
+def scopes():
+    layer = dense()
+    layer.build((None, 3))
+    return operations(lambda: layer(tf.ones((1, 3))))
+
+
+def clone():
+    return json.loads(keras.models.clone_model(model()).to_json())
+
+
+EXERCISES = {
+    "_device_parsing_cache": device_scope,
+    "list_logical_devices": logical_devices,
+    "list_physical_devices": physical_devices,
+    "_next_internal": elements,
+    "fused_batch_norm_v3": fused_batch_norm,
+    "keras.Model.__new__": made_model,
+    "keras.Layer.__new__": layer_attributes,
+    "__init__": node_attributes,
+    "keras.Layer.__call__": layer_call,
+    "keras.Operation.__call__": operation_call,
+    "call": batch_norm,
+    "_moments": batch_norm,
+    "lstm": lstm,
+    "__enter__": scopes,
+    "clone_model": clone,
+}
+
+
+def exercise(hook):
+    if "conv" in hook.name:
+        return convolution(hook.name)
+    return EXERCISES[key(hook) if key(hook) in EXERCISES else hook.name]()
+
+
+def load_all():
+    """Imports `ipu_keras`, and does what installs the hooks that wait for their first use."""
+    import ipu_keras
+    from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+
+    strategy = ipu_keras.ipu_strategy.IPUStrategy()
+    with distributed_batch_norm(1):
+        pass
+    image = tf.ones((1, 2, 2, 1))
+    ipu_keras.nn_ops.multi_conv(lambda x: tf.nn.conv2d(x, tf.ones((2, 2, 1, 1)), 1, "VALID"))(image)
+    return strategy
+
+
+def entries(hooks, strategy):
+    """What a model of an extended class adds to tables of Keras."""
+    tables = {key(hook): getattr(owner_of(hook.owner), hook.name) for hook in hooks}
+
+    @keras.saving.register_keras_serializable("hooks")
+    class Registered(keras.Model):
+        pass
+
+    before = {name: set(table) for name, table in tables.items()}
+    with strategy.scope():
+        classes = {type(keras.Sequential()), type(Registered())}
+    found = {}
+    for name, table in tables.items():
+        new = set(table) - before[name]
+        found[name] = {"new": len(new), "extended": new < classes}
+    return found
+
+
+def main():
+    table = runpy.run_path(str(TABLE))
+    hooks = [*table["TENSORFLOW"], *table["KERAS"]]
+    stock = {key(hook): exercise(hook) for hook in hooks}
+    originals = {key(hook): own(hook) for hook in hooks}
+    assert "ipu_keras" not in sys.modules
+    strategy = load_all()
+
+    from ipu_keras.hooks.installation import Installed, installed, uninstall
+
+    rows = {
+        key(hook): {
+            "installed": installed(owner_of(hook.owner), hook.name) is not None,
+            "stock": stock[key(hook)],
+            "with_hook": json.loads(json.dumps(exercise(hook))),
+        }
+        for hook in hooks
+    }
+    in_place = [one for one in gc.get_objects() if isinstance(one, Installed)]
+    names = {id(owner_of(hook.owner)): hook.owner for hook in hooks}
+    all_installed = [
+        f"{names.get(id(owner), owner)}.{one.name}" for one in in_place for owner in one.owners
+    ]
+    added = entries(table["ENTRIES"], strategy)
+    for hook in hooks:
+        uninstall(owner_of(hook.owner), hook.name)
+    for hook in hooks:
+        rows[key(hook)]["original_is_back"] = own(hook) is originals[key(hook)]
+    print(json.dumps({"rows": rows, "installed": all_installed, "entries": added}))
+
+
+if __name__ == "__main__":
+    main()
