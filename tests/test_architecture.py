@@ -52,6 +52,8 @@ MODEL = (*PROGRAM, *of("cost", "advice", "report"))
 # What computes: it never asks what a program would cost.
 COMPUTING = (*PROGRAM, *of("tracing", "host", "feeds", "runtime", "device", "functions"))
 
+INTERNALS = of("internals")
+
 # What is behind the documented names, and may change without notice.
 INTERNAL = ("*._*", "keras.src", "tensorflow.python", *MODEL, *COMPUTING, *of("profiling"))
 
@@ -71,6 +73,10 @@ ROOMS = (
         of("report"),
         allowed=("jinja2", "matplotlib", "numpy", "pandas", "perfetto", "rich", *MODEL),
     ),
+    # What a form is knows no library; the folders below each know one.
+    Room("tensorflow's internals", of("internals.tensorflow"), allowed=("tensorflow", *INTERNALS)),
+    Room("keras's internals", of("internals.keras"), allowed=("keras", *INTERNALS)),
+    Room("internals", of("internals"), allowed=INTERNALS),
     Room("tracing", of("tracing"), allowed=("numpy", "tensorflow", *PROGRAM, *of("tracing"))),
     Room("runtime", of("runtime"), allowed=("numpy", *PROGRAM, *of("_engine", "runtime"))),
     Room(

@@ -1,0 +1,257 @@
+"""Private names of other libraries, and the forms of them that the package relies on.
+
+A library may change a private name in any version. A `PrivateName` is looked up and compared with
+its form when it is used, so that a changed one says what has changed, and stops only who uses it.
+The folders beside this file have the names, one for each library.
+"""
+
+import dis
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+_NO_MEMBERS: Mapping[str, "Form"] = MappingProxyType({})
+
+
+class FormError(RuntimeError):
+    """A private name that does not have the form that the package relies on."""
+
+
+class Form(ABC):
+    """What the package relies on of an object. As text, it says what is expected."""
+
+    @abstractmethod
+    def mismatch(self, found: Any) -> str | None:
+        """What an object is instead, in a few words; `None` if it has this form."""
+
+
+class Function(Form):
+    """A function, or whatever is called like one.
+
+    Args:
+        *positional: Its first parameters, which are given by position; of a method that is looked
+            up in its class, `self` as well.
+        keywords: Parameters that are given by name. Further ones need defaults.
+    """
+
+    def __init__(self, *positional: str, keywords: Iterable[str] = ()):
+        self._positional = positional
+        self._keywords = tuple(keywords)
+
+    def __str__(self) -> str:
+        given = (*self._positional, *(f"{name}=" for name in self._keywords))
+        return f"a function that is called with ({', '.join(given)})"
+
+    def mismatch(self, found: Any) -> str | None:
+        if not callable(found):
+            return _kind(found)
+        try:
+            signature = inspect.signature(found)
+        except (TypeError, ValueError):
+            return "a function whose parameters cannot be known"
+        return None if self._fits(signature) else f"a function of {signature}"
+
+    def _fits(self, signature: inspect.Signature) -> bool:
+        parameters = signature.parameters.values()
+        placed = [item for item in parameters if item.kind in _BY_POSITION]
+        if tuple(item.name for item in placed[: len(self._positional)]) != self._positional:
+            return False
+        try:
+            signature.bind(*self._positional, **dict.fromkeys(self._keywords))
+        except TypeError:
+            return False
+        return True
+
+
+class Compiled(Form):
+    """A function of a compiled module, which does not tell its parameters."""
+
+    def __str__(self) -> str:
+        return "a compiled function"
+
+    def mismatch(self, found: Any) -> str | None:
+        return None if callable(found) else _kind(found)
+
+
+class Class(Form):
+    """A class.
+
+    Args:
+        *attributes: What it has.
+        members: Forms of what it has, such as of its methods.
+        assigned: Attributes of its instances, which one of its methods, or of its bases, assigns.
+    """
+
+    def __init__(
+        self,
+        *attributes: str,
+        members: Mapping[str, Form] = _NO_MEMBERS,
+        assigned: Iterable[str] = (),
+    ):
+        self._attributes = attributes
+        self._members = members
+        self._assigned = tuple(assigned)
+
+    def __str__(self) -> str:
+        return _described(
+            "a class",
+            *([f"with {', '.join(self._attributes)}"] if self._attributes else []),
+            *(f"whose {name} is {form}" for name, form in self._members.items()),
+            *([f"that assigns {', '.join(self._assigned)}"] if self._assigned else []),
+        )
+
+    def mismatch(self, found: Any) -> str | None:
+        if not inspect.isclass(found):
+            return _kind(found)
+        missing = [name for name in self._assigned if not _assigns(found, name)]
+        return _joined(
+            "a class",
+            *_members_mismatch(found, self._attributes, self._members),
+            *([f"that does not assign {', '.join(missing)}"] if missing else []),
+        )
+
+
+class Module(Form):
+    """A module.
+
+    Args:
+        **members: Forms of what it has.
+    """
+
+    def __init__(self, **members: Form):
+        self._members = members
+
+    def __str__(self) -> str:
+        return _described(
+            "a module", *(f"whose {name} is {form}" for name, form in self._members.items())
+        )
+
+    def mismatch(self, found: Any) -> str | None:
+        if not isinstance(found, ModuleType):
+            return _kind(found)
+        return _joined("a module", *_members_mismatch(found, (), self._members))
+
+
+class Value(Form):
+    """An object that is neither a function nor a class.
+
+    Args:
+        kind: What it is an instance of.
+    """
+
+    def __init__(self, kind: type):
+        self._kind = kind
+
+    def __str__(self) -> str:
+        return f"a value of type {self._kind.__name__}"
+
+    def mismatch(self, found: Any) -> str | None:
+        return None if isinstance(found, self._kind) else _kind(found)
+
+
+class PrivateName:
+    """A private name of a library.
+
+    Args:
+        module: The module that has it, whose first part is the library.
+        name: What it is called there; with dots for an attribute of what is there.
+        form: What is relied on.
+
+    Example:
+
+    >>> split = PrivateName("textwrap", "TextWrapper._split", Function("self", "text"))
+    >>> split.get().__name__
+    '_split'
+    """
+
+    def __init__(self, module: str, name: str, form: Form):
+        self.path = f"{module}.{name}"
+        self.form = form
+        self._module = module
+        self._name = name
+        # Compared once: what is found next time is mostly the same object.
+        self._fitting: Any = None
+
+    def get(self) -> Any:
+        """What has this name now.
+
+        Raises:
+            FormError: There is none, or it has another form.
+        """
+        try:
+            found: Any = importlib.import_module(self._module)
+            for part in self._name.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise FormError(self._message(f"nothing ({error})")) from error
+        if found is not self._fitting or found is None:
+            instead = self.form.mismatch(found)
+            if instead is not None:
+                raise FormError(self._message(instead))
+            self._fitting = found
+        return found
+
+    def _message(self, received: str) -> str:
+        library = self._module.partition(".")[0]
+        return (
+            f"ipu_keras relies on the private name `{self.path}`, which has another form in "
+            f"{library} {_version(library)}. Expected: {self.form}. Received: {received}. Install "
+            f"a version of {library} that this version of ipu_keras was made for."
+        )
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _version(library: str) -> str:
+    try:
+        return getattr(importlib.import_module(library), "__version__", "(unknown version)")
+    except ImportError:
+        return "(not installed)"
+
+
+def _kind(found: Any) -> str:
+    """What an object is, in the words of forms."""
+    if inspect.isclass(found):
+        return "a class"
+    if inspect.isroutine(found):
+        return "a function"
+    if isinstance(found, ModuleType):
+        return "a module"
+    return f"a value of type {type(found).__name__}"
+
+
+def _described(kind: str, *parts: str) -> str:
+    return " ".join([kind, " and ".join(parts)]) if parts else kind
+
+
+def _joined(kind: str, *parts: str) -> str | None:
+    """The differences of an object of the right kind; `None` if there are none."""
+    return _described(kind, *parts) if parts else None
+
+
+def _members_mismatch(
+    found: Any, attributes: Iterable[str], members: Mapping[str, Form]
+) -> Iterator[str]:
+    missing = [name for name in (*attributes, *members) if not hasattr(found, name)]
+    if missing:
+        yield f"without {', '.join(missing)}"
+    for name, form in members.items():
+        instead = form.mismatch(getattr(found, name)) if name not in missing else None
+        if instead is not None:
+            yield f"whose {name} is {instead}"
+
+
+def _assigns(owner: type, name: str) -> bool:
+    """Whether a method of a class, or of its bases, assigns an attribute of this name."""
+    functions = (inspect.unwrap(item) for base in owner.__mro__ for item in vars(base).values())
+    codes = (getattr(function, "__code__", None) for function in functions)
+    return any(
+        step.opname == "STORE_ATTR" and step.argval == name
+        for code in codes
+        if code is not None and name in code.co_names
+        for step in dis.get_instructions(code)
+    )
