@@ -10,7 +10,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorflow.python.eager import context
+from ipu_keras.internals.tensorflow.contexts import context_module
+
+context = context_module()
 
 TASK = "/job:localhost/replica:0/task:0"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_nn_ops
 
+from ipu_keras.internals.tensorflow.operations import nn_operations
 from ipu_keras.ops.collectives import all_gather, replica_groups
 from ipu_keras.tracing.replication import ReplicaGroups
 
@@ -78,6 +78,7 @@ def moments_of_group(
 
 def _attach_to_fused_batch_norm() -> None:
     """Has TensorFlow's fused batch normalization look at the groups, from the first use on."""
+    gen_nn_ops = nn_operations()
     original = gen_nn_ops.fused_batch_norm_v3
     if hasattr(original, "__wrapped__"):
         return

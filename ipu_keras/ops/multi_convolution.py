@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import gen_nn_ops
 
+from ipu_keras.internals.tensorflow.operations import nn_operations
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # PopLibs' options of multi-convolutions. What they do to a plan is not modelled, except for
@@ -102,6 +102,7 @@ def _convolutions_together() -> Iterator[None]:
 
 def _attach() -> None:
     """Has TensorFlow's convolutions look for a multi-convolution, from the first use on."""
+    gen_nn_ops = nn_operations()
     for name in _CONVOLUTIONS:
         original = getattr(gen_nn_ops, name)
         if not hasattr(original, _LOOKS):
