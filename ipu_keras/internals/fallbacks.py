@@ -7,8 +7,14 @@ import functools
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import ParamSpec, TypeVar
+
+from ipu_keras.internals.forms import FormError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOGGER = logging.getLogger("ipu_keras")
 
@@ -18,10 +24,11 @@ class Fallbacks:
 
     Example:
 
+    >>> from ipu_keras.internals.forms import Function, PrivateName
     >>> found = Fallbacks()
-    >>> found.note("joint batches", ValueError("`pfor` has another form"))
-    >>> found.counts["joint batches"]
-    1
+    >>> found.attempt("quick wraps", PrivateName("textwrap", "_quick", Function("text")).get)
+    >>> dict(found.counts)
+    {'quick wraps': 1}
     """
 
     def __init__(self) -> None:
@@ -34,13 +41,27 @@ class Fallbacks:
         with self._lock:
             return MappingProxyType(dict(self._counts))
 
-    def note(self, speed: str, reason: Exception) -> None:
-        """Counts one use of a slower way.
+    def attempt(
+        self, speed: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
+        """Calls a function that needs private names.
 
         Args:
-            speed: What is done without.
-            reason: Says what it would need.
+            speed: What is done without if it cannot be called.
+            function: It changes nothing before it has found the names.
+            *args: What it takes.
+            **kwargs: What it takes.
+
+        Returns:
+            What it returns; `None` if a name has another form, or its library lacks a symbol.
         """
+        try:
+            return function(*args, **kwargs)
+        except (FormError, ImportError) as error:
+            self._note(speed, error)
+            return None
+
+    def _note(self, speed: str, reason: Exception) -> None:
         with self._lock:
             is_first = not self._counts[speed]
             self._counts[speed] += 1

@@ -85,7 +85,6 @@ class Converter:
         """A tensor of all batches, along a new first axis."""
         return self._pfor.convert(tensor)
 
-    def converted(self, tensor: tf.Tensor) -> tuple[tf.Tensor, bool]:
-        """A tensor of all batches, and whether it has a new first axis for them."""
-        found = self._pfor._convert_helper(tensor)
-        return found.t, found.is_stacked
+    def converted(self, tensor: tf.Tensor) -> Any:
+        """A tensor of all batches, `t`, and whether it has a new first axis, `is_stacked`."""
+        return self._pfor._convert_helper(tensor)

@@ -4,7 +4,6 @@ None of its operations is among `tf.raw_ops`.
 """
 
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -106,15 +105,12 @@ def cpu_kernels() -> frozenset[str]:
     return frozenset(_KERNELS.get()())
 
 
-@contextmanager
-def control_flow_for_xla():
-    """While a graph is built, says that XLA compiles it, as `jit_compile=True` of a function."""
-    context = _CONTROL_FLOW.get()()
-    context.Enter()
-    try:
-        yield
-    finally:
-        context.Exit()
+def control_flow_context() -> Any:
+    """Between its `Enter` and `Exit`, graphs that are built are to be compiled by XLA.
+
+    Publicly that is known of whole functions, which `jit_compile=True` says it of.
+    """
+    return _CONTROL_FLOW.get()()
 
 
 def sharding_of(op: tf.Operation) -> Any:
