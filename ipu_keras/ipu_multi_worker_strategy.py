@@ -3,8 +3,8 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib
 
+from ipu_keras.internals.tensorflow.strategies import update_context
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 
 _HOST = "/device:CPU:0"
@@ -83,7 +83,7 @@ class _HostVariables(IPUExtended):
 
     def _update(self, var, fn, args, kwargs, group):
         # Where the variable is, so that an update on the host does not involve the IPU.
-        with tf.device(var.device), distribute_lib.UpdateContext(var.device):
+        with tf.device(var.device), update_context(var.device):
             result = fn(var, *args, **kwargs)
             return result if group else tf.nest.map_structure(self._local_results, result)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api as autograph
-from tensorflow.python.distribute import distribute_lib, one_device_strategy
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
@@ -17,6 +15,13 @@ from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import HOST_OPERATIONS
+from ipu_keras.internals.tensorflow.decorators import left_by_autograph
+from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
+from ipu_keras.internals.tensorflow.strategies import (
+    OneDeviceExtended,
+    replica_context,
+    update_context,
+)
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.tracing import graph_of, layer_scopes
@@ -29,7 +34,7 @@ _REFUSED_DTYPES = (tf.float64,)
 _TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.ConcreteFunction)
 
 
-class IPUStrategy(distribute_lib.Strategy):
+class IPUStrategy(tf.distribute.Strategy):
     """Places models, variables and functions on one IPU device.
 
     Everything inside `scope()` targets the device: a Keras model made there
@@ -93,7 +98,7 @@ class IPUStrategy(distribute_lib.Strategy):
 
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
-    @autograph.autograph_artifact
+    @left_by_autograph
     def run(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """Runs a `tf.function` on the device as one program.
 
@@ -183,9 +188,9 @@ class IPUStrategy(distribute_lib.Strategy):
 
     def _leave_xla(self, fn: Any, concrete: Any) -> None:
         """Has a function for XLA run without it if XLA lacks one of its operations."""
-        is_new = getattr(fn, "_jit_compile", False) and fn not in self._without_xla
+        is_new = jit_compile_of(fn) and fn not in self._without_xla
         if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
-            self._without_xla[fn] = tf.function(fn.python_function, autograph=fn._autograph)
+            self._without_xla[fn] = tf.function(fn.python_function, autograph=autograph_of(fn))
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
         """What all replicas of the device run; `None` if there is one."""
@@ -199,7 +204,7 @@ class IPUStrategy(distribute_lib.Strategy):
         return self._replicated[fn]
 
 
-class IPUExtended(one_device_strategy.OneDeviceExtended):
+class IPUExtended(OneDeviceExtended):
     """What TensorFlow asks a strategy; differs from one plain device in placement.
 
     Ops inside a `tf.function` get no device: TensorFlow ignores a custom device
@@ -225,12 +230,12 @@ class IPUExtended(one_device_strategy.OneDeviceExtended):
     def _call_for_each_replica(self, fn, args, kwargs):
         with (
             self._placed(),
-            one_device_strategy._OneDeviceReplicaContext(self._container_strategy()),
+            replica_context(self._container_strategy()),
         ):
             return fn(*args, **kwargs)
 
     def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
-        with self._placed(), distribute_lib.UpdateContext(self._device):
+        with self._placed(), update_context(self._device):
             result = fn(*args, **kwargs)
             return result if group else tf.nest.map_structure(self._local_results, result)
 
@@ -244,7 +249,7 @@ class IPUExtended(one_device_strategy.OneDeviceExtended):
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
         return self._experimental_distribute_dataset(
-            dataset_fn(distribute_lib.InputContext()), options
+            dataset_fn(tf.distribute.InputContext()), options
         )
 
     def _placed(self) -> contextlib.AbstractContextManager:

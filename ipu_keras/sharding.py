@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.xla import xla_data_pb2
-from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.compiler.xla.experimental import xla_sharding
+
+from ipu_keras.internals.tensorflow.operations import set_attribute
+from ipu_keras.internals.tensorflow.xla import sharding_of, sharding_on
 
 # Where XLA too looks for it.
 _SHARDING = "_XlaSharding"
@@ -101,11 +101,8 @@ def shard_of(op: tf.Operation) -> int | None:
     Args:
         op: The operation.
     """
-    serialized = xla_sharding.get_op_sharding(op)
-    if serialized is None:
-        return None
-    sharding = xla_data_pb2.OpSharding.FromString(serialized)
-    if sharding.type != xla_data_pb2.OpSharding.MAXIMAL:
+    sharding = sharding_of(op)
+    if sharding is None or sharding.type != sharding.MAXIMAL:
         return None
     return sharding.tile_assignment_devices[0]
 
@@ -117,8 +114,7 @@ def assign_shard(op: tf.Operation, shard: int) -> None:
         op: The operation, which is changed in place.
         shard: The number of the shard, from 0 on.
     """
-    proto = xla_sharding.Sharding.assign_device(shard).proto
-    op._set_attr(_SHARDING, attr_value_pb2.AttrValue(s=proto.SerializeToString()))
+    set_attribute(op, _SHARDING, tf.compat.v1.AttrValue(s=sharding_on(shard)))
 
 
 def _operation(root: Any) -> tf.Operation:

@@ -23,6 +23,15 @@ from project_imports import (
 
 from ipu_keras.store.executable_cache import CODE
 
+# What only the rooms that are there for it may import: private names of TensorFlow and Keras, and
+# what says how they look.
+PRIVATE = (
+    "tensorflow.compiler",
+    "tensorflow.core",
+    "tensorflow.python",
+    "ipu_keras.internals.forms",
+)
+
 
 @dataclass(frozen=True)
 class Room:
@@ -33,12 +42,14 @@ class Room:
         modules: Patterns of the modules that are in this room.
         allowed: Patterns of what they may import.
         forbidden: Patterns of what they may not, though `allowed` has it.
+        private: Whether they may import private names, of libraries that `allowed` has.
     """
 
     name: str
     modules: tuple[str, ...]
     allowed: tuple[str, ...]
     forbidden: tuple[str, ...] = ()
+    private: bool = False
 
 
 def of(*rooms: str) -> tuple[str, ...]:
@@ -48,21 +59,15 @@ def of(*rooms: str) -> tuple[str, ...]:
 
 GROUND = of("settings", "machine", "ir", "store")
 PROGRAM = (*GROUND, *of("program"))
+INTERNALS = of("internals")
+# TensorFlow, and what is private in it.
+TENSORFLOW = ("tensorflow", *of("internals.fallbacks", "internals.tensorflow"))
 MODEL = (*PROGRAM, *of("cost", "advice", "report"))
 # What computes: it never asks what a program would cost.
 COMPUTING = (*PROGRAM, *of("tracing", "host", "feeds", "runtime", "device", "functions"))
 
-INTERNALS = of("internals")
-
 # What is behind the documented names, and may change without notice.
-INTERNAL = (
-    "*._*",
-    "keras.src",
-    "tensorflow.python",
-    *MODEL,
-    *COMPUTING,
-    *of("hooks", "profiling"),
-)
+INTERNAL = ("*._*", "keras.src", *INTERNALS, *MODEL, *COMPUTING, *of("hooks", "profiling"))
 
 # The table of docs/architecture.md. The first room that has a module is the module's room.
 ROOMS = (
@@ -81,20 +86,39 @@ ROOMS = (
         allowed=("jinja2", "matplotlib", "numpy", "pandas", "perfetto", "rich", *MODEL),
     ),
     # What a form is knows no library; the folders below each know one.
-    Room("tensorflow's internals", of("internals.tensorflow"), allowed=("tensorflow", *INTERNALS)),
-    Room("keras's internals", of("internals.keras"), allowed=("keras", *INTERNALS)),
-    Room("internals", of("internals"), allowed=INTERNALS),
-    Room("tracing", of("tracing"), allowed=("numpy", "tensorflow", *PROGRAM, *of("tracing"))),
+    Room(
+        "tensorflow's internals",
+        of("internals.tensorflow"),
+        allowed=("tensorflow", *of("internals.forms", "internals.tensorflow")),
+        private=True,
+    ),
+    Room(
+        "keras's internals",
+        of("internals.keras"),
+        allowed=("keras", *of("internals.forms", "internals.keras")),
+        private=True,
+    ),
+    Room("internals", of("internals"), allowed=INTERNALS, private=True),
+    # What hooks call is given to them: they know nothing of what is above.
+    Room(
+        "tensorflow's hooks",
+        of("hooks.tensorflow"),
+        allowed=(*TENSORFLOW, *of("hooks.installation", "hooks.tensorflow")),
+    ),
+    Room(
+        "keras's hooks",
+        of("hooks.keras"),
+        allowed=("keras", *of("hooks.installation", "hooks.keras", "internals.keras")),
+    ),
+    Room("hooks", of("hooks"), allowed=()),
+    Room("tracing", of("tracing"), allowed=("numpy", *TENSORFLOW, *PROGRAM, *of("tracing"))),
     Room("runtime", of("runtime"), allowed=("numpy", *PROGRAM, *of("_engine", "runtime"))),
-    # What they call is given to them: they know nothing of what is above.
-    Room("hooks of Keras", of("hooks.keras"), allowed=("keras", *of("hooks"))),
-    Room("hooks", of("hooks"), allowed=("tensorflow", *of("hooks")), forbidden=of("hooks.keras")),
     Room(
         "device",
         of("device"),
         allowed=(
             "numpy",
-            "tensorflow",
+            *TENSORFLOW,
             *PROGRAM,
             *of("_device", "hooks.tensorflow", "runtime", "device"),
         ),
@@ -102,23 +126,23 @@ ROOMS = (
     Room(
         "feeds",
         of("feeds"),
-        allowed=("numpy", "tensorflow", *PROGRAM, *of("_shuffle", "runtime", "feeds")),
+        allowed=("numpy", *TENSORFLOW, *PROGRAM, *of("_shuffle", "runtime", "feeds")),
     ),
     Room(
         "host",
         of("host"),
         allowed=(
             "numpy",
-            "tensorflow",
+            *TENSORFLOW,
             *PROGRAM,
             *of("_device", "_xla_calls", "tracing", "runtime", "device", "host"),
         ),
     ),
-    Room("functions", of("functions"), allowed=("numpy", "tensorflow", *COMPUTING)),
+    Room("functions", of("functions"), allowed=("numpy", *TENSORFLOW, *COMPUTING)),
     Room(
         "profiling",
         of("profiling"),
-        allowed=("numpy", "tensorflow", *MODEL, *COMPUTING, *of("profiling")),
+        allowed=("numpy", *TENSORFLOW, *MODEL, *COMPUTING, *of("profiling")),
     ),
     Room(
         "keras",
@@ -133,7 +157,10 @@ ROOMS = (
         "documented",
         ("ipu_keras.*",),
         allowed=("ipu_keras", "numpy", "tensorflow"),
-        forbidden=("ipu_keras.cost.*", *of("advice", "report", "keras", "hooks.keras")),
+        forbidden=(
+            "ipu_keras.cost.*",
+            *of("advice", "report", "keras", "hooks.keras", "internals.keras"),
+        ),
     ),
     # `ipu_keras/__init__.py` stands above all rooms: it names what users get from them.
     Room("package", ("ipu_keras",), allowed=("ipu_keras",)),
@@ -226,7 +253,11 @@ def violations(imports: Iterable[Import], modules: Iterable[str]) -> Iterator[st
         judged = subject(item.target, modules)
         if room is None:
             yield f"{item}, and is in no room"
-        elif matches(judged, room.forbidden) or not matches(judged, room.allowed):
+        elif (
+            matches(judged, room.forbidden)
+            or not matches(judged, room.allowed)
+            or (matches(judged, PRIVATE) and not room.private)
+        ):
             yield f"{item}, which the room {room.name!r} may not"
 
 
@@ -330,6 +361,13 @@ MODULES = {
     "ipu_keras.hooks.tensorflow.devices",
     "ipu_keras.host",
     "ipu_keras.host.plan",
+    "ipu_keras.internals",
+    "ipu_keras.internals.fallbacks",
+    "ipu_keras.internals.forms",
+    "ipu_keras.internals.keras",
+    "ipu_keras.internals.keras.models",
+    "ipu_keras.internals.tensorflow",
+    "ipu_keras.internals.tensorflow.xla",
     "ipu_keras.ir",
     "ipu_keras.keras",
     "ipu_keras.keras.extensions",
@@ -354,12 +392,18 @@ MODULES = {
             "from ipu_keras import _engine; from ipu_keras.program import executable",
         ),
         ("ipu_keras.ops.nn_ops", "import tensorflow as tf; from ipu_keras import _device"),
-        ("ipu_keras.ops.nn_ops", "from tensorflow.python.eager import context"),
+        ("ipu_keras.ops.nn_ops", "from ipu_keras.internals.tensorflow import contexts"),
+        ("ipu_keras.host.plan", "from ipu_keras.internals.fallbacks import fallbacks"),
+        ("ipu_keras.internals.tensorflow.contexts", "from tensorflow.python.eager import context"),
+        ("ipu_keras.internals.tensorflow.contexts", "from ipu_keras.internals import forms"),
         ("ipu_keras.keras.layers", "import keras; from ipu_keras.cost import overlap"),
         ("ipu_keras.keras.layers", "from ipu_keras.runtime import Engine"),
         ("ipu_keras.keras.layers", "from ipu_keras.hooks.keras import lstm"),
+        ("ipu_keras.keras.layers", "from ipu_keras.internals.keras import models"),
+        ("ipu_keras.internals.keras.models", "from keras.src.models import functional"),
         ("ipu_keras.device.placement", "from ipu_keras.hooks.tensorflow import devices"),
         ("ipu_keras.hooks.keras.lstm", "import keras; from ipu_keras.hooks import installation"),
+        ("ipu_keras.hooks.keras.lstm", "from ipu_keras.internals.keras import models"),
         ("ipu_keras._requirements", "import keras, tensorflow"),
         ("ipu_keras", "from ipu_keras import keras as keras"),
         ("ipu_addons.layers", "import keras; from ipu_keras.ops import nn_ops"),
@@ -394,13 +438,23 @@ def test_allowed(module, source):
             "from ipu_keras.hooks.keras import lstm",
             "ipu_keras.hooks.keras.lstm",
         ),
+        (
+            "ipu_keras.ops.nn_ops",
+            "from ipu_keras.internals.keras import models",
+            "ipu_keras.internals.keras.models",
+        ),
+        ("ipu_keras.hooks.keras.lstm", "from ipu_keras.ops import nn_ops", "ipu_keras.ops.nn_ops"),
         ("ipu_keras.hooks.tensorflow.devices", "import keras", "keras"),
         (
             "ipu_keras.hooks.tensorflow.devices",
             "from ipu_keras import device",
             "ipu_keras.device",
         ),
-        ("ipu_keras.hooks.keras.lstm", "from ipu_keras.ops import nn_ops", "ipu_keras.ops.nn_ops"),
+        (
+            "ipu_keras.internals.tensorflow.xla",
+            "from ipu_keras.internals.keras import models",
+            "ipu_keras.internals.keras.models",
+        ),
         ("ipu_keras.device.placement", "def f(): import keras.ops", "keras.ops"),
         ("ipu_keras.ipu_strategy", "from ipu_keras import keras", "ipu_keras.keras"),
         ("ipu_keras.host.plan", "if TYPE_CHECKING: import keras", "keras"),
@@ -412,6 +466,29 @@ def test_allowed(module, source):
             "ipu_keras.keras.layers",
             "from ipu_keras.cost.passes import model_graph",
             "ipu_keras.cost.passes.model_graph",
+        ),
+        ("ipu_keras.ops.nn_ops", "from tensorflow.python import eager", "tensorflow.python.eager"),
+        ("ipu_keras.host.plan", "import tensorflow.core.framework", "tensorflow.core.framework"),
+        ("ipu_keras.keras.layers", "import tensorflow.compiler.xla", "tensorflow.compiler.xla"),
+        (
+            "ipu_keras.host.plan",
+            "from ipu_keras.internals.forms import PrivateName",
+            "ipu_keras.internals.forms.PrivateName",
+        ),
+        (
+            "ipu_keras.internals.forms",
+            "from tensorflow.python import eager",
+            "tensorflow.python.eager",
+        ),
+        (
+            "ipu_keras.cost.cost",
+            "from ipu_keras.internals.tensorflow import xla",
+            "ipu_keras.internals.tensorflow.xla",
+        ),
+        (
+            "ipu_addons.layers",
+            "from ipu_keras.internals.tensorflow import xla",
+            "ipu_keras.internals.tensorflow.xla",
         ),
         ("ipu_keras._aliases", "import tensorflow", "tensorflow"),
         ("ipu_keras._requirements", "import ipu_keras.config", "ipu_keras.config"),

@@ -9,14 +9,13 @@ decided in `ipu_keras.device.registration`.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorflow.python.eager import context
-
 from ipu_keras.hooks.tensorflow.devices import (
     check_device_scopes,
     extend_device_lists,
     forget_device_scopes,
     undo_devices,
 )
+from ipu_keras.internals.tensorflow.contexts import context_module
 
 TASK = "/job:localhost/replica:0/task:0"
 
@@ -78,16 +77,18 @@ class ContextExtension:
 
     def _logical_devices(self, ctx: Any) -> list:
         # A context that was reset knows no IPU until the devices are attached again.
+        device = context_module().LogicalDevice
         return [
-            context.LogicalDevice(short_name(name), "IPU")
+            device(short_name(name), "IPU")
             for name in self._configured()
             if ctx.is_custom_device(name)
         ]
 
     def _physical_devices(self, ctx: Any) -> list:
         # Must not initialise the context, as TensorFlow's own method does not.
+        device = context_module().PhysicalDevice
         return [
-            context.PhysicalDevice(name.replace(f"{TASK}/device:", "/physical_device:"), "IPU")
+            device(name.replace(f"{TASK}/device:", "/physical_device:"), "IPU")
             for name in self._configured()
         ]
 

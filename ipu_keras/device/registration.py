@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from ipu_keras._device import CustomDevice
 from ipu_keras.device.placement import TASK, ContextExtension, not_configured, short_name
+from ipu_keras.internals.tensorflow.contexts import eager_context, wait_for_operations
 from ipu_keras.machine.system import DeviceConfiguration
 from ipu_keras.runtime import Engine
 
@@ -177,7 +177,7 @@ class DeviceDriver:
         """Waits for ops that are under way, then refuses all devices."""
         with self._lock:
             if self._configured:
-                context.async_wait()
+                wait_for_operations()
             self._configure({})
 
     def refuse(self, message: str) -> Exception:
@@ -216,7 +216,7 @@ class DeviceDriver:
         return [short_name(name) for name in self._configured]
 
     def _register(self, ordinals: list[int]) -> None:
-        ctx = context.context()
+        ctx = eager_context()
         for ordinal in ordinals:
             if ordinal not in self._devices:
                 self._devices[ordinal] = IpuDevice(ordinal)

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops.dataset_ops import _OptionsDataset
-from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
-from tensorflow.python.ops import gen_dataset_ops
 
 from ipu_keras.feeds.sliced_datasets import SlicedDataset, sliced_dataset
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.tensorflow.datasets import (
+    flat_elements,
+    resource_of,
+    without_read_ahead,
+)
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import FEED_DTYPES
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
@@ -163,9 +166,9 @@ def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
     owner = _owner(dataset)
     if not hasattr(owner, "_ipu_without_prefetch"):
         # A copy of the Python object, as what is kept must not keep its keeper.
-        inner = copy.copy(owner)
-        while isinstance(inner, _OptionsDataset | _PrefetchDataset):
-            inner = inner._input_dataset
+        kept = copy.copy(owner)
+        inner = fallbacks().attempt("datasets without prefetch", without_read_ahead, kept)
+        inner = kept if inner is None else inner
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         owner._ipu_without_prefetch = inner.with_options(owner.options().merge(options))
@@ -244,9 +247,11 @@ def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator
     interpreter's exit waits; once it is exiting, whoever stops the feed does.
     """
     iterators = [iter(dataset)]
-    read = _read_flat if _is_flat(dataset.element_spec) else _read
+    flat = None
+    if _is_flat(dataset.element_spec):
+        flat = fallbacks().attempt("flat elements", flat_elements, iterators[0])
     try:
-        yield read(iterators, element)
+        yield _read(iterators, element) if flat is None else _read_flat(iterators, *flat)
     finally:
         if threading.main_thread().is_alive():
             deleting = threading.Thread(target=_delete, args=(iterators,), daemon=True)
@@ -271,19 +276,19 @@ def _read(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndar
             yield element.flatten(next(iterators[0]))
 
 
-def _read_flat(iterators: list[Any], element: ElementFormat) -> Iterator[list[np.ndarray]]:
+def _read_flat(
+    iterators: list[Any], types: list[tf.DType], shapes: list[tf.TensorShape]
+) -> Iterator[list[np.ndarray]]:
     """Reads tensors with the op itself.
 
     `next` of TensorFlow's iterator takes more than twice as long, to rebuild
     structures that are flattened here. Joining batches in tf.data would be as
     fast, but a new dataset costs 10 ms in every epoch.
     """
-    types = iterators[0]._flat_output_types
-    shapes = iterators[0]._flat_output_shapes
     with contextlib.suppress(tf.errors.OutOfRangeError):
         while True:
-            tensors = gen_dataset_ops.iterator_get_next(
-                iterators[0]._iterator_resource, output_types=types, output_shapes=shapes
+            tensors = tf.raw_ops.IteratorGetNext(
+                iterator=resource_of(iterators[0]), output_types=types, output_shapes=shapes
             )
             # Arrays of the tensors' own memory; their method `numpy` makes copies.
             yield [np.asarray(tensor) for tensor in tensors]

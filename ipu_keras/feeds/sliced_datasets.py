@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops.batch_op import _BatchDataset
-from tensorflow.python.data.ops.dataset_ops import _OptionsDataset
-from tensorflow.python.data.ops.from_tensor_slices_op import _TensorSliceDataset
-from tensorflow.python.data.ops.from_tensors_op import _TensorDataset
-from tensorflow.python.data.ops.map_op import _ParallelMapDataset
-from tensorflow.python.data.ops.prefetch_op import _PrefetchDataset
-from tensorflow.python.data.ops.repeat_op import _RepeatDataset
-from tensorflow.python.data.ops.shuffle_op import _ShuffleDataset
-from tensorflow.python.data.ops.zip_op import _ZipDataset
 
 from ipu_keras._shuffle import shuffled_rows
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.tensorflow.datasets import (
+    Batched,
+    Mapped,
+    Repeated,
+    Shuffled,
+    Sliced,
+    Whole,
+    Zipped,
+    is_eager,
+    steps_of,
+)
 
 Batch = list[np.ndarray]
 
@@ -33,9 +36,9 @@ _PHILOX = 1
 
 # What a dataset of batched rows is made of, the last step first.
 _BATCHED_ROWS = [
-    (*repeat, _BatchDataset, *shuffle, _TensorSliceDataset)
-    for repeat in ((), (_RepeatDataset,))
-    for shuffle in ((), (_ShuffleDataset,))
+    (*repeat, Batched, *shuffle, Sliced)
+    for repeat in ((), (Repeated,))
+    for shuffle in ((), (Shuffled,))
 ]
 
 
@@ -211,62 +214,59 @@ def sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
     >>> [batch.tolist() for (batch,) in sliced.batches(None)]
     [[1, 2], [3, 4]]
     """
-    if not hasattr(dataset._variant_tensor, "numpy"):
+    return fallbacks().attempt("batches copied from arrays", _sliced_dataset, dataset)
+
+
+def _sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
+    if not is_eager(dataset):
         return None
-    parts = list(_parts(dataset))
-    kinds = tuple(type(part) for part in parts)
+    steps = list(steps_of(dataset))
+    kinds = tuple(type(step) for step in steps)
     if kinds in _BATCHED_ROWS:
-        return _batched_rows(dataset, dict(zip(kinds, parts, strict=True)))
-    if kinds == (_ParallelMapDataset, _ZipDataset) and _is_kerass(parts[0]._map_func):
-        indices, arrays = parts[1]._datasets
-        return IndexedRows(indices.with_options(dataset.options()), _arrays(arrays._input_dataset))
+        return _batched_rows(dataset, dict(zip(kinds, steps, strict=True)))
+    match steps:
+        case [Mapped() as mapped, Zipped() as zipped] if _is_kerass(mapped.function):
+            indices, repeated = zipped.datasets
+            *_, arrays = steps_of(repeated)
+            assert isinstance(arrays, Whole)
+            return IndexedRows(indices.with_options(dataset.options()), _arrays(arrays))
     return None
 
 
-def _batched_rows(dataset: tf.data.Dataset, parts: dict[type, Any]) -> BatchedRows | None:
-    batch = parts[_BatchDataset]
-    repeat, shuffled = parts.get(_RepeatDataset), parts.get(_ShuffleDataset)
+def _batched_rows(dataset: tf.data.Dataset, steps: dict[type, Any]) -> BatchedRows | None:
+    batch = steps[Batched]
+    repeat, shuffled = steps.get(Repeated), steps.get(Shuffled)
     shuffle = None if shuffled is None else _shuffle(shuffled)
-    if not batch._drop_remainder or (shuffle is None) != (shuffled is None):
+    if not batch.drops_remainder or (shuffle is None) != (shuffled is None):
         return None
     rows = BatchedRows(
-        one_pass=dataset if repeat is None else batch.with_options(dataset.options()),
-        arrays=_arrays(parts[_TensorSliceDataset]),
-        num_passes=1 if repeat is None else int(repeat._count),
-        batch_size=int(batch._batch_size),
+        one_pass=dataset if repeat is None else batch.dataset.with_options(dataset.options()),
+        arrays=_arrays(steps[Sliced]),
+        num_passes=1 if repeat is None else repeat.count,
+        batch_size=batch.size,
         shuffle=shuffle,
     )
     # As in TensorFlow, a pass without batches ends the repetition.
     return rows if rows.num_rows >= rows.batch_size else replace(rows, num_passes=0)
 
 
-def _parts(dataset: Any) -> Iterator[Any]:
-    """What a dataset is made of, the last step first, without what leaves its elements alone."""
-    while dataset is not None:
-        if not isinstance(dataset, _OptionsDataset | _PrefetchDataset):
-            yield dataset
-        dataset = getattr(dataset, "_input_dataset", None)
-
-
-def _arrays(dataset: _TensorDataset | _TensorSliceDataset) -> list[np.ndarray]:
+def _arrays(made_from: Whole | Sliced) -> list[np.ndarray]:
     """What a dataset was made from, without a copy."""
-    return [np.asarray(tensor) for tensor in dataset._tensors]
+    return [np.asarray(tensor) for tensor in made_from.tensors]
 
 
-def _is_kerass(map_function: Any) -> bool:
+def _is_kerass(function: Any) -> bool:
     """Whether Keras takes batches from arrays with this function of `map`."""
-    function = map_function._func
     return (function.__module__, function.__qualname__) == (
         "keras.src.trainers.data_adapters.array_data_adapter",
         "ArrayDataAdapter.get_tf_dataset.<locals>.slice_inputs.<locals>.grab_batch",
     )
 
 
-def _shuffle(dataset: _ShuffleDataset) -> Shuffle | None:
+def _shuffle(shuffled: Shuffled) -> Shuffle | None:
     """`None` if TensorFlow alone knows the order."""
-    buffer_size = int(dataset._buffer_size)
-    seeds = (int(dataset._seed), int(dataset._seed2))
-    reshuffles = bool(dataset._reshuffle_each_iteration)
+    buffer_size, seeds = shuffled.buffer_size, shuffled.seeds
+    reshuffles = shuffled.reshuffles
     # A buffer without a size takes in all rows first, whatever their number.
     if buffer_size < 1 or (seeds == (0, 0) and not reshuffles):
         return None

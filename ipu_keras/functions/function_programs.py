@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.util import nest
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
+from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
@@ -41,9 +41,9 @@ class _Arguments:
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> "_Arguments":
         given = {"args": tuple(args), "kwargs": kwargs}
-        paths = nest.flatten_with_tuple_paths(given)
+        paths = leaves_with_paths(given)
         return cls(
-            structure=nest.map_structure(lambda leaf: 0, given),
+            structure=tf.nest.map_structure(lambda leaf: 0, given),
             names=tuple(
                 first + "".join(f"[{part!r}]" for part in rest) for (first, *rest), _ in paths
             ),
@@ -66,7 +66,7 @@ class _Arguments:
         leaves = [
             next(rest) if isinstance(leaf, TensorSpec) else _anew(leaf) for leaf in self.leaves
         ]
-        return nest.pack_sequence_as(self.structure, leaves)
+        return tf.nest.pack_sequence_as(self.structure, leaves)
 
     def signature(self, jit_compile: bool | None) -> Signature:
         """What the function is compiled for."""
@@ -103,7 +103,7 @@ class FunctionPrograms:
         compile_program: Callable[..., Executable],
     ):
         self._name = str(getattr(function, "__name__", "function"))
-        self._jit_compile = getattr(function, "_jit_compile", None)
+        self._jit_compile = jit_compile_of(function)
         self._again = _traceable(function)
         self._call = call
         self._device = device
@@ -194,7 +194,7 @@ def _traceable(function: Any) -> Any:
     """What can be traced as the function is; of a trace, the trace."""
     if not isinstance(function, tf.types.experimental.GenericFunction):
         return function
-    return tf.function(function.python_function, autograph=function._autograph)
+    return tf.function(function.python_function, autograph=autograph_of(function))
 
 
 def _leaf_of(value: Any) -> Any:

@@ -9,6 +9,7 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.host.operation_kinds import HOST_OPERATIONS
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate
+from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.tracing import EXCHANGES, graph_of, replicated
 
 
@@ -25,8 +26,8 @@ class ReplicatedFunction:
 
     def __init__(self, function: Any, device: IpuDevice):
         self._device = device
-        self._function = tf.function(function.python_function, autograph=function._autograph)
-        self._jit_compile = function._jit_compile
+        self._function = tf.function(function.python_function, autograph=autograph_of(function))
+        self._jit_compile = jit_compile_of(function)
         # By the name of the trace of one replica.
         self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import _pywrap_util_port
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
@@ -15,6 +14,7 @@ from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
+from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of, no_garbage_collection
@@ -36,7 +36,7 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
     # Most programs end up in XLA, and tracing takes longer than anything but
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
-    onednn = _pywrap_util_port.IsMklEnabled() if onednn is None else onednn
+    onednn = uses_onednn() if onednn is None else onednn
     step = trace(program, for_xla, onednn=onednn)
     graph = graph_of(step.function)
     plan = plan_host(program, graph, onednn=onednn)

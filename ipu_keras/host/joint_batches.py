@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.parallel_for import pfor as parallel_for
 
 from ipu_keras.host.splitting import before_return
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.tensorflow import parallel_for
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
 
@@ -91,6 +92,11 @@ def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
         summed: For each of its results, whether the sum over the batches is wanted.
         count: How many batches.
     """
+    return fallbacks().attempt("joint batches", _can_join, function, summed, count) or False
+
+
+def _can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
+    parallel_for.check()
     results = zip(_results(function), summed, strict=True)
     sums = (tensor for tensor, is_summed in results if is_summed)
     return all(map(_is_joined, _for_each_batch(function, summed))) and all(
@@ -212,7 +218,7 @@ def _is_joined(op: tf.Operation) -> bool:
         return op.inputs[0].dtype.size == op.outputs[0].dtype.size
     if op.type in _FIXED or op.type in _ONE_BY_ONE:
         return True
-    converted = op.type in parallel_for._pfor_converter_registry
+    converted = parallel_for.has_converter(op.type)
     return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful
 
 
@@ -247,19 +253,15 @@ class _JointGraph:
         self._graph = graph
         self._count = count
         self._rows: dict[Any, tf.Tensor] = {}
-        # Of the index of a loop, of which there is none, `pfor` takes only a placeholder.
-        index = tf.compat.v1.placeholder_with_default(tf.constant(0), ())
-        self._pfor = parallel_for.PFor(
-            index, tf.constant(count), graph.get_operations(), fallback_to_while_loop=False
-        )
+        self._pfor = parallel_for.Converter(graph, count)
 
     def give(self, tensor: tf.Tensor, value: tf.Tensor, *, stacked: bool) -> None:
         """Says what a tensor of the graph is: the same for all batches, or `stacked`."""
-        self._pfor._add_conversion(tensor, parallel_for.wrap(value, stacked))
+        self._pfor.give(tensor, value, stacked=stacked)
 
     def stacked(self, tensor: tf.Tensor) -> tf.Tensor:
         """A tensor of all batches, along a new first axis."""
-        return self._pfor.convert(tensor)
+        return self._pfor.stacked(tensor)
 
     def rows(self, tensor: tf.Tensor) -> tf.Tensor:
         """A tensor of all batches as if they were one batch, whose first axis is longer."""
@@ -278,7 +280,7 @@ class _JointGraph:
                 self._convert_one_by_one(op)
 
     def _convert_one_by_one(self, op: tf.Operation) -> None:
-        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        given = [self._pfor.converted(tensor) for tensor in op.inputs]
         if not any(each.is_stacked for each in given):
             return
         each_input = [
@@ -287,27 +289,27 @@ class _JointGraph:
         ]
         dtypes = [tensor.dtype for tensor in op.outputs]
         each_output = [
-            parallel_for._create_op(op.type, inputs, dtypes, op.node_def.attr).outputs
+            parallel_for.create_operation(op.type, inputs, dtypes, op.node_def.attr).outputs
             for inputs in zip(*each_input, strict=True)
         ]
         for tensor, values in zip(op.outputs, zip(*each_output, strict=True), strict=True):
             self.give(tensor, tf.stack(values), stacked=True)
 
     def _convert_row_by_row(self, op: tf.Operation) -> None:
-        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        given = [self._pfor.converted(tensor) for tensor in op.inputs]
         num_stacked = _ROW_BY_ROW[op.type]
         if [one.is_stacked for one in given] != [k < num_stacked for k in range(len(given))]:
             return
         operands = [*map(self.rows, op.inputs[:num_stacked]), *(o.t for o in given[num_stacked:])]
         [tensor] = op.outputs
-        created = parallel_for._create_op(op.type, operands, [tensor.dtype], op.node_def.attr)
+        created = parallel_for.create_operation(op.type, operands, [tensor.dtype], op.node_def.attr)
         [value] = created.outputs
         self._rows[tensor.ref()] = value
         self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
 
     def _convert_call(self, op: tf.Operation) -> None:
         body = _body_of(op)
-        given = [self._pfor._convert_helper(tensor) for tensor in op.inputs]
+        given = [self._pfor.converted(tensor) for tensor in op.inputs]
 
         def run(*tensors):
             joint = _JointGraph(body, self._count)

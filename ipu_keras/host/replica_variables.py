@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.segments import written_captures
+from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.internals.tensorflow.variables import contents_of, variable_of
 
 # The states of random generators, by what their variables are called: the position in
 # the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
@@ -67,7 +68,7 @@ class ReplicaVariables:
         own = self.captures_of(replica)
         captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
         # One trace serves all replicas: to call it as usual would take its own captures.
-        return tf.nest.flatten(concrete._call_flat(list(tensors), captures))
+        return tf.nest.flatten(call_with_captures(concrete, tensors, captures))
 
     def synchronize(self) -> None:
         """Before an execution, gives all replicas the values of replica 0, if need be.
@@ -108,14 +109,8 @@ def _written_variables(concrete: Any, device_name: str) -> list[Any]:
 
 def _variable_of(handle: tf.Tensor) -> Any:
     """A variable by its handle alone; it has no name."""
-    [data] = handle_data_util.get_handle_data(handle).shape_and_type
-    return resource_variable_ops.BaseResourceVariable(
-        trainable=False,
-        shape=tf.TensorShape(data.shape),
-        dtype=tf.as_dtype(data.dtype),
-        handle=handle,
-        handle_name="variable",
-    )
+    [(shape, dtype)] = contents_of(handle) or []
+    return variable_of(handle, shape, dtype)
 
 
 def _copy(variable: tf.Variable, distance: int) -> tf.Variable:

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps_utils
-from tensorflow.python.ops import handle_data_util
 
 from ipu_keras.host.inlining import inlined, leads_to
+from ipu_keras.internals.tensorflow.functions import call_with_captures, read_only_inputs
+from ipu_keras.internals.tensorflow.variables import contents_of
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import Part, extract, feeds_of
 from ipu_keras.tracing.replication import (
@@ -122,9 +122,7 @@ def written_captures(concrete: Any) -> list[tf.Tensor]:
     >>> [handle is count.handle for handle in written_captures(step)]
     [True]
     """
-    read_only = set(
-        auto_control_deps_utils.get_read_only_resource_input_indices_graph(concrete.graph)
-    )
+    read_only = set(read_only_inputs(concrete.graph))
     num_feeds = len(feeds_of(concrete))
     return [
         outer
@@ -134,10 +132,7 @@ def written_captures(concrete: Any) -> list[tf.Tensor]:
 
 
 def _is_variable(handle: tf.Tensor) -> bool:
-    if handle.dtype != tf.resource:
-        return False
-    data = handle_data_util.get_handle_data(handle)
-    return data is not None and data.is_set
+    return handle.dtype == tf.resource and contents_of(handle) is not None
 
 
 @dataclass(frozen=True)
@@ -258,7 +253,7 @@ class _Replica:
         with tf.control_dependencies(self._ran if segment.waits else []):
             # The same trace serves all replicas; calling it as usual would take the captures
             # that it was traced with.
-            results = function._call_flat(taken, captured)
+            results = call_with_captures(function, taken, captured)
         self._note_call(results, segment.waits)
         self._values.update((t.ref(), r) for t, r in zip(segment.results, results, strict=True))
 

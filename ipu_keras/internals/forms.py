@@ -52,7 +52,7 @@ class Function(Form):
             signature = inspect.signature(found)
         except (TypeError, ValueError):
             return "a function whose parameters cannot be known"
-        return None if self._fits(signature) else f"a function of {signature}"
+        return None if self._fits(signature) else f"a function of {_plain(signature)}"
 
     def _fits(self, signature: inspect.Signature) -> bool:
         parameters = signature.parameters.values()
@@ -204,6 +204,15 @@ class PrivateName:
 
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _plain(signature: inspect.Signature) -> inspect.Signature:
+    """A signature without annotations."""
+    parameters = signature.parameters.values()
+    return signature.replace(
+        parameters=[item.replace(annotation=inspect.Parameter.empty) for item in parameters],
+        return_annotation=inspect.Signature.empty,
+    )
 
 
 def _version(library: str) -> str:

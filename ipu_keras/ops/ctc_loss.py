@@ -9,8 +9,8 @@ through the states.
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.util.deprecation import deprecated
 
+from ipu_keras.internals.tensorflow.decorators import deprecated
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
     Given,
@@ -128,7 +128,7 @@ def ctc_loss_with_log_probs(
     )
 
 
-@deprecated(None, _INSTEAD)
+@deprecated(_INSTEAD)
 def ctc_loss(
     labels: Any,
     data: Any,
@@ -144,7 +144,7 @@ def ctc_loss(
     )
 
 
-@deprecated(None, _INSTEAD)
+@deprecated(_INSTEAD)
 def ctc_loss_with_logits(
     labels: Any,
     logits: Any,

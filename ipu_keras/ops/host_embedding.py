@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.embedding_lookup import integers
 from ipu_keras.ops.host_embedding_optimizers import (
@@ -234,7 +234,7 @@ def create_host_embedding(
         # Not by a strategy, which has variables on its own device. Variables of graphs have to
         # be where `tf.compat.v1` looks for them.
         if tf.executing_eagerly():
-            table = ResourceVariable(value, trainable=False, name=name)
+            table = plain_variable(value, trainable=False, name=name)
         else:
             table = tf.compat.v1.get_variable(
                 name, initializer=value, dtype=dtype, trainable=False, use_resource=True

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
+from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
@@ -327,7 +327,7 @@ def _after(*operations: tf.Operation | None) -> Any:
 
 
 def _variable(value: tf.Tensor, name: str, *, trainable: bool = False) -> Any:
-    return ResourceVariable(value, trainable=trainable, name=name)
+    return plain_variable(value, trainable=trainable, name=name)
 
 
 def _check_number(argument: str, value: Any, kind: Any, least: int) -> None:

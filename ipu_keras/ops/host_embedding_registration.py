@@ -6,7 +6,8 @@ of a missing variable, which names it, is the documented one.
 """
 
 import tensorflow as tf
-from tensorflow.python.ops import handle_data_util
+
+from ipu_keras.internals.tensorflow.variables import set_contents
 
 # Tables, their connections and what their optimizers need stay here, whatever device a
 # strategy's scope has for variables.
@@ -74,6 +75,5 @@ def _handle(name: str) -> tf.Tensor:
     )
     handle = tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=shared_name)
     # As handles of TensorFlow's own variables have; whoever lowers a function needs it.
-    data = handle_data_util.create_handle_data(tf.TensorShape([]), tf.int32)
-    handle_data_util.set_handle_data(handle, data)
+    set_contents(handle, tf.TensorShape([]), tf.int32)
     return handle

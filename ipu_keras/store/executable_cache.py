@@ -36,6 +36,8 @@ SUFFIX = ".ipu_executable.json"
 # Where the code is that entries follow from.
 CODE = (
     "cost",
+    "internals/forms.py",
+    "internals/tensorflow",
     "ir",
     "machine/target.py",
     "program",

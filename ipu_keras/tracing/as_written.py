@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2
-from tensorflow.python.eager import context
 
+from ipu_keras.internals.tensorflow.contexts import eager_context
+from ipu_keras.internals.tensorflow.protos import FunctionDef, function_definition
 from ipu_keras.tracing.definitions import (
     another_name,
     leave_out_unneeded,
@@ -72,9 +72,9 @@ class AsWritten:
         self._concrete = concrete
 
     @cached_property
-    def function_def(self) -> function_pb2.FunctionDef:
+    def function_def(self) -> FunctionDef:
         """Its definition, with a name of its own."""
-        definition = function_pb2.FunctionDef()
+        definition = function_definition()
         definition.CopyFrom(self._concrete.function_def)
         definition.signature.name = another_name(definition.signature.name)
         pairs = [(reference.deref(), result) for reference, result in self.instead.items()]
@@ -91,8 +91,8 @@ class AsWritten:
     @contextlib.contextmanager
     def defined(self) -> Iterator[None]:
         """While this is open, TensorFlow knows it by its name."""
-        context.context().add_function_def(self.function_def)
+        eager_context().add_function_def(self.function_def)
         try:
             yield
         finally:
-            context.context().remove_function(self.function_def.signature.name)
+            eager_context().remove_function(self.function_def.signature.name)

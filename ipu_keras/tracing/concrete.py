@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ipu_keras.internals.tensorflow.functions import functions_in
 from ipu_keras.ir import Graph, Op, TensorSpec
 
 # TensorFlow calls these stateful too. Reading changes nothing, and what a call
@@ -46,7 +47,7 @@ def names_of_functions(func_graph: Any) -> tuple[str, ...]:
 
     Those of TensorFlow 1's `Defun` are among them.
     """
-    return tuple(map(_text, func_graph._functions))
+    return tuple(map(_text, functions_in(func_graph)))
 
 
 def called_functions(func_graph: Any) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def called_functions(func_graph: Any) -> dict[str, Any]:
     """
     return {
         _text(name): function
-        for name, function in func_graph._functions.items()
+        for name, function in functions_in(func_graph).items()
         if hasattr(function, "graph")
     }
 

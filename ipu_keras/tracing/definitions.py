@@ -7,8 +7,10 @@ import re
 from collections.abc import Collection, Mapping
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2
-from tensorflow.python.framework import op_def_registry, ops
+
+from ipu_keras.internals.tensorflow.functions import unused_number
+from ipu_keras.internals.tensorflow.operations import definition_of
+from ipu_keras.internals.tensorflow.protos import FunctionDef
 
 # The last number in a definition's name counts what the process has traced.
 _COUNTER = re.compile(r"(?:_\d+(?=\D*$)|$)")
@@ -24,7 +26,7 @@ def another_name(name: str) -> str:
         >>> another_name("__inference_step_12")[:17]
         '__inference_step_'
     """
-    return _COUNTER.sub(f"_{ops.uid()}", name, count=1)
+    return _COUNTER.sub(f"_{unused_number()}", name, count=1)
 
 
 def name_in_definition(tensor: tf.Tensor) -> str:
@@ -46,7 +48,7 @@ def name_in_definition(tensor: tf.Tensor) -> str:
     return f"{op.name}:{result.name}:{index}"
 
 
-def take_instead(definition: function_pb2.FunctionDef, names: Mapping[str, str]) -> None:
+def take_instead(definition: FunctionDef, names: Mapping[str, str]) -> None:
     """Lets all that takes some tensors take others.
 
     Args:
@@ -61,9 +63,7 @@ def take_instead(definition: function_pb2.FunctionDef, names: Mapping[str, str])
         definition.ret[result] = names.get(name, name)
 
 
-def leave_out_unneeded(
-    definition: function_pb2.FunctionDef, needless: Collection[str] = frozenset()
-) -> None:
+def leave_out_unneeded(definition: FunctionDef, needless: Collection[str] = frozenset()) -> None:
     """Leaves out what neither a result nor an effect needs: TensorFlow would lower it.
 
     Args:
@@ -99,5 +99,5 @@ def leave_out_unneeded(
 
 def _acts(kind: str) -> bool:
     """Whether operations of a kind may have effects; functions may."""
-    op_def = op_def_registry.get(kind)
+    op_def = definition_of(kind)
     return op_def is None or op_def.is_stateful

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import add_function, functions_in
 from ipu_keras.tracing.concrete import called_functions
 
 
@@ -84,7 +85,7 @@ def extract(
         # TensorFlow takes values that nothing uses for a mistake.
         used = {name: value for name, value in values.items() if name in taken_inside}
         for function in called:
-            graph._add_function_recursive(function)
+            add_function(graph, function)
         found = tf.graph_util.import_graph_def(definition, used, imported, name="")
         values.update(zip(imported, found, strict=True))
         return tf.nest.map_structure(lambda tensor: values[tensor.name], results)
@@ -123,7 +124,7 @@ def _definition(
     names = {op.name for op in operations}
     definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
     nodes = [op.node_def for op in operations]
-    others = graph._functions.keys() - called_functions(graph).keys()
+    others = functions_in(graph).keys() - called_functions(graph).keys()
     if others and any(map(_calls, nodes)):
         # Takes time in proportion to the whole graph, of which there may be many parts.
         library = graph.as_graph_def().library

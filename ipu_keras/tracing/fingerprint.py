@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import op_def_registry
 
+from ipu_keras.internals.tensorflow.contexts import eager_context
+from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.store.canonical_json import to_json
 from ipu_keras.tracing.hlo import plain_name
 from ipu_keras.tracing.lowering import inputs_of
@@ -75,7 +75,7 @@ class _Functions:
         while done < len(self._numbers):
             name = list(self._numbers)[done]
             done += 1
-            yield from self.parts(context.context().get_function_def(name))
+            yield from self.parts(eager_context().get_function_def(name))
 
     def parts(self, function) -> Iterator[bytes]:
         """What a function does."""
@@ -94,7 +94,7 @@ class _Functions:
             yield _plain(function.control_ret[result])
 
     def _operation(self, kind: str) -> bytes:
-        is_function = op_def_registry.get(kind) is None
+        is_function = definition_of(kind) is None
         return self._number(kind) if is_function else kind.encode()
 
     def _attribute(self, attribute) -> bytes:

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from tensorflow.compiler.xla.service import hlo_pb2
-
+from ipu_keras.internals.tensorflow.protos import hlo_module
 from ipu_keras.ir import Graph, Op
 from ipu_keras.tracing.concrete import called_functions, names_of_functions
 from ipu_keras.tracing.hlo_attributes import attributes_of, kind_of, specs_of
@@ -120,7 +119,7 @@ def _read(
     concrete, name: str, layers: LayerNames, stand_ins: bool, without: Collection[str] = frozenset()
 ) -> Graph:
     lowering = lower(concrete, stand_ins=stand_ins)
-    module = hlo_pb2.HloModuleProto.FromString(lowering.module)
+    module = hlo_module(lowering.module)
     return _ModuleReader(module, layers, without).read(name, lowering.inputs)
 
 

@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from ipu_keras.internals.tensorflow.xla import custom_call
 
 # XLA cannot compile what reads an iterator, but a custom call of any name.
 _TARGET = "ipu.infeed"
@@ -58,12 +59,12 @@ class InfeedIterator:
                 "What an IPU is fed must be dense tensors of fully defined shapes, for instance by "
                 f"batching with `drop_remainder=True`. Received: {spec}"
             )
-        return gen_xla_ops.xla_custom_call(
+        return custom_call(
             [],
-            target_name=_TARGET,
-            backend_config=str(next(self._numbers)),
-            dtype=spec.dtype,
+            _TARGET,
+            str(next(self._numbers)),
             shape=spec.shape,
+            dtype=spec.dtype,
             name="infeed",
         )
 

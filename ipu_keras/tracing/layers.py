@@ -8,8 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tensorflow.python.framework import op_def_registry
-
+from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.ir import Op
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
 from ipu_keras.tracing.poplar_operation import is_poplar_operation, poplar_operation_of
@@ -188,7 +187,7 @@ class LayerNames:
         """Whether a scope is one that TensorFlow opens around parts of an operation."""
         if scope not in self._is_kind:
             kind = _kind(scope)
-            is_registered = kind[:1].isupper() and op_def_registry.get(kind) is not None
+            is_registered = kind[:1].isupper() and definition_of(kind) is not None
             self._is_kind[scope] = is_registered or kind in _FUNCTION_SCOPES
         return self._is_kind[scope]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.ops import gen_resource_variable_ops, handle_data_util
 
+from ipu_keras.internals.tensorflow.contexts import copied_to, eager_context
+from ipu_keras.internals.tensorflow.variables import contents_of
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
@@ -107,7 +107,7 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
 
 def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> bytes:
     try:
-        return context.context().get_compiler_ir(
+        return eager_context().get_compiler_ir(
             device_name=_HOST,
             platform_name=None,
             function_name=name,
@@ -125,9 +125,7 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
 def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> None:
     """Refuses variables without a value: XLA would make one of no type where there is none."""
     for given, capture in zip(inputs[len(inputs) - len(captures) :], captures, strict=True):
-        if given.role == "variable" and not gen_resource_variable_ops.var_is_initialized_op(
-            capture
-        ):
+        if given.role == "variable" and not tf.raw_ops.VarIsInitializedOp(resource=capture):
             raise LoweringError(
                 "A captured variable must have a value when its function is lowered; initialize "
                 f"it before. Received: {given.name!r}, which has none"
@@ -136,7 +134,7 @@ def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> N
 
 def _on_host(capture):
     """The same value, or handle of the same variable, where XLA's compiler can read it."""
-    return capture if capture.device == _HOST else capture._copy(device_name=_HOST)
+    return capture if capture.device == _HOST else copied_to(capture, _HOST)
 
 
 def inputs_of(concrete) -> tuple[FunctionInput, ...]:
@@ -217,13 +215,11 @@ def _variable_spec(capture, placeholder) -> TensorSpec:
 
 
 def _handle_spec(handle) -> TensorSpec | None:
-    data = handle_data_util.get_handle_data(handle)
-    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+    contents = contents_of(handle)
+    if contents is None or len(contents) != 1:
         return None
-    shape = tf.TensorShape(data.shape_and_type[0].shape)
-    if not shape.is_fully_defined():
-        return None
-    return _tensor_spec(shape, tf.dtypes.as_dtype(data.shape_and_type[0].dtype))
+    [(shape, dtype)] = contents
+    return _tensor_spec(shape, dtype) if shape.is_fully_defined() else None
 
 
 def _tensor_spec(shape, dtype) -> TensorSpec:

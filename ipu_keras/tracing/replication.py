@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import control_flow_v2_func_graphs
+
+from ipu_keras.internals.tensorflow.functions import attribute_scope, is_branch_or_loop, is_trace
+from ipu_keras.internals.tensorflow.xla import custom_call, replica_id
 
 # XLA lowers a custom call of any name, of tensors of any type, and keeps its text; its own
 # collectives lack types, and all-to-all and all-gather have no operation in TensorFlow that
@@ -34,12 +33,6 @@ _EQUAL = "_ipu_equal_across_replicas"
 
 # The graphs that were traced for one replica though they have collectives say so.
 _ALONE = "ipu_collectives_of_one_replica"
-
-_CONTROL_FLOW = (
-    control_flow_v2_func_graphs.CondBranchFuncGraph,
-    control_flow_v2_func_graphs.WhileBodyFuncGraph,
-    control_flow_v2_func_graphs.WhileCondFuncGraph,
-)
 
 _num_replicas: ContextVar[int] = ContextVar("num_replicas", default=1)
 
@@ -152,21 +145,14 @@ def mark(
             f"the operation into the function that they run. Received: {name or collective.kind} "
             f"in eager mode, for {collective.groups.num_replicas} replicas"
         )
-    return gen_xla_ops.xla_custom_call(
-        [x],
-        target_name=_TARGET,
-        backend_config=collective.to_json(),
-        dtype=x.dtype,
-        shape=shape,
-        name=name,
-    )
+    return custom_call([x], _TARGET, collective.to_json(), shape=shape, dtype=x.dtype, name=name)
 
 
 def mark_alone() -> None:
     """Notes in the graph that is being traced that its collectives are those of one replica."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     # The graph of a session is no trace, and has no name.
-    if isinstance(graph, func_graph.FuncGraph):
+    if graph is not None and is_trace(graph):
         graph.add_to_collection(_ALONE, graph.name)
 
 
@@ -182,10 +168,10 @@ def replica_index(name: str | None = None) -> tf.Tensor:
         return tf.constant(0, name=name)
     graph = tf.compat.v1.get_default_graph()
     # Outside of loops and branches, which then get it as any other value.
-    while isinstance(graph, _CONTROL_FLOW):
+    while is_branch_or_loop(graph):
         graph = graph.outer_graph
     with graph.as_default():
-        return gen_xla_ops.xla_replica_id(name=name)
+        return replica_id(name)
 
 
 def collective_of(op: tf.Operation) -> Collective | None:
@@ -215,8 +201,8 @@ def assumed_equal(x: Any, *, inplace: bool) -> tf.Tensor:
         inplace: Whether it is marked itself, or a copy.
     """
     graph = tf.compat.v1.get_default_graph()
-    mark = attr_value_pb2.AttrValue(b=inplace)
-    with contextlib.nullcontext() if tf.executing_eagerly() else graph._attr_scope({_EQUAL: mark}):
+    mark = {_EQUAL: tf.compat.v1.AttrValue(b=inplace)}
+    with contextlib.nullcontext() if tf.executing_eagerly() else attribute_scope(graph, mark):
         return tf.identity(x)
 
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2, node_def_pb2
-from tensorflow.python.eager import context
 
+from ipu_keras.internals.tensorflow.contexts import eager_context
+from ipu_keras.internals.tensorflow.protos import FunctionDef
 from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.definitions import (
@@ -56,9 +56,9 @@ def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
     Yields:
         The name of the function with stand-ins; its own if it needs none.
     """
-    definitions: dict[str, function_pb2.FunctionDef] = {}
+    definitions: dict[str, FunctionDef] = {}
     name = _define(concrete, definitions)
-    tensorflow = context.context()
+    tensorflow = eager_context()
     for definition in definitions.values():
         tensorflow.add_function_def(definition)
     try:
@@ -68,7 +68,7 @@ def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
             tensorflow.remove_function(definition.signature.name)
 
 
-def _define(function: Any, definitions: dict[str, function_pb2.FunctionDef]) -> str:
+def _define(function: Any, definitions: dict[str, FunctionDef]) -> str:
     """The name of a function with stand-ins, whose definition is added if it needs any."""
     name = function.name.decode()
     if name in definitions:
@@ -81,7 +81,7 @@ def _define(function: Any, definitions: dict[str, function_pb2.FunctionDef]) -> 
     }
     if not slow and not called:
         return name
-    definition = context.context().get_function_def(name)
+    definition = eager_context().get_function_def(name)
     # A call has its own name for the result.
     results = {name_in_definition(op.outputs[0]): f"{op.name}:{_RESULT}:0" for op in slow.values()}
     take_instead(definition, results)
@@ -113,7 +113,7 @@ def _is_slow(op: tf.Operation) -> bool:
     return op.type != "Einsum" or _is_product(op.get_attr("equation").decode())
 
 
-def _call_others(node: node_def_pb2.NodeDef, names: Mapping[str, str]) -> None:
+def _call_others(node: tf.compat.v1.NodeDef, names: Mapping[str, str]) -> None:
     for value in node.attr.values():
         called = [value.func] if value.HasField("func") else value.list.func
         for function in called:
@@ -121,7 +121,7 @@ def _call_others(node: node_def_pb2.NodeDef, names: Mapping[str, str]) -> None:
 
 
 def _stand_in(
-    node: node_def_pb2.NodeDef, op: tf.Operation, inputs: Mapping[str, Sequence[str]]
+    node: tf.compat.v1.NodeDef, op: tf.Operation, inputs: Mapping[str, Sequence[str]]
 ) -> None:
     """Makes a call of an operation's node.
 

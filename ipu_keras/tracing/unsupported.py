@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import pywrap_xla_ops
 
+from ipu_keras.internals.tensorflow.xla import cpu_kernels
 from ipu_keras.ir import NOT_LOWERED, Graph, Op, TensorSpec
 from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.concrete import called_functions
@@ -49,7 +49,7 @@ def cut_unsupported(concrete: Any) -> Cut | None:
     Raises:
         LoweringError: All that is missing is a shape.
     """
-    supported = frozenset(pywrap_xla_ops.get_cpu_kernel_names()) | {"Placeholder"}
+    supported = cpu_kernels() | {"Placeholder"}
     operations = [op for op in concrete.graph.get_operations() if not _is_supported(op, supported)]
     results = tf.nest.flatten(concrete.structured_outputs)
     names = {op.name for op in operations}

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from tensorflow.python.ops import control_flow_ops
+from ipu_keras.internals.tensorflow.xla import control_flow_context
 
 
 @contextlib.contextmanager
@@ -15,7 +15,7 @@ def traced_for_xla() -> Iterator[None]:
     `tf.function(jit_compile=True)` answers through this control flow context;
     here the traced function is compiled as a part of another.
     """
-    context = control_flow_ops.XLAControlFlowContext()
+    context = control_flow_context()
     context.Enter()
     try:
         yield

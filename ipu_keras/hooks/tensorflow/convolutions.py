@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.ops import gen_nn_ops
-
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.tensorflow.operations import nn_operations
 
 _CONVOLUTIONS = ("conv", "conv2d", "conv3d", "depthwise_conv2d_native")
 
@@ -31,4 +30,4 @@ def surround_convolutions(
         return convolution
 
     for name in _CONVOLUTIONS:
-        install(gen_nn_ops, name, wrapper)
+        install(nn_operations(), name, wrapper)

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tensorflow.python.eager import context
-
 from ipu_keras.hooks.installation import install, uninstall
+from ipu_keras.internals.tensorflow.contexts import context_module
 
 _LOGICAL, _PHYSICAL = "list_logical_devices", "list_physical_devices"
 _SCOPES = "_device_parsing_cache"
@@ -57,8 +56,9 @@ def extend_device_lists(
 
         return wrapper
 
-    install(context.Context, _LOGICAL, with_more(logical, (None, device_type)))
-    install(context.Context, _PHYSICAL, with_more(physical, (device_type,)))
+    context = context_module().Context
+    install(context, _LOGICAL, with_more(logical, (None, device_type)))
+    install(context, _PHYSICAL, with_more(physical, (device_type,)))
 
 
 def check_device_scopes(check: Callable[[str, Any], None]) -> None:
@@ -69,7 +69,7 @@ def check_device_scopes(check: Callable[[str, Any], None]) -> None:
     Args:
         check: Called with the full name of a scope and its `DeviceSpec`; raises to refuse.
     """
-    install(context, _SCOPES, lambda cache: _ScopeCache(cache, check))
+    install(context_module(), _SCOPES, lambda cache: _ScopeCache(cache, check))
 
 
 def forget_device_scopes(concerns: Callable[[Any], bool]) -> None:
@@ -78,13 +78,15 @@ def forget_device_scopes(concerns: Callable[[Any], bool]) -> None:
     Args:
         concerns: Whether a `DeviceSpec` is one of them.
     """
-    for scope, (_, spec) in list(context._device_parsing_cache.items()):
+    scopes = getattr(context_module(), _SCOPES)
+    for scope, (_, spec) in list(scopes.items()):
         if concerns(spec):
-            context._device_parsing_cache.pop(scope, None)
+            scopes.pop(scope, None)
 
 
 def undo_devices() -> None:
     """Puts TensorFlow's lists and scopes back as they were."""
+    context = context_module()
     uninstall(context, _SCOPES)
     uninstall(context.Context, _LOGICAL)
     uninstall(context.Context, _PHYSICAL)

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from tensorflow.python.ops import gen_nn_ops
-
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.tensorflow.operations import nn_operations
 
 
 def replace_training_batch_norm(is_replaced: Callable[[], bool], replacement: Callable) -> None:
@@ -24,4 +23,4 @@ def replace_training_batch_norm(is_replaced: Callable[[], bool], replacement: Ca
 
         return fused_batch_norm_v3
 
-    install(gen_nn_ops, "fused_batch_norm_v3", wrapper)
+    install(nn_operations(), "fused_batch_norm_v3", wrapper)

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tensorflow.python.data.ops import iterator_ops
-
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.tensorflow.datasets import eager_iterator
 
 
 def replace_iterators(replaced_by: Callable[[Any], Iterator | None]) -> None:
@@ -25,4 +24,4 @@ def replace_iterators(replaced_by: Callable[[Any], Iterator | None]) -> None:
 
         return _next_internal
 
-    install(iterator_ops.OwnedIterator, "_next_internal", wrapper)
+    install(eager_iterator(), "_next_internal", wrapper)

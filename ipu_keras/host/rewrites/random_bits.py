@@ -11,17 +11,22 @@ import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from ipu_keras._device import address_of
 from ipu_keras._xla_calls import register
 from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.tensorflow.xla import call_module
 from ipu_keras.tracing.as_written import Replaced
 
 # What XLA calls. Of TensorFlow's operations, only one reaches functions that XLA tells the shapes
 # of their results: it has a module in MLIR, of this version at least.
 _FUNCTION = "ipu_uniform"
 _VERSION = 10
+
+# TensorFlow's number of the generator.
+_PHILOX = 1
+
 _MODULE = """module {{
   func.func public @main(%key: tensor<1xui64>, %counter: tensor<2xui64>) -> {result} {{
     %numbers = stablehlo.custom_call @{function}(%key, %counter) {{api_version = 4 : i32}}
@@ -57,17 +62,26 @@ def uniform(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tens
     Returns:
         A float32 tensor.
     """
+    numbers = fallbacks().attempt("random bits", _by_our_function, shape, key, counter)
+    return _of_whole_words(shape, key, counter) if numbers is None else numbers
+
+
+def _by_our_function(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
     _register()
     result = f"tensor<{''.join(f'{size}x' for size in shape)}f32>"
-    (numbers,) = gen_xla_ops.xla_call_module(
-        [key, counter],
-        version=_VERSION,
-        module=_MODULE.format(function=_FUNCTION, result=result),
-        Sout=[shape],
-        Tout=[tf.float32],
-        platforms=["CPU"],
+    module = _MODULE.format(function=_FUNCTION, result=result)
+    return call_module([key, counter], version=_VERSION, module=module, shape=shape)
+
+
+def _of_whole_words(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+    """The same numbers from words, of which XLA draws those of the kernel, in more time."""
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32
     )
-    return numbers
+    # The kernel takes 23 bits for a number from 1 to 2.
+    mantissas = tf.bitwise.bitwise_and(words, tf.constant(0x7FFFFF, tf.uint32))
+    floats = tf.bitwise.bitwise_or(mantissas, tf.constant(0x3F800000, tf.uint32))
+    return tf.bitcast(floats, tf.float32) - 1.0
 
 
 @functools.cache

@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_callbacks
 
 from ipu_keras.host.splitting import before_return
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.tensorflow.operations import add_callback, remove_callback
 from ipu_keras.tracing.as_written import AsWritten, Replaced, as_written
 from ipu_keras.tracing.extraction import extract
 
@@ -35,17 +36,17 @@ def replaced(
     def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
         if op_type in kinds and graph is not None:
             (output,) = outputs
-            other = replacement(inputs, output)
+            other = fallbacks().attempt(f"replacing {op_type}", replacement, inputs, output)
             if other is not None:
                 found.append(Replaced(output, other))
                 return [other]
         return outputs  # `None` would undo what another callback has replaced
 
-    op_callbacks.add_op_callback(callback)
+    add_callback(callback)
     try:
         yield found
     finally:
-        op_callbacks.remove_op_callback(callback)
+        remove_callback(callback)
 
 
 def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:

@@ -9,9 +9,9 @@ memory.
 import contextlib
 
 import tensorflow as tf
-from tensorflow.python.framework import tensor_util
 
 from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.internals.tensorflow.operations import static_shape
 from ipu_keras.tracing.as_written import Replaced
 
 # Gradients of operands that were broadcast are summed over the axes that this finds: of each of two
@@ -51,7 +51,7 @@ def _axes(axes: tf.Tensor, rank: int) -> list[int] | None:
     if axes.op.type != _BROADCAST_AXES:
         found = tf.get_static_value(axes)
         return None if found is None else sorted(found.reshape(-1) % rank)
-    shapes = [tensor_util.constant_value_as_shape(shape) for shape in axes.op.inputs]
+    shapes = [static_shape(shape) for shape in axes.op.inputs]
     if not all(shape.is_fully_defined() for shape in shapes):
         return None
     own = shapes[axes.value_index]

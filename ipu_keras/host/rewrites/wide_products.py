@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.internals.tensorflow.xla import barrier
 from ipu_keras.tracing.as_written import Replaced
 
 # Summed over fewer rows, the product is little beside what reads the transposed result.
@@ -37,5 +37,4 @@ def _transposed(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | N
     if num_rows < _LEAST_ROWS or height <= width:
         return None
     # Without the barrier, XLA makes `x^T y` of it again.
-    (wide,) = gen_xla_ops.xla_optimization_barrier([tf.matmul(y, x, transpose_a=True)])
-    return tf.transpose(wide)
+    return tf.transpose(barrier(tf.matmul(y, x, transpose_a=True)))

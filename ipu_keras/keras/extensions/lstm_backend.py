@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from ipu_keras.hooks.keras.lstm import offer_lstm
+from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.ops.recurrent import lstm as lstm_over_sequence
 from ipu_keras.ops.recurrent import lstm_inference
@@ -70,7 +70,7 @@ def _lstm(
         recurrent_kernel,
         keras.ops.convert_to_tensor(bias),
     )
-    if record.could_possibly_record():
+    if may_record():
         outputs, last_c = lstm_over_sequence(*arguments)
         last = outputs[-1]
     else:

@@ -2,8 +2,8 @@
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record
 
+from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.keras.layers.popnn_rnn import PopnnRNN
 from ipu_keras.ops.rnn.operations import popnn_gru
 
@@ -128,7 +128,7 @@ class PopnnGRU(PopnnRNN):
             *states,
             *self._weights_of(sequence),
             reset_after=self.reset_after,
-            training=record.could_possibly_record(),
+            training=may_record(),
             **self._operation_options(mask),
         )
 

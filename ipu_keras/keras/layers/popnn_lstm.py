@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record
 
+from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.keras.layers.popnn_rnn import PopnnRNN
 from ipu_keras.ops.rnn.operations import popnn_lstm
 
@@ -147,7 +147,7 @@ class PopnnLSTM(PopnnRNN):
             sequence,
             *states,
             *self._weights_of(sequence),
-            training=record.could_possibly_record(),
+            training=may_record(),
             **self._operation_options(mask),
         )
 

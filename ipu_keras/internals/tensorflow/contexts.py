@@ -1,0 +1,77 @@
+"""TensorFlow's eager context: the functions and devices that it knows, and what it records.
+
+`tf.config` and `tf.device` show a part of it; custom devices and functions by name have no public
+door.
+"""
+
+from typing import Any
+
+from ipu_keras.internals.forms import Class, Function, Module, PrivateName, Value
+
+_MODULE = PrivateName(
+    "tensorflow.python.eager",
+    "context",
+    Module(
+        context=Function(),
+        async_wait=Function(),
+        LogicalDevice=Function("name", "device_type"),
+        PhysicalDevice=Function("name", "device_type"),
+        Context=Class(
+            members={
+                "add_function_def": Function("self", "fdef"),
+                "get_compiler_ir": Function(
+                    "self",
+                    keywords=(
+                        "device_name",
+                        "platform_name",
+                        "function_name",
+                        "flat_args",
+                        "captured_inputs",
+                        "stage",
+                    ),
+                ),
+                "get_function_def": Function("self", "name"),
+                "is_custom_device": Function("self", "device_name"),
+                "list_logical_devices": Function("self", "device_type"),
+                "list_physical_devices": Function("self", "device_type"),
+                "register_custom_device": Function(
+                    "self", "device_capsule", "device_name", "device_info_capsule"
+                ),
+                "remove_function": Function("self", "name"),
+            }
+        ),
+        _device_parsing_cache=Value(dict),
+    ),
+)
+_COPY = PrivateName(
+    "tensorflow.python.framework.ops",
+    "_EagerTensorBase._copy",
+    Function("self", keywords=("device_name",)),
+)
+_COULD_RECORD = PrivateName("tensorflow.python.eager.record", "could_possibly_record", Function())
+
+
+def context_module() -> Any:
+    """The module of the eager context, whose cache of device scopes can be replaced."""
+    return _MODULE.get()
+
+
+def eager_context() -> Any:
+    """The eager context of the process. Asking for it does not initialise it."""
+    return _MODULE.get().context()
+
+
+def wait_for_operations() -> None:
+    """Waits for all that runs asynchronously; `tf.experimental.async_clear_error` does more."""
+    _MODULE.get().async_wait()
+
+
+def copied_to(tensor: Any, device_name: str) -> Any:
+    """A copy of an eager tensor on a device; `tf.identity` would be dispatched as an operation."""
+    _COPY.get()
+    return tensor._copy(device_name=device_name)
+
+
+def may_record() -> bool:
+    """Whether a tape may record what is computed now, which no public tape tells of others."""
+    return _COULD_RECORD.get()()

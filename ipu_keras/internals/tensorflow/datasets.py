@@ -1,0 +1,219 @@
+"""What datasets and their iterators are made of.
+
+A public dataset tells the types of its elements and how many they are, and nothing of where they
+come from.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.forms import Class, Function, PrivateName
+
+_DATASET = PrivateName("tensorflow", "data.Dataset", Class("_variant_tensor"))
+_BATCH = PrivateName(
+    "tensorflow.python.data.ops.batch_op",
+    "_BatchDataset",
+    Class(assigned=("_input_dataset", "_batch_size", "_drop_remainder")),
+)
+_MAP = PrivateName(
+    "tensorflow.python.data.ops.map_op",
+    "_ParallelMapDataset",
+    Class(assigned=("_input_dataset", "_map_func")),
+)
+_MAPPED = PrivateName(
+    "tensorflow.python.data.ops.structured_function",
+    "StructuredFunctionWrapper",
+    Class(assigned=("_func",)),
+)
+_OPTIONS = PrivateName(
+    "tensorflow.python.data.ops.dataset_ops", "_OptionsDataset", Class(assigned=("_input_dataset",))
+)
+_PREFETCH = PrivateName(
+    "tensorflow.python.data.ops.prefetch_op",
+    "_PrefetchDataset",
+    Class(assigned=("_input_dataset",)),
+)
+_REPEAT = PrivateName(
+    "tensorflow.python.data.ops.repeat_op",
+    "_RepeatDataset",
+    Class(assigned=("_input_dataset", "_count")),
+)
+_SHUFFLE = PrivateName(
+    "tensorflow.python.data.ops.shuffle_op",
+    "_ShuffleDataset",
+    Class(
+        assigned=("_input_dataset", "_buffer_size", "_seed", "_seed2", "_reshuffle_each_iteration")
+    ),
+)
+_SLICES = PrivateName(
+    "tensorflow.python.data.ops.from_tensor_slices_op",
+    "_TensorSliceDataset",
+    Class(assigned=("_tensors",)),
+)
+_TENSORS = PrivateName(
+    "tensorflow.python.data.ops.from_tensors_op", "_TensorDataset", Class(assigned=("_tensors",))
+)
+_ZIP = PrivateName(
+    "tensorflow.python.data.ops.zip_op", "_ZipDataset", Class(assigned=("_datasets",))
+)
+_ITERATOR = PrivateName(
+    "tensorflow.python.data.ops.iterator_ops",
+    "OwnedIterator",
+    Class(
+        members={"_next_internal": Function("self")},
+        assigned=("_dataset", "_flat_output_shapes", "_flat_output_types", "_iterator_resource"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step in which a dataset is made.
+
+    Args:
+        dataset: What it makes.
+    """
+
+    dataset: Any
+
+
+class Batched(Step):
+    """`batch`."""
+
+    @property
+    def size(self) -> int:
+        """Elements of a batch."""
+        return int(self.dataset._batch_size)
+
+    @property
+    def drops_remainder(self) -> bool:
+        """Whether a last smaller batch is left out."""
+        return bool(self.dataset._drop_remainder)
+
+
+class Mapped(Step):
+    """`map` of several elements at a time."""
+
+    @property
+    def function(self) -> Any:
+        """What was given to it."""
+        return self.dataset._map_func._func
+
+
+class Repeated(Step):
+    """`repeat`."""
+
+    @property
+    def count(self) -> int:
+        """How often; -1 for without end."""
+        return int(self.dataset._count)
+
+
+class Shuffled(Step):
+    """`shuffle`."""
+
+    @property
+    def buffer_size(self) -> int:
+        """Elements that it draws from; below one for all."""
+        return int(self.dataset._buffer_size)
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """Two zeros if none was set."""
+        return int(self.dataset._seed), int(self.dataset._seed2)
+
+    @property
+    def reshuffles(self) -> bool:
+        """Whether each pass has an order of its own."""
+        return bool(self.dataset._reshuffle_each_iteration)
+
+
+class Sliced(Step):
+    """`from_tensor_slices`."""
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """Whose rows are the elements."""
+        return self.dataset._tensors
+
+
+class Whole(Step):
+    """`from_tensors`."""
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """The parts of the one element."""
+        return self.dataset._tensors
+
+
+class Zipped(Step):
+    """`zip`."""
+
+    @property
+    def datasets(self) -> tuple[Any, ...]:
+        """What it is made of."""
+        return tuple(self.dataset._datasets)
+
+
+def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
+    """How a dataset is made, the last step first, without what leaves its elements alone.
+
+    Raises:
+        FormError: A private name has another form.
+    """
+    kinds = {
+        _BATCH.get(): Batched,
+        _MAP.get(): Mapped,
+        _REPEAT.get(): Repeated,
+        _SHUFFLE.get(): Shuffled,
+        _SLICES.get(): Sliced,
+        _TENSORS.get(): Whole,
+        _ZIP.get(): Zipped,
+    }
+    _MAPPED.get()
+    step: Any = dataset
+    while step is not None:
+        step = without_read_ahead(step)
+        yield kinds.get(type(step), Step)(step)
+        step = getattr(step, "_input_dataset", None)
+
+
+def without_read_ahead(dataset: Any) -> Any:
+    """A dataset before `prefetch` and `with_options`, as far as these come last.
+
+    Raises:
+        FormError: A private name has another form.
+    """
+    kinds = (_OPTIONS.get(), _PREFETCH.get())
+    while isinstance(dataset, kinds):
+        dataset = dataset._input_dataset
+    return dataset
+
+
+def is_eager(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset was made outside of functions, so that what it is made of has values."""
+    _DATASET.get()
+    return hasattr(dataset._variant_tensor, "numpy")
+
+
+def eager_iterator() -> Any:
+    """The class of iterators outside of functions; the public one is an abstract base."""
+    return _ITERATOR.get()
+
+
+def flat_elements(iterator: Any) -> tuple[list[tf.DType], list[tf.TensorShape]]:
+    """Types and shapes of the tensors of an eager iterator's elements, in a row.
+
+    Raises:
+        FormError: A private name has another form.
+    """
+    _ITERATOR.get()
+    return iterator._flat_output_types, iterator._flat_output_shapes
+
+
+def resource_of(iterator: Any) -> tf.Tensor:
+    """The resource of an eager iterator, of which `flat_elements` was asked before."""
+    return iterator._iterator_resource

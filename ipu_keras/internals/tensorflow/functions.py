@@ -1,0 +1,113 @@
+"""Traced functions and their graphs: what they were made with, contain and call.
+
+The public types of functions show their signatures and graphs, and nothing of how they are called.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ipu_keras.internals.forms import Class, Function, PrivateName
+
+_TF_FUNCTION = PrivateName(
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function",
+    "Function",
+    Class(assigned=("_autograph", "_jit_compile")),
+)
+_CALL_FLAT = PrivateName(
+    "tensorflow.python.eager.polymorphic_function.concrete_function",
+    "ConcreteFunction._call_flat",
+    Function("self", "tensor_inputs", "captured_inputs"),
+)
+_GRAPH = PrivateName(
+    "tensorflow",
+    "Graph",
+    Class(
+        members={
+            "_add_function_recursive": Function("self", "function"),
+            "_attr_scope": Function("self", "attr_map"),
+        },
+        assigned=("_functions",),
+    ),
+)
+_FUNC_GRAPH = PrivateName("tensorflow.python.framework.func_graph", "FuncGraph", Class("capture"))
+_COND_BRANCH = PrivateName(
+    "tensorflow.python.ops.control_flow_v2_func_graphs", "CondBranchFuncGraph", Class()
+)
+_WHILE_BODY = PrivateName(
+    "tensorflow.python.ops.control_flow_v2_func_graphs", "WhileBodyFuncGraph", Class()
+)
+_WHILE_CONDITION = PrivateName(
+    "tensorflow.python.ops.control_flow_v2_func_graphs", "WhileCondFuncGraph", Class()
+)
+_READ_ONLY = PrivateName(
+    "tensorflow.python.framework.auto_control_deps_utils",
+    "get_read_only_resource_input_indices_graph",
+    Function("func_graph"),
+)
+_NUMBER = PrivateName("tensorflow.python.framework.ops", "uid", Function())
+_PATHS = PrivateName(
+    "tensorflow.python.util.nest", "flatten_with_tuple_paths", Function("structure")
+)
+
+
+def autograph_of(function: Any) -> bool:
+    """Whether a `tf.function` was made with `autograph`, which it does not tell."""
+    _TF_FUNCTION.get()
+    return function._autograph
+
+
+def jit_compile_of(function: Any) -> bool | None:
+    """The `jit_compile` that a `tf.function` was made with; `None` of other functions."""
+    _TF_FUNCTION.get()
+    return getattr(function, "_jit_compile", None)
+
+
+def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence[Any]) -> Any:
+    """Calls a traced function with other captures than its own, which a usual call takes."""
+    _CALL_FLAT.get()
+    return concrete._call_flat(list(tensors), list(captures))
+
+
+def functions_in(graph: Any) -> Mapping[str | bytes, Any]:
+    """The functions that a graph knows, by name; as a `GraphDef` they are without graphs."""
+    _GRAPH.get()
+    return graph._functions
+
+
+def add_function(graph: Any, function: Any) -> None:
+    """Adds a function to a graph with all that it calls, as calling it there would."""
+    _GRAPH.get()
+    graph._add_function_recursive(function)
+
+
+def attribute_scope(graph: Any, attributes: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """While this is open, gives all new operations of a graph attributes of our own."""
+    _GRAPH.get()
+    return graph._attr_scope(attributes)
+
+
+def is_trace(graph: Any) -> bool:
+    """Whether a graph is that of a function, and not of a session."""
+    return isinstance(graph, _FUNC_GRAPH.get())
+
+
+def is_branch_or_loop(graph: Any) -> bool:
+    """Whether a graph is that of a branch or a loop, which run within the graph around them."""
+    kinds = (_COND_BRANCH.get(), _WHILE_BODY.get(), _WHILE_CONDITION.get())
+    return isinstance(graph, kinds)
+
+
+def read_only_inputs(graph: Any) -> Sequence[int]:
+    """The inputs of a traced graph that are handles of variables which it only reads."""
+    return _READ_ONLY.get()(graph)
+
+
+def unused_number() -> int:
+    """A number that no other function of the process has in its name."""
+    return _NUMBER.get()()
+
+
+def leaves_with_paths(structure: Any) -> list[tuple[tuple, Any]]:
+    """The leaves of a structure with their keys; `tf.nest.flatten` has none."""
+    return _PATHS.get()(structure)

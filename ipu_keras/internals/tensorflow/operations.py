@@ -1,0 +1,81 @@
+"""Operations of TensorFlow: their definitions, attributes and shapes, and what sees new ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ipu_keras.internals.forms import Compiled, Function, Module, PrivateName
+
+_DEFINITION = PrivateName("tensorflow.python.framework.op_def_registry", "get", Function("name"))
+_SET_ATTRIBUTE = PrivateName(
+    "tensorflow", "Operation._set_attr", Function("self", "attr_name", "attr_value")
+)
+_ADD_CALLBACK = PrivateName(
+    "tensorflow.python.framework.op_callbacks", "add_op_callback", Function("callback_fn")
+)
+_REMOVE_CALLBACK = PrivateName(
+    "tensorflow.python.framework.op_callbacks", "remove_op_callback", Function("op_callback")
+)
+_STATIC_SHAPE = PrivateName(
+    "tensorflow.python.framework.tensor_util", "constant_value_as_shape", Function("tensor")
+)
+_USES_ONEDNN = PrivateName("tensorflow.python.util._pywrap_util_port", "IsMklEnabled", Compiled())
+_NN = PrivateName(
+    "tensorflow.python.ops",
+    "gen_nn_ops",
+    Module(
+        conv=Function("input", "filter", keywords=("strides", "padding", "name")),
+        conv2d=Function("input", "filter", keywords=("strides", "padding", "name")),
+        conv3d=Function("input", "filter", keywords=("strides", "padding", "name")),
+        depthwise_conv2d_native=Function(
+            "input", "filter", keywords=("strides", "padding", "name")
+        ),
+        fused_batch_norm_v3=Function(
+            "x",
+            "scale",
+            "offset",
+            "mean",
+            "variance",
+            "epsilon",
+            "exponential_avg_factor",
+            "data_format",
+            keywords=("is_training", "name"),
+        ),
+    ),
+)
+
+
+def definition_of(kind: str) -> Any:
+    """The `OpDef` of a kind of operations; `None` if there is none. Public are those of graphs."""
+    return _DEFINITION.get()(kind)
+
+
+def set_attribute(op: Any, name: str, value: Any) -> None:
+    """Sets an attribute of an operation that exists, which has no public method for it."""
+    _SET_ATTRIBUTE.get()
+    op._set_attr(name, value)
+
+
+def add_callback(callback: Callable) -> None:
+    """Has a function see all new operations; nothing public sees those of gradients."""
+    _REMOVE_CALLBACK.get()
+    _ADD_CALLBACK.get()(callback)
+
+
+def remove_callback(callback: Callable) -> None:
+    """Takes `add_callback` back."""
+    _REMOVE_CALLBACK.get()(callback)
+
+
+def static_shape(tensor: Any) -> Any:
+    """The shape that a tensor will hold, as far as is known; `tf.get_static_value` has no parts."""
+    return _STATIC_SHAPE.get()(tensor)
+
+
+def uses_onednn() -> bool:
+    """Whether kernels are oneDNN's, as TensorFlow decided by its variables and the processor."""
+    return _USES_ONEDNN.get()()
+
+
+def nn_operations() -> Any:
+    """The module with the operations of neural networks, through which others of TensorFlow go."""
+    return _NN.get()

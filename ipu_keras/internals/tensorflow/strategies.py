@@ -1,0 +1,50 @@
+"""What strategies of distribution are made of: TensorFlow's smallest one, and its contexts.
+
+A public strategy can be extended by its `extended` alone, whose classes are private.
+"""
+
+from typing import Any
+
+from ipu_keras.internals.forms import Class, Function, PrivateName
+
+_ONE_DEVICE = PrivateName(
+    "tensorflow.python.distribute.one_device_strategy",
+    "OneDeviceExtended",
+    Class(
+        members={
+            "__init__": Function("self", "container_strategy", "device"),
+            "_call_for_each_replica": Function("self", "fn", "args", "kwargs"),
+            "_container_strategy": Function("self"),
+            "_create_variable": Function("self", "next_creator"),
+            "_distribute_datasets_from_function": Function("self", "dataset_fn", "options"),
+            "_experimental_distribute_dataset": Function("self", "dataset", "options"),
+            "_local_results": Function("self", "value"),
+            "_update": Function("self", "var", "fn", "args", "kwargs", "group"),
+            "_update_non_slot": Function("self", "colocate_with", "fn", "args", "kwargs", "group"),
+        },
+        assigned=("_device", "_input_device", "_default_device"),
+    ),
+)
+_REPLICA_CONTEXT = PrivateName(
+    "tensorflow.python.distribute.one_device_strategy",
+    "_OneDeviceReplicaContext",
+    Class("__enter__", "__exit__", members={"__init__": Function("self", "strategy")}),
+)
+_UPDATE_CONTEXT = PrivateName(
+    "tensorflow.python.distribute.distribute_lib",
+    "UpdateContext",
+    Class("__enter__", "__exit__", members={"__init__": Function("self", "replica_id")}),
+)
+
+# What TensorFlow asks a strategy of one device; it is used as soon as it is a base class.
+OneDeviceExtended: Any = _ONE_DEVICE.get()
+
+
+def replica_context(strategy: Any) -> Any:
+    """While it is open, functions run as the one replica of a strategy."""
+    return _REPLICA_CONTEXT.get()(strategy)
+
+
+def update_context(device: str) -> Any:
+    """While it is open, functions update variables that are on a device."""
+    return _UPDATE_CONTEXT.get()(device)
