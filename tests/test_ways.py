@@ -1,0 +1,80 @@
+"""The ways through the rooms in docs/architecture.md, as programs take them."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from project_imports import PROJECT
+
+import ipu_keras
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
+
+PACKAGE = PROJECT / "ipu_keras"
+DOCUMENT = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
+
+# So many files at most, or nobody reads them.
+MOST_FILES = 10
+
+
+def described(title: str) -> list[tuple[str, str]]:
+    """The file and the function of each station of a way."""
+    section = DOCUMENT.split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\d+\. `([\w/]+\.py)`, `([\w.]+)`: ", section, flags=re.MULTILINE)
+
+
+def called(run: Callable[[], None]) -> list[tuple[str, str]]:
+    """The package's functions in the order in which this thread first calls them."""
+    found: dict[tuple[str, str], None] = {}
+
+    def note(frame, event, argument):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            found[path.relative_to(PACKAGE).as_posix(), frame.f_code.co_qualname] = None
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return list(found)
+
+
+@pytest.fixture
+def model():
+    SYSTEM.reset()
+    with IPUStrategy().scope():
+        # Of a size that no other test has: models of programs are cached.
+        model = keras.Sequential([keras.Input((41,)), keras.layers.Dense(43)])
+    model.compile("sgd", "mse", steps_per_execution=2)
+    yield model
+    SYSTEM.reset()
+
+
+def check(title, run):
+    stations = described(title)
+    assert len(stations) >= 5
+    assert len({file for file, _ in stations}) == len(stations) <= MOST_FILES
+    order = called(run)
+    assert [station for station in order if station in stations] == stations
+
+
+def test_from_fit_to_logs(model):
+    data = np.zeros((16, 41), np.float32), np.zeros((16, 43), np.float32)
+    check("From `fit` to logs", lambda: model.fit(*data, batch_size=4, verbose=0))
+
+
+def test_from_a_model_to_a_report(model):
+    specs = tf.TensorSpec((4, 41)), tf.TensorSpec((4, 43))
+    check("From a model to a report", lambda: str(ipu_keras.profile(model, *specs)))
+
+
+def test_a_station_that_is_not_passed_is_seen(model):
+    with pytest.raises(AssertionError):
+        check("From `fit` to logs", lambda: str(ipu_keras.profile(model, tf.TensorSpec((4, 41)))))
