@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import tree
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras import tree
 
 from ipu_keras.feeds.dataset_feed import ElementFormat
+from ipu_keras.internals.keras.data import ArrayDataAdapter
 
 
 def refuse_generators(x: Any) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend, tree
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
-from keras.src.saving import serialization_lib
+from keras import saving as serialization_lib
+from keras import tree
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_feed import ElementFormat
+from ipu_keras.internals.keras import backend
+from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check

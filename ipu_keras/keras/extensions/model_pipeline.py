@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-from keras.src import tree
+from keras import tree
 
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions import pipeline_checks as checks

@@ -3,9 +3,9 @@
 from contextvars import ContextVar, Token
 from typing import Any
 
-from keras.src.backend.common import global_state
-
 from ipu_keras.hooks.keras.construction import tell_of_calls_and_layers
+from ipu_keras.internals.keras.backend import called_layer
+from ipu_keras.internals.keras.models import layers_in
 from ipu_keras.ipu_strategy import current_ipu_strategy
 
 # What layers and nodes of Keras's graphs remember their scope as.
@@ -106,9 +106,9 @@ def _note_use_in_call() -> None:
 
     So that other models need not be traced to find out.
     """
-    context = global_state.get_global_attribute("current_call_ctx")
-    if context is None:
+    called = called_layer()
+    if called is None:
         return
-    for layer in context.entry_layer._flatten_layers():
+    for layer in layers_in(called):
         if hasattr(layer, "_ipu_stages_in_call"):
             object.__setattr__(layer, "_ipu_stages_in_call", True)

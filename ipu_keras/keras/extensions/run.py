@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-
 from ipu_keras.feeds.dataset_feed import ElementFormat
+from ipu_keras.internals.keras.data import DataAdapter, PyDatasetAdapter
+from ipu_keras.internals.keras.training import TFEpochIterator
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.dataset_feeds import (

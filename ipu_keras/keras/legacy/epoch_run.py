@@ -3,8 +3,8 @@
 from typing import Any
 
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
+from ipu_keras.internals.keras.training import TFEpochIterator
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.run import Run
 
