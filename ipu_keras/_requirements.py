@@ -2,7 +2,7 @@
 
 import os
 
-OLDEST_KERAS = (3, 10)
+OLDEST_KERAS = (3, 12)
 
 INSTALL_TENSORFLOW = """\
 Install one of
@@ -19,7 +19,7 @@ def check() -> None:
 
     Raises:
         ImportError: If TensorFlow is missing or damaged, `tf.keras` is not Keras 3,
-            Keras is older than 3.10, or its backend is not TensorFlow.
+            Keras is older than 3.12, or its backend is not TensorFlow.
     """
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):
         raise ImportError(
@@ -51,8 +51,8 @@ def check_keras(version: str, backend: str) -> None:
     """Raises ImportError if this Keras is too old, or does not run on TensorFlow."""
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_KERAS:
         raise ImportError(
-            f"ipu_keras needs Keras 3.10 or newer. Received: keras {version}. "
-            'Update it with `pip install --upgrade "keras>=3.10"`.',
+            f"ipu_keras needs Keras 3.12 or newer. Received: keras {version}. "
+            'Update it with `pip install --upgrade "keras>=3.12"`.',
             name="keras",
         )
     if backend != "tensorflow":

@@ -41,14 +41,14 @@ def test_legacy_keras(monkeypatch):
         check()
 
 
-@pytest.mark.parametrize("version", ["3.10.0", "3.15.1", "4.0.0.dev0"])
+@pytest.mark.parametrize("version", ["3.12.0", "3.15.1", "4.0.0.dev0"])
 def test_keras_that_serves(version):
     check_keras(version, "tensorflow")
 
 
-@pytest.mark.parametrize("version", ["2.15.0", "3.9.2"])
+@pytest.mark.parametrize("version", ["2.15.0", "3.9.2", "3.11.3"])
 def test_old_keras(version):
-    with pytest.raises(ImportError, match=f"needs Keras 3.10 or newer. Received: keras {version}"):
+    with pytest.raises(ImportError, match=f"needs Keras 3.12 or newer. Received: keras {version}"):
         check_keras(version, "tensorflow")
 
 

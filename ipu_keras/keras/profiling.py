@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import backend
 
 from ipu_keras.advice.choices import combinations
 from ipu_keras.cost import overlap
+from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
 from ipu_keras.keras.extensions.model_extension import ModelExtension
@@ -384,7 +384,7 @@ def _build(model: keras.Model, data: Any, mode: str) -> None:
     """Makes the variables that the step needs: of layers, optimizer and metrics."""
     if mode == "predict":
         if not model.built:
-            backend.compute_output_spec(model, _keras_specs(data))
+            compute_output_spec(model, _keras_specs(data))
         return
     if isinstance(model, ModelExtension):
         model._ipu.adopt_optimizers()

@@ -8,10 +8,11 @@ from types import ModuleType
 
 import pytest
 
+from ipu_keras.internals import keras as keras_internals
 from ipu_keras.internals import tensorflow as tensorflow_internals
 from ipu_keras.internals.forms import PrivateName
 
-PACKAGES = (tensorflow_internals,)
+PACKAGES = (tensorflow_internals, keras_internals)
 
 
 def modules() -> list[ModuleType]:

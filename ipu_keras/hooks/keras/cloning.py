@@ -1,10 +1,12 @@
 """How Keras clones models."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.keras.saving import cloning_module, tf_keras_models
 
 
 def tell_of_clones(cloned: Callable[[Any, Any], None]) -> None:
@@ -25,6 +27,4 @@ def tell_of_clones(cloned: Callable[[Any, Any], None]) -> None:
 
         return clone_model
 
-    names = ("keras.src.models.cloning", "keras.models", "keras._tf_keras.keras.models")
-    private, *public = map(importlib.import_module, names)
-    install(private, "clone_model", wrapper, also=public)
+    install(cloning_module(), "clone_model", wrapper, also=[keras.models, tf_keras_models()])

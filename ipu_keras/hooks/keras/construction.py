@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src.ops.node import Node
 
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.keras.models import node_class
 
 
 def tell_of_models(made: Callable[[keras.Model], None]) -> None:
@@ -38,7 +38,7 @@ def tell_of_calls_and_layers(made: Callable[[Any], None]) -> None:
         return __init__
 
     install(keras.Layer, "__new__", lambda original: _telling(original, made))
-    install(Node, "__init__", wrapper)
+    install(node_class(), "__init__", wrapper)
 
 
 def _telling(original: Callable, made: Callable[[Any], None]) -> Callable:

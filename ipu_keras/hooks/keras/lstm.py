@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from keras.src import backend
-
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.keras.backend import backend_module
 
 
 def offer_lstm(compute: Callable[..., Any]) -> None:
@@ -27,4 +26,4 @@ def offer_lstm(compute: Callable[..., Any]) -> None:
 
         return lstm
 
-    install(backend, "lstm", wrapper)
+    install(backend_module(), "lstm", wrapper)

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from keras.src import backend
-
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.keras.backend import name_scope
 
 
 def surround_name_scopes(enter: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
@@ -23,4 +22,4 @@ def surround_name_scopes(enter: Callable[[Any, Callable[[Any], Any]], Any]) -> N
 
         return __enter__
 
-    install(backend.name_scope, "__enter__", wrapper)
+    install(name_scope(), "__enter__", wrapper)

@@ -1,7 +1,6 @@
 """The tables in which Keras looks up the names that classes are saved as."""
 
-from keras.src import api_export
-from keras.src.saving import object_registration
+from ipu_keras.internals.keras.saving import public_names, registered_names
 
 
 def save_as(extended: type, cls: type) -> None:
@@ -13,9 +12,6 @@ def save_as(extended: type, cls: type) -> None:
         extended: The class.
         cls: The one that is found when it is loaded.
     """
-    public_name = api_export.get_name_from_symbol(cls)
-    if public_name is not None:
-        api_export.REGISTERED_OBJS_TO_NAMES[extended] = public_name
-    if cls in object_registration.GLOBAL_CUSTOM_NAMES:
-        name = object_registration.GLOBAL_CUSTOM_NAMES[cls]
-        object_registration.GLOBAL_CUSTOM_NAMES[extended] = name
+    for names in (public_names(), registered_names()):
+        if cls in names:
+            names[extended] = names[cls]

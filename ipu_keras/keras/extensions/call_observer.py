@@ -8,9 +8,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend, tree
+from keras import tree
 
 from ipu_keras.hooks.keras.layer_calls import Observer, observe_calls
+from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.keras.extensions.layer_calls import LayerCall, graph_of, nested_calls
 from ipu_keras.keras.extensions.pipeline_stage import current_stage, stage_of
 from ipu_keras.program import stage_scope
@@ -50,7 +51,7 @@ def recorded_calls(model: keras.Model, args: Any, kwargs: Any) -> tuple[LayerCal
     """
     recorder = _Recorder(model)
     with _observing(recorder):
-        backend.compute_output_spec(model, *args, **kwargs)
+        compute_output_spec(model, *args, **kwargs)
     return tuple(recorder.calls)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src import tree
+from keras import tree
 
 from ipu_keras.feeds.dataset_feed import ElementFormat
 

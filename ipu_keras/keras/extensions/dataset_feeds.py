@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from ipu_keras.feeds.dataset_feed import DatasetFeed, ElementFeed, ElementFormat, element_format
+from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyDatasetAdapter
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
 from ipu_keras.runtime import FeedMemory

@@ -3,11 +3,9 @@
 from typing import Any
 
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
+from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyDatasetAdapter
+from ipu_keras.internals.keras.training import TFEpochIterator
 from ipu_keras.keras.extensions.data_checks import refuse_partial_batch
 from ipu_keras.keras.extensions.dataset_feeds import DatasetFeeds, DatasetSource, PyDatasetSource
 

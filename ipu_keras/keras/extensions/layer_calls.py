@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional
 
+from ipu_keras.internals.keras.models import Functional, calls_in, calls_of, graph_in
 from ipu_keras.keras.extensions.pipeline_stage import stage_of
 
 
@@ -67,7 +67,7 @@ def nested_calls(model: keras.Model) -> tuple[LayerCall, ...]:
 def graph_of(layer: Any) -> Functional | None:
     """The graph of a model whose calls can be told apart; `None` for other layers."""
     if isinstance(layer, keras.Sequential):
-        return layer._functional if has_call_of(layer, keras.Sequential) else None
+        return graph_in(layer) if has_call_of(layer, keras.Sequential) else None
     if isinstance(layer, Functional):
         return layer if has_call_of(layer, Functional) else None
     return None
@@ -133,7 +133,7 @@ def _add_call(
         sources = _sources(inbound, len(graph.inputs))
         return _add_calls(calls, operation, graph, sources, called_in, made_in)
     stage = made_in if called_in is None else called_in
-    index = operation._inbound_nodes.index(node)
+    index = calls_of(operation).index(node)
     calls.append(LayerCall(operation, index, stage, _union(inbound)))
     return [(len(calls) - 1,)] * len(node.outputs)
 
@@ -145,8 +145,9 @@ def _sources(inbound: list[tuple[int, ...]], num_inputs: int) -> list[tuple[int,
 
 def _nodes(graph: Functional) -> Iterable[Any]:
     """The calls in a graph in the order in which Keras executes them."""
-    for depth in sorted(graph._nodes_by_depth, reverse=True):
-        yield from (node for node in graph._nodes_by_depth[depth] if not node.is_input)
+    nodes = calls_in(graph)
+    for depth in sorted(nodes, reverse=True):
+        yield from (node for node in nodes[depth] if not node.is_input)
 
 
 def _union(positions: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

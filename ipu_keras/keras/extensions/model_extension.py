@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src import tree
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer, TFEpochIterator
-from keras.src.saving import serialization_lib
+from keras import saving, tree
 
+from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
@@ -91,7 +90,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             super().compile_from_config(config)
             return
         # Keras takes any `compile` but its own for one that it cannot call.
-        arguments = serialization_lib.deserialize_keras_object(config)
+        arguments = saving.deserialize_keras_object(config)
         self.compile(**{**arguments, "jit_compile": "auto"})
         if self.optimizer is not None and self.built:
             self._ipu.adopt_optimizers()

@@ -9,11 +9,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_feed import ElementFormat
+from ipu_keras.internals.keras.backend import compute_output_spec
+from ipu_keras.internals.keras.training import TensorFlowTrainer
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
@@ -311,7 +311,7 @@ class ModelOnIpu:
             # The stages of a model are known when it is built.
             x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
             with self.scope():
-                backend.compute_output_spec(self._model, x)
+                compute_output_spec(self._model, x)
         return self.num_replicas
 
     def _asynchronous(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-from keras.src import tree
-from keras.src.models.functional import Functional
+from keras import tree
 
+from ipu_keras.internals.keras.models import Functional, layers_in
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions import pipeline_checks as checks
 from ipu_keras.keras.extensions.accumulation_options import check_minimize
@@ -266,7 +266,7 @@ class ModelStages:
             or self.in_call
             # Its `call` may enter scopes that have not been seen.
             or not self._model._called
-            or any(stage_of(layer) is not None for layer in self._model._flatten_layers())
+            or any(stage_of(layer) is not None for layer in layers_in(self._model))
         )
 
     def _check_built(self, what: str) -> None:
@@ -288,7 +288,7 @@ class ModelStages:
         return assignment.layer is call.operation and assignment.node_index == call.node_index
 
     def _is_built(self) -> bool:
-        return self._has_arguments() and all(layer.built for layer in self._model._flatten_layers())
+        return self._has_arguments() and all(layer.built for layer in layers_in(self._model))
 
     def _assigned(self, calls, assignment: list) -> tuple[int, ...]:
         """The stages in a list that a user gives, complete or not."""

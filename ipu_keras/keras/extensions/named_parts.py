@@ -8,8 +8,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.trainers.compile_utils import CompileMetrics
 
+from ipu_keras.internals.keras.models import own_layers, own_trained_weights, regularizer_attribute
+from ipu_keras.internals.keras.training import CompileMetrics, loss_scale_methods
 from ipu_keras.keras.extensions.replaced_attributes import replaced
 from ipu_keras.tracing.layer_scopes import current_layer_scopes
 
@@ -48,7 +49,7 @@ def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable
                     stack.enter_context(replaced(metric, method, scoped))
             for weight, layers in _regularized(model):
                 scoped = _scoped(weight.regularizer, functools.partial(_scope_of_weight, layers))
-                stack.enter_context(replaced(weight, "_regularizer", scoped))
+                stack.enter_context(replaced(weight, regularizer_attribute(), scoped))
             optimizer = getattr(model, "optimizer", None)
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 _name_loss_scale(optimizer, stack)
@@ -97,10 +98,10 @@ def _regularized(model: keras.Model) -> Iterator[tuple[Any, tuple[keras.Layer, .
             return
         seen.add(id(layer))
         layers = (layer, *around)
-        for weight in layer._trainable_variables:
+        for weight in own_trained_weights(layer):
             if weight.regularizer is not None:
                 yield weight, layers
-        for inner in layer._layers:
+        for inner in own_layers(layer):
             # A model is around all: to be in its scope says nothing.
             yield from visit(inner, () if layer is model else layers)
 
@@ -136,7 +137,7 @@ def _name_loss_scale(optimizer: Any, stack: contextlib.ExitStack) -> None:
         return "/".join([*around, name] if name else around)
 
     inner = optimizer.inner_optimizer
-    for method in ("scale_loss", "check_finite", "_stateful_handle_finite_grads"):
+    for method in loss_scale_methods():
         scoped = _scoped(getattr(optimizer, method), functools.partial(scope, optimizer.name))
         stack.enter_context(replaced(optimizer, method, scoped))
     stack.enter_context(

@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.models.functional import Functional
 
 from ipu_keras.cost import depth_message, overlap
+from ipu_keras.internals.keras.models import Functional
 from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
 from ipu_keras.program import Pipeline
 

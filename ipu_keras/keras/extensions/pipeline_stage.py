@@ -3,9 +3,9 @@
 from contextvars import ContextVar, Token
 from typing import Any
 
-from keras.src.backend.common import global_state
-
 from ipu_keras.hooks.keras.construction import tell_of_calls_and_layers
+from ipu_keras.internals.keras.backend import called_layer
+from ipu_keras.internals.keras.models import layers_in
 from ipu_keras.ipu_strategy import current_ipu_strategy
 
 # What layers and nodes of Keras's graphs remember their scope as.
@@ -116,10 +116,10 @@ def _note_use_in_call() -> None:
 
     So that other models need not be traced to find out.
     """
-    context = global_state.get_global_attribute("current_call_ctx")
-    if context is None:
+    called = called_layer()
+    if called is None:
         return
-    for layer in context.entry_layer._flatten_layers():
+    for layer in layers_in(called):
         on_ipu = getattr(layer, "_ipu", None)
         if on_ipu is not None:
             on_ipu.stages.in_call = True

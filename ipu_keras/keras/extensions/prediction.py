@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src import tree
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
+from keras import tree
 
+from ipu_keras.internals.keras.training import TFEpochIterator
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.hooks.keras.name_scopes import surround_name_scopes
+from ipu_keras.internals.keras.backend import open_as
 from ipu_keras.tracing.layer_scopes import current_layer_scopes
 
 
@@ -27,7 +28,7 @@ def _enter(scope: Any, enter: Callable[[Any], Any]) -> Any:
     opened = scopes.opened(*key)
     if opened is not None:
         # TensorFlow opens a scope again if its name ends like this.
-        scope._tf_name_scope = tf.name_scope(f"{opened}/")
+        open_as(scope, tf.name_scope(f"{opened}/"))
     entered = enter(scope)
     if graph.get_name_scope() != around:  # Keras leaves out a scope of its own within itself
         scopes.add(*key, graph.get_name_scope())

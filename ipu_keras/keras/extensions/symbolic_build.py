@@ -1,11 +1,20 @@
 """Makes the variables that a compiled model needs for its data, before it is traced."""
 
+import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import backend, tree
-from keras.src.models import Functional
+from keras import tree
+
+from ipu_keras.internals.keras.backend import compute_output_spec
+from ipu_keras.internals.keras.models import Functional, layers_in, outputs_in
+from ipu_keras.internals.keras.training import (
+    compiled_loss,
+    compiled_metrics,
+    compute_loss,
+    symbolic_build,
+)
 
 
 def build_from(model: keras.Model, data: Any) -> None:
@@ -25,24 +34,23 @@ def build_from(model: keras.Model, data: Any) -> None:
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.map_structure(_symbol, data))
     predicted = _known_outputs(model, x)
     if predicted is not None:
-        metrics, loss = model._compile_metrics, model._compile_loss
+        metrics, loss = compiled_metrics(model), compiled_loss(model)
         if metrics is not None and not metrics.built:
-            backend.compute_output_spec(
-                model.compute_metrics, x, y, predicted, sample_weight=sample_weight
-            )
+            compute_output_spec(model.compute_metrics, x, y, predicted, sample_weight=sample_weight)
         if loss is not None and not loss.built:
-            backend.compute_output_spec(
-                model._compute_loss, x, y, predicted, sample_weight=sample_weight, training=False
+            of_model = functools.partial(compute_loss, model)
+            compute_output_spec(
+                of_model, x, y, predicted, sample_weight=sample_weight, training=False
             )
     # Of what is built already Keras makes nothing, nor the call.
-    model._symbolic_build(data_batch=data)
+    symbolic_build(model, data)
 
 
 def _symbol(spec: tf.TensorSpec | None) -> keras.KerasTensor | None:
     return (
         None
         if spec is None
-        else keras.KerasTensor(spec.shape, backend.standardize_dtype(spec.dtype))
+        else keras.KerasTensor(spec.shape, keras.backend.standardize_dtype(spec.dtype))
     )
 
 
@@ -55,9 +63,9 @@ def _known_outputs(model: keras.Model, x: Any) -> Any:
     # Else Keras is to say what is wrong with the inputs, or that a layer is not built.
     given, expected = tree.flatten(x), functional.inputs
     fit = len(given) == len(expected) and all(map(_fits, given, expected))
-    if not fit or not all(layer.built for layer in model._flatten_layers()):
+    if not fit or not all(layer.built for layer in layers_in(model)):
         return None
-    outputs = functional._outputs_struct
+    outputs = outputs_in(functional)
     if any(None in tensor.shape[1:] or not tensor.shape for tensor in tree.flatten(outputs)):
         return None
     size = given[0].shape[0]

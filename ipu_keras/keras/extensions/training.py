@@ -8,8 +8,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src import tree
+from keras import tree
 
+from ipu_keras.internals.keras.training import compute_loss, loss_tracker, takes_training
 from ipu_keras.keras.extensions.replaced_attributes import replaced
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.optimizers.accumulator_options import dtype_for
@@ -44,12 +45,10 @@ class TrainingParts:
         model = self._model
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
-            y_pred = model(x, training=True) if model._call_has_training_arg else model(x)
-            loss = model._compute_loss(
-                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True
-            )
+            y_pred = model(x, training=True) if takes_training(model) else model(x)
+            loss = compute_loss(model, x, y, y_pred, sample_weight=sample_weight, training=True)
             batch_size = tf.shape(next(i for i in tree.flatten(x) if i is not None))[0]
-            model._loss_tracker.update_state(loss, sample_weight=batch_size)
+            loss_tracker(model).update_state(loss, sample_weight=batch_size)
             loss = model.optimizer.scale_loss(loss)
         gradients = self._gradients(tape, loss)
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight), gradients

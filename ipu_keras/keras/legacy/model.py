@@ -1,7 +1,6 @@
 """`tensorflow.python.ipu.keras.Model`."""
 
-from keras.src.models.functional import Functional
-
+from ipu_keras.internals.keras.models import Functional
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
 from ipu_keras.keras.legacy.legacy_model import LegacyModel, accumulation
 from ipu_keras.keras.legacy.legacy_on_ipu import check_scope

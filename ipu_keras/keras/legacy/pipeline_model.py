@@ -4,8 +4,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from keras.src.models.functional import Functional
-
+from ipu_keras.internals.keras.models import Functional
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
 from ipu_keras.keras.extensions.layer_calls import LayerCall
 from ipu_keras.keras.extensions.model_stages import FunctionalStages

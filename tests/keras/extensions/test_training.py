@@ -239,6 +239,8 @@ def test_options_may_change_between_runs(twins, data):
         assert int(model.optimizer.iterations) - before == updates
 
 
+# NumPy 2 has a keyword that TensorFlow's __array__ does not know yet; Keras 3.12 makes it warn.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_a_model_without_weights_to_train(strategy):
     with strategy.scope():
         model = keras.Sequential([keras.Input([2]), keras.layers.Rescaling(2.0)])

@@ -1,0 +1,1 @@
+"""Private names of Keras, by theme: what the package gets from each, and its form."""

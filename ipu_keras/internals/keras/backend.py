@@ -1,0 +1,77 @@
+"""Keras's backend: symbolic calls, the scopes of layers, and the LSTM over a whole sequence.
+
+The public `keras.backend` has what users' layers need, and none of these.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ipu_keras.internals.forms import Class, Function, Module, PrivateName
+
+_COMPUTE_OUTPUT_SPEC = PrivateName("keras.src.backend", "compute_output_spec", Function("fn"))
+_BACKEND = PrivateName(
+    "keras.src",
+    "backend",
+    Module(
+        lstm=Function(
+            "inputs",
+            "initial_state_h",
+            "initial_state_c",
+            "mask",
+            keywords=(
+                "kernel",
+                "recurrent_kernel",
+                "bias",
+                "activation",
+                "recurrent_activation",
+                "return_sequences",
+                "go_backwards",
+                "unroll",
+            ),
+        )
+    ),
+)
+_NAME_SCOPE = PrivateName(
+    "keras.src.backend", "name_scope", Class(members={"__enter__": Function("self")})
+)
+_OPENED_SCOPE = PrivateName(
+    "keras.src.backend.tensorflow.core",
+    "name_scope",
+    Class(assigned=("_tf_name_scope", "caller", "name")),
+)
+_GLOBAL_ATTRIBUTE = PrivateName(
+    "keras.src.backend.common.global_state", "get_global_attribute", Function("name")
+)
+_CALL_CONTEXT = PrivateName(
+    "keras.src.layers.layer", "CallContext", Class(assigned=("entry_layer",))
+)
+
+
+def compute_output_spec(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Calls a function with `KerasTensor`s for tensors, without computing anything."""
+    return _COMPUTE_OUTPUT_SPEC.get()(function, *args, **kwargs)
+
+
+def backend_module() -> Any:
+    """The module of the backend, whose `lstm` Keras's layer looks up when it is called."""
+    return _BACKEND.get()
+
+
+def name_scope() -> Any:
+    """The class of the scopes that Keras opens for layers."""
+    return _NAME_SCOPE.get()
+
+
+def open_as(scope: Any, tf_scope: Any) -> None:
+    """Has a scope of Keras's, which is not entered yet, enter another one of TensorFlow's."""
+    _OPENED_SCOPE.get()
+    scope._tf_name_scope = tf_scope
+
+
+def called_layer() -> Any:
+    """The outermost layer that is being called; `None` outside of calls."""
+    context = _GLOBAL_ATTRIBUTE.get()("current_call_ctx")
+    if context is None:
+        return None
+    _CALL_CONTEXT.get()
+    return context.entry_layer

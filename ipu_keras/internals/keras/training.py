@@ -1,0 +1,125 @@
+"""How Keras trains: its trainer, the loop over data, the compiled loss and metrics."""
+
+from typing import Any
+
+import keras
+
+from ipu_keras.internals.forms import Class, Function, PrivateName
+
+_TRAINER = PrivateName(
+    "keras.src.backend.tensorflow.trainer",
+    "TensorFlowTrainer",
+    Class(
+        "distribute_strategy",
+        members={
+            "_get_metrics_result_or_logs": Function("self", "logs"),
+            "_maybe_symbolic_build": Function("self", keywords=("iterator", "data_batch")),
+            "compile_from_config": Function("self", "config"),
+            "make_predict_function": Function("self", "force"),
+            "make_test_function": Function("self", "force"),
+            "make_train_function": Function("self", "force"),
+        },
+        assigned=("predict_function", "test_function", "train_function"),
+    ),
+)
+_EPOCH_ITERATOR = PrivateName(
+    "keras.src.backend.tensorflow.trainer",
+    "TFEpochIterator",
+    Class(
+        "num_batches",
+        members={"__init__": Function("self", "distribute_strategy")},
+        assigned=(
+            "_distributed_dataset",
+            "_num_batches",
+            "data_adapter",
+            "steps_per_epoch",
+            "steps_per_execution",
+        ),
+    ),
+)
+_COMPILE_METRICS = PrivateName(
+    "keras.src.trainers.compile_utils",
+    "CompileMetrics",
+    Class("metrics", members={"result": Function("self")}, assigned=("built",)),
+)
+_MODEL = PrivateName(
+    "keras",
+    "Model",
+    Class(
+        members={
+            "_compute_loss": Function(
+                "self", "x", "y", "y_pred", keywords=("sample_weight", "training")
+            ),
+            "_symbolic_build": Function("self", keywords=("data_batch",)),
+        },
+        assigned=("_call_has_training_arg", "_compile_loss", "_compile_metrics", "_loss_tracker"),
+    ),
+)
+_LOSS_SCALE = PrivateName(
+    "keras.optimizers",
+    "LossScaleOptimizer",
+    Class(
+        "check_finite",
+        "scale_loss",
+        members={"_stateful_handle_finite_grads": Function("self", "grads", "trainable_variables")},
+    ),
+)
+
+# The class of Keras's models in which they train: a base of our extension.
+TensorFlowTrainer: Any = _TRAINER.get()
+
+# Keras's iterator over the data of one call, of which the extension makes one itself.
+TFEpochIterator: Any = _EPOCH_ITERATOR.get()
+
+# The one metric that stands for all that `compile` was given.
+CompileMetrics: Any = _COMPILE_METRICS.get()
+
+
+def compiled_metrics(model: keras.Model) -> Any:
+    """The `CompileMetrics` of a compiled model; `None` if it was given none."""
+    _MODEL.get()
+    return model._compile_metrics
+
+
+def compiled_loss(model: keras.Model) -> Any:
+    """What computes the loss of a compiled model; `None` if it was given none."""
+    _MODEL.get()
+    return model._compile_loss
+
+
+def compute_loss(model: keras.Model, x: Any, y: Any, y_pred: Any, **options: Any) -> Any:
+    """The loss as `train_step` computes it: a `compute_loss` of a user's may not take `training`.
+
+    Args:
+        model: A compiled model.
+        x: Inputs.
+        y: Labels.
+        y_pred: Outputs.
+        **options: `sample_weight` and `training`.
+    """
+    _MODEL.get()
+    return model._compute_loss(x, y, y_pred, **options)
+
+
+def symbolic_build(model: keras.Model, data: Any) -> None:
+    """Has a compiled model build what it needs for data that is known by its specs."""
+    _MODEL.get()
+    model._symbolic_build(data_batch=data)
+
+
+def loss_tracker(model: keras.Model) -> keras.Metric:
+    """The metric that a compiled model has for its loss."""
+    _MODEL.get()
+    return model._loss_tracker
+
+
+def takes_training(model: keras.Model) -> bool:
+    """Whether the `call` of a model has an argument `training`."""
+    _MODEL.get()
+    return model._call_has_training_arg
+
+
+def loss_scale_methods() -> tuple[str, ...]:
+    """What a `LossScaleOptimizer` does about its scale, as names of its methods."""
+    _LOSS_SCALE.get()
+    return ("scale_loss", "check_finite", "_stateful_handle_finite_grads")
