@@ -111,7 +111,7 @@ class HostCallable:
     @no_garbage_collection()
     def _build(self) -> Callable:
         program = self._plan.program
-        if self._step.for_xla and not self.execution.is_compiled:
+        if self._step.purpose.for_xla and not self.execution.is_compiled:
             self._leave_xla()
         self._variables = ReplicaVariables(self._step.function, program.num_replicas, self._device)
         graphs = StepGraphs(
@@ -139,7 +139,7 @@ class HostCallable:
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too; but loops and
         # branches are one kernel each there, which blocks a thread.
         if not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds):
-            step = self._step.for_tensorflow(onednn=onednn)
+            step = self._step.for_tensorflow()
             if step is not None:
                 self._step = step
                 return

@@ -1,19 +1,15 @@
 """A step as the host runs it, traced as a function of its own."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.host.rewrites.fused_batch_norms import batch_norms
-from ipu_keras.host.rewrites.late_tiles import late_tiles
-from ipu_keras.host.rewrites.pooling import POOLING_GRADIENT, fast_pooling_gradients
-from ipu_keras.host.rewrites.random_bits import RANDOM_UNIFORM, compilable_random
 from ipu_keras.host.rewrites.replacement import undone
-from ipu_keras.host.rewrites.summed_products import joint_summed_products
-from ipu_keras.host.rewrites.wide_products import PRODUCT, wide_products
+from ipu_keras.host.rewrites.table import FUSED_BATCH_NORMS, Purpose, Rewrite, rewrites_for
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.tracing import layer_scopes, replicated, traced_for_xla
@@ -36,16 +32,16 @@ class TracedStep:
 
     Args:
         function: A `tf.ConcreteFunction`.
-        for_xla: Whether it was traced for XLA.
-        replaced: What was replaced in it for the host's speed.
+        purpose: What it was traced for.
+        replaced: What rewrites replaced in it.
         could_fuse: Whether it has batch normalizations that TensorFlow computes faster if it
             is traced for TensorFlow.
         update: The trace of the weight update, if the program has one.
     """
 
     function: Any
-    for_xla: bool
-    replaced: Sequence[Replaced] = ()
+    purpose: Purpose
+    replaced: Sequence[tuple[Rewrite, Replaced]] = ()
     could_fuse: bool = False
     update: Any = None
 
@@ -62,19 +58,15 @@ class TracedStep:
         Returns:
             A `tf.ConcreteFunction`, or one `AsWritten`.
         """
-        if not self.for_xla or self.update is not None:
+        if not self.purpose.for_xla or self.update is not None:
             return None
-        return as_written(self.function, self.replaced)
+        return as_written(self.function, [one for _, one in self.replaced])
 
-    def for_tensorflow(self, *, onednn: bool) -> "TracedStep | None":
-        """The step without what is replaced for XLA alone; `None` if there is no such trace.
-
-        Args:
-            onednn: Whether TensorFlow computes with oneDNN, whose pooling needs no replacement.
-        """
-        needless = {RANDOM_UNIFORM, PRODUCT, *([POOLING_GRADIENT] if onednn else [])}
-        gone = [one for one in self.replaced if one.result.op.type in needless]
-        kept = [one for one in self.replaced if one.result.op.type not in needless]
+    def for_tensorflow(self) -> "TracedStep | None":
+        """The step without what is replaced for XLA alone; `None` if there is no such trace."""
+        purpose = replace(self.purpose, for_xla=False)
+        gone = [one for rewrite, one in self.replaced if not rewrite.applies(purpose)]
+        kept = [pair for pair in self.replaced if pair[0].applies(purpose)]
         function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
 
@@ -85,35 +77,35 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
     Args:
         program: Whose step it is.
         for_xla: Whether to write it as XLA likes it, or as TensorFlow does.
-        onednn: Whether TensorFlow computes with oneDNN. Its gradients of pooling take half
-            the time of what replaces those of others.
+        onednn: Whether TensorFlow computes with oneDNN.
     """
 
     def step(*tensors):
         return program.step(program.unflatten(tensors))
 
     step.__name__ = f"{program.name}_step"
-    # Gradients of many batches may be computed together, by what knows TensorFlow's products.
-    alone = for_xla and program.update is None
-    with (
-        replicated(program.num_replicas),
-        fast_pooling_gradients() if for_xla or not onednn else nullcontext([]) as pooled,
-        compilable_random() if for_xla else nullcontext([]) as drawn,
-        joint_summed_products() as summed,
-        late_tiles() as tiled,
-        wide_products() if alone else nullcontext([]) as wide,
-        batch_norms(fused=program.fast_math and not for_xla) as norms,
-        traced_for_xla() if for_xla else nullcontext(),
-        layer_scopes(),
-    ):
+    purpose = Purpose(for_xla, onednn, program.fast_math, program.update is not None)
+    rewrites = rewrites_for(purpose)
+    with ExitStack() as opened:
+        opened.enter_context(replicated(program.num_replicas))
+        replaced = [
+            (rewrite, opened.enter_context(rewrite.replaces()))
+            for rewrite in rewrites
+            if rewrite.replaces is not None
+        ]
+        norms = opened.enter_context(batch_norms(fused=FUSED_BATCH_NORMS in rewrites))
+        if for_xla:
+            opened.enter_context(traced_for_xla())
+        opened.enter_context(layer_scopes())
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
         update = None
         if program.update is not None:
             _, gradients = concrete.structured_outputs
             update = _traced(_update_of(program.name, program.update), gradients)
-    could_fuse = norms.found and program.fast_math and not norms.fused
-    instead = (*pooled, *drawn, *summed, *tiled, *wide)
-    return TracedStep(concrete, for_xla, instead, could_fuse, update)
+    for_tensorflow = rewrites_for(replace(purpose, for_xla=False))
+    could_fuse = norms.found and not norms.fused and FUSED_BATCH_NORMS in for_tensorflow
+    pairs = [(rewrite, one) for rewrite, found in replaced for one in found]
+    return TracedStep(concrete, purpose, pairs, could_fuse, update)
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:

@@ -14,9 +14,6 @@ import tensorflow as tf
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.tracing.as_written import Replaced
 
-# The kind of operation that is replaced; it stays in the graph, without a use.
-POOLING_GRADIENT = "MaxPoolGrad"
-
 # Larger windows make more comparisons than they are worth.
 _MAX_WINDOW = 9
 
@@ -29,7 +26,7 @@ def fast_pooling_gradients() -> contextlib.AbstractContextManager[list[Replaced]
     is NaN differs: there the kernel's gradient goes to the first NaN, here to
     none, and the weights are lost to NaN either way.
     """
-    return replaced({POOLING_GRADIENT}, _fast_gradient)
+    return replaced({"MaxPoolGrad"}, _fast_gradient)
 
 
 def _fast_gradient(inputs, output) -> tf.Tensor | None:

@@ -18,9 +18,6 @@ from ipu_keras._xla_calls import register
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.tracing.as_written import Replaced
 
-# The kind of operation that is replaced; it stays in the graph, without a use.
-RANDOM_UNIFORM = "StatelessRandomUniformV2"
-
 # What XLA calls. Of TensorFlow's operations, only one reaches functions that XLA tells the shapes
 # of their results: it has a module in MLIR, of this version at least.
 _FUNCTION = "ipu_uniform"
@@ -46,7 +43,7 @@ def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
         _, key, counter, _ = inputs
         return uniform(output.shape, key, counter)
 
-    return replaced({RANDOM_UNIFORM}, uniform_for_xla)
+    return replaced({"StatelessRandomUniformV2"}, uniform_for_xla)
 
 
 def uniform(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:

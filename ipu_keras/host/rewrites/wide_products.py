@@ -14,9 +14,6 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.tracing.as_written import Replaced
 
-# The kind of operation that is replaced; it stays in the graph, without a use.
-PRODUCT = "MatMul"
-
 # Summed over fewer rows, the product is little beside what reads the transposed result.
 _LEAST_ROWS = 512
 
@@ -26,7 +23,7 @@ def wide_products() -> contextlib.AbstractContextManager[list[Replaced]]:
 
     The numbers are the same but for the order in which they are summed.
     """
-    return replaced({PRODUCT}, _transposed)
+    return replaced({"MatMul"}, _transposed)
 
 
 def _transposed(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | None:

@@ -1,0 +1,143 @@
+"""What the host replaces in a traced step for its own speed: all of it, each with its reason.
+
+A rewrite is a module of this folder and an entry here. Each can be switched off, to see what it
+gains or whether it is behind a wrong number: `IPU_KERAS_HOST_REWRITES=-pooling,-random_bits` for
+some, `IPU_KERAS_HOST_REWRITES=none` for all. The variable is read whenever a step is traced.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from ipu_keras.host.rewrites.late_tiles import late_tiles
+from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
+from ipu_keras.host.rewrites.random_bits import compilable_random
+from ipu_keras.host.rewrites.summed_products import joint_summed_products
+from ipu_keras.host.rewrites.wide_products import wide_products
+from ipu_keras.tracing.as_written import Replaced
+
+ENVIRONMENT_VARIABLE = "IPU_KERAS_HOST_REWRITES"
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a step is traced for.
+
+    Args:
+        for_xla: Whether for XLA, or for TensorFlow's executor.
+        onednn: Whether TensorFlow computes with oneDNN.
+        fast_math: Whether results may differ more than by the order of sums.
+        accumulates: Whether the gradients of several batches become one.
+    """
+
+    for_xla: bool
+    onednn: bool
+    fast_math: bool
+    accumulates: bool
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Something that the host computes in another way than users wrote it.
+
+    Args:
+        name: That of its module, by which it is switched off.
+        applies: Whether it gains anything in a trace of some purpose. A trace for XLA that
+            TensorFlow's executor takes over loses what does not apply there.
+        gain: What was measured, and of what; a step is one of training.
+        undone: How reports get what users wrote.
+        replaces: While it is open, gives operations other results, which it yields. `None`: the
+            layer asks, while it is traced, how to write itself.
+    """
+
+    name: str
+    applies: Callable[[Purpose], bool]
+    gain: str
+    undone: str
+    replaces: Callable[[], AbstractContextManager[list[Replaced]]] | None
+
+
+# Replaced operations stay in the graph without a use, and `tracing/as_written.py` uses them again.
+_RENAMED = "in the trace, tensors are renamed to those that were replaced"
+
+# The one of which something is known without it: whether it could apply.
+FUSED_BATCH_NORMS = Rewrite(
+    name="fused_batch_norms",
+    # XLA makes few loops of the many operations that Keras writes.
+    applies=lambda purpose: purpose.fast_math and not purpose.for_xla,
+    gain="38.8 to 22.8-27 ms/step (normalized CNN, oneDNN)",
+    undone="the trace for XLA has what Keras writes; such a program is traced twice",
+    replaces=None,
+)
+
+# What one of them puts in may be replaced by a later one.
+REWRITES = (
+    Rewrite(
+        name="pooling",
+        # oneDNN's gradient takes half the time of what replaces that of others.
+        applies=lambda purpose: purpose.for_xla or not purpose.onednn,
+        gain="2.9 to 1.5 ms (gradient of 2x2 windows in 32x26x26x32, no oneDNN)",
+        undone=_RENAMED,
+        replaces=fast_pooling_gradients,
+    ),
+    Rewrite(
+        name="random_bits",
+        # Without it, what XLA draws is not what stock Keras does.
+        applies=lambda purpose: purpose.for_xla,
+        gain="32.1 to 28.5 ms/step (transformer with dropout)",
+        undone=_RENAMED,
+        replaces=compilable_random,
+    ),
+    Rewrite(
+        name="summed_products",
+        applies=lambda purpose: True,
+        gain="21.6 to 19.5 ms/step (transformer)",
+        undone=_RENAMED,
+        replaces=joint_summed_products,
+    ),
+    Rewrite(
+        name="late_tiles",
+        applies=lambda purpose: True,
+        gain="1.035 times as many steps/s (normalized CNN, TensorFlow's executor)",
+        undone=_RENAMED,
+        replaces=late_tiles,
+    ),
+    Rewrite(
+        name="wide_products",
+        # Gradients of many batches may be computed together, by what knows TensorFlow's products.
+        applies=lambda purpose: purpose.for_xla and not purpose.accumulates,
+        gain="1.06 times as many steps/s (transformer)",
+        undone=_RENAMED,
+        replaces=wide_products,
+    ),
+    FUSED_BATCH_NORMS,
+)
+
+
+def rewrites_for(purpose: Purpose) -> tuple[Rewrite, ...]:
+    """The rewrites of a trace, without those that the environment switches off.
+
+    Args:
+        purpose: What the step is traced for.
+
+    Raises:
+        ValueError: The environment names something else than a rewrite.
+    """
+    off = _switched_off(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+    return tuple(one for one in REWRITES if one.name not in off and one.applies(purpose))
+
+
+def _switched_off(text: str) -> frozenset[str]:
+    known = frozenset(one.name for one in REWRITES)
+    given = [item.strip() for item in text.split(",") if item.strip()]
+    if given == ["none"]:
+        return known
+    wrong = [item for item in given if item[:1] != "-" or item[1:] not in known]
+    if wrong:
+        raise ValueError(
+            f"{ENVIRONMENT_VARIABLE} must name rewrites to switch off, each after a minus and "
+            "separated by commas, or be 'none', which switches off all. There are "
+            f"{', '.join(sorted(known))}. Received: {', '.join(wrong)}"
+        )
+    return frozenset(item[1:] for item in given)
