@@ -25,3 +25,48 @@ LOOPS = frozenset({"StatelessWhile", "While"})
 
 # What TensorFlow traces for XLA in another way than for its own executor.
 CONTROL_FLOW = LOOPS | {"Case", "If", "StatelessCase", "StatelessIf"}
+
+# They compute each element of their result from the elements at its place.
+ELEMENTWISE = frozenset(
+    {
+        "Abs",
+        "Add",
+        "AddN",
+        "AddV2",
+        "BiasAdd",
+        "ClipByValue",
+        "DivNoNan",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Expm1",
+        "FloorDiv",
+        "LeakyRelu",
+        "Log",
+        "Log1p",
+        "Maximum",
+        "Minimum",
+        "Mul",
+        "Neg",
+        "Pow",
+        "RealDiv",
+        "Reciprocal",
+        "Relu",
+        "Relu6",
+        "Rsqrt",
+        "Select",
+        "SelectV2",
+        "Selu",
+        "Sigmoid",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Square",
+        "SquaredDifference",
+        "Sub",
+        "Tanh",
+    }
+)
+
+# Those that TensorFlow computes along with a convolution and its bias.
+FUSED_ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Relu6"})

@@ -1,4 +1,4 @@
-"""The choice of the host's execution, on graphs that are built by hand.
+"""The choice of the host's execution, on graphs that are built by hand, and on models.
 
 What is asked here holds for every choice there is: which of several right ones
 is the fastest is measured in the benchmarks.
@@ -7,19 +7,29 @@ is the fastest is measured in the benchmarks.
 import dataclasses
 import itertools
 
+import keras
+import models
 import pytest
+import tensorflow as tf
 
 from ipu_keras.host.operation_kinds import CONVOLUTIONS
 from ipu_keras.host.plan import HostExecution, plan_host
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.program import OutfeedMode, Program
+from ipu_keras.tracing import graph_of
 
 # The weights that every operation uses, and that training writes.
 WEIGHTS = Op("weights", "Placeholder", (TensorSpec((), "resource"),))
 MATMUL = Op("dense/MatMul", "MatMul", inputs=("weights",))
 CONVOLUTION = Op("conv2d/convolution", "Conv2D", inputs=("weights",))
 CONVOLUTION_GRADIENT = Op("conv2d/gradient", "Conv2DBackpropFilter", inputs=("weights",))
-NORMALIZATION = Op("batch_normalization/Rsqrt", "Rsqrt", inputs=("weights",))
+BIAS = Op("conv2d/BiasAdd", "BiasAdd", inputs=("conv2d/convolution", "weights"))
+# Two passes over the images, of which the first takes a number for each channel.
+RSQRT = Op("batch_normalization/Rsqrt", "Rsqrt", inputs=("weights",))
+SCALE = Op("batch_normalization/mul", "Mul", inputs=(BIAS.name, RSQRT.name))
+SHIFT = Op("batch_normalization/add", "AddV2", inputs=(SCALE.name, "weights"))
+NORMALIZATION = (BIAS, RSQRT, SCALE, SHIFT)
+RELU = Op("conv2d/Relu", "Relu", inputs=(BIAS.name,))
 ASSIGN = Op("assign", "AssignAddVariableOp", stateful=True, inputs=("weights",))
 
 # Their steps may run in any order, so they carry nothing from one to the next.
@@ -116,18 +126,66 @@ def test_a_state_in_a_function_that_nothing_calls():
 
 @pytest.mark.parametrize("compiled", [None, True])
 def test_a_compiled_convolution_stands_outside_of_loops(compiled):
-    for ops in itertools.permutations([CONVOLUTION, ASSIGN, NORMALIZATION]):
+    for ops in itertools.permutations([CONVOLUTION, ASSIGN, RSQRT]):
         chosen = choose(flat(*ops), compiled=compiled)
         assert HostExecution.COMPILED_LOOP not in chosen.executions
 
 
-def test_normalized_convolutions_are_compiled_for_inference_without_onednn():
-    inference = flat(CONVOLUTION, NORMALIZATION)
+@pytest.mark.parametrize("build", [flat, nested])
+def test_normalized_convolutions_are_compiled_for_inference_without_onednn(build):
+    inference = build(CONVOLUTION, *NORMALIZATION)
     assert choose(inference).executions[0].is_compiled
-    assert choose(inference).reason == "normalized convolution conv2d/convolution"
+    assert choose(inference).reason == "convolution conv2d/convolution and what follows it"
     assert not choose(inference, onednn=True).executions[0].is_compiled
-    training = flat(CONVOLUTION, NORMALIZATION, CONVOLUTION_GRADIENT)
+    training = build(CONVOLUTION, *NORMALIZATION, CONVOLUTION_GRADIENT)
     assert not choose(training).executions[0].is_compiled
+
+
+LONE_RSQRT = Op("lone", "Rsqrt", inputs=("dense/MatMul",))
+PLAIN = Op("plain/convolution", "Conv2D", inputs=("weights",))
+SIGMOID = Op("sigmoid", "Sigmoid", inputs=(BIAS.name,))
+SWISH = Op("swish", "Mul", inputs=(BIAS.name, "sigmoid"))
+
+
+@pytest.mark.parametrize(
+    ("ops", "spares"),
+    [
+        # TensorFlow does these along with the convolution.
+        ((CONVOLUTION, BIAS, RELU), False),
+        # Of numbers that are no images.
+        ((CONVOLUTION, BIAS, RELU, MATMUL, LONE_RSQRT), False),
+        ((CONVOLUTION, BIAS, SIGMOID), True),
+        ((CONVOLUTION, PLAIN, BIAS, SIGMOID), False),
+        ((CONVOLUTION, PLAIN, BIAS, SIGMOID, SWISH), True),
+    ],
+    ids=["relu", "lone rsqrt", "one pass", "half a pass", "two in two"],
+)
+def test_passes_over_images_are_what_xla_spares(ops, spares):
+    assert choose(flat(*ops)).executions[0].is_compiled is spares
+
+
+def with_a_lone_rsqrt():
+    features = models.cnn32()
+    shrink = keras.layers.Lambda(lambda x: x * tf.math.rsqrt(1.0 + x * x))
+    return keras.Model(features.inputs, shrink(features.outputs[0]))
+
+
+@pytest.mark.parametrize(
+    ("build", "compiled"),
+    [
+        (models.cnn28, False),
+        (models.cnn32, False),
+        (models.cnn32_batch_norm, True),
+        (with_a_lone_rsqrt, False),
+    ],
+)
+def test_inference_of_models_with_convolutions(build, compiled):
+    model = build()
+    spec = tf.TensorSpec((32, *model.inputs[0].shape[1:]))
+    predict = tf.function(lambda x: model(x, training=False), autograph=False)
+    graph = graph_of(predict.get_concrete_function(spec))
+    assert choose(graph).executions[0].is_compiled is compiled
+    assert not choose(graph, onednn=True).executions[0].is_compiled
 
 
 def test_steps_without_state_are_not_kept_in_one_loop():
