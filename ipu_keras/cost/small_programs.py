@@ -3,39 +3,61 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from ipu_keras.cost.memory_sizes import (
+    AVAILABLE_MEMORY_PROPORTION,
+    CONTROL_CODE_BYTES,
+    EXCHANGE_CODE_BYTES,
+    VERTEX_CODE_BYTES,
+    VERTEX_STATE_BYTES,
+)
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import Target
 from ipu_keras.program.executable import Executable
 
-# All values of a step together may fill so much of the tiles' memory. A model finds only some of
-# them at a time, but also what products and exchanges need for themselves: 0.2 to 1.1 times the
-# bytes of all values, and some 20,000 bytes of each tile (models of `benchmarks/models.py`).
-_SHARE_OF_VALUES = 0.6
-# Instructions of a tile for each operation of TensorFlow: models have 12 to 43.
-_CODE_BYTES = 32
+# What has no values of its own, and nothing to compute: other names for values, and constants,
+# which become part of what takes them.
+_NAMES = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Reshape"})
 
+# Their operands are rearranged and their partial results summed, besides the product itself.
+_PRODUCTS = ("BatchMatMul", "Conv", "DepthwiseConv", "Einsum", "MatMul")
+_SETS_OF_PRODUCT = 3
+# Types of vertices that are no operation's own: copies, casts and parts of products.
+_SHARED_TYPES = 8
 # Values that are held besides each variable where gradients are accumulated: the accumulator, the
 # gradient that it becomes, and the update.
 _VALUES_OF_UPDATE = 3
+
+# Their results are values that there are already.
+_SAME = frozenset({"Identity", "ReadVariableOp", "Reshape"})
 
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _WITHOUT_BYTES = frozenset({"resource", "string", "variant"})
 
 
-def certainly_fits(executable: Executable, target: Target) -> bool:
+def certainly_fits(
+    executable: Executable,
+    target: Target,
+    *,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
+) -> bool:
     """Whether a program certainly fits into the memory of one IPU, which takes no model to say.
 
     Args:
         executable: The compiled program.
         target: The hardware.
+        memory_proportion: Of a tile's memory, the most that temporaries of products may take.
     """
     pipeline = executable.program.pipeline
+    if pipeline is not None and (pipeline.forward_options or pipeline.backward_options):
+        # A stage may let its products take another proportion.
+        return False
     return is_small(
         executable.graph,
         executable.variables,
         target,
         accumulates=executable.program.update is not None,
         num_stages=1 if pipeline is None else pipeline.num_stages,
+        memory_proportion=memory_proportion,
     )
 
 
@@ -46,10 +68,12 @@ def is_small(
     *,
     accumulates: bool = False,
     num_stages: int = 1,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
 ) -> bool:
     """Whether a program certainly fits into the memory of one IPU.
 
-    It does if all values that it ever has fit at once, with room to spare.
+    It does if all values that it ever has fit at once, beside its code and the most that its
+    plans may take for themselves.
 
     Args:
         graph: A step in TensorFlow's operations.
@@ -58,6 +82,7 @@ def is_small(
         accumulates: Whether the weight update is not in the step.
         num_stages: Of a pipeline, in which each stage's values wait for up to twice as many
             batches.
+        memory_proportion: Of a tile's memory, the most that temporaries of products may take.
 
     Returns:
         `False` also where shapes are unknown.
@@ -66,13 +91,21 @@ def is_small(
     computed = _bytes_of(graph.ops, graph)
     in_flight = 1 if num_stages == 1 else 2 * num_stages
     values = held * (1 + _VALUES_OF_UPDATE * accumulates) + computed * in_flight
-    code = _CODE_BYTES * sum(1 for _ in graph.walk())
-    return values <= _SHARE_OF_VALUES * target.ipu_bytes and code <= target.code_region_bytes
+    computing = [op for op in graph.walk() if op.kind not in _NAMES]
+    num_sets = sum(_SETS_OF_PRODUCT if op.kind.startswith(_PRODUCTS) else 1 for op in computing)
+    num_types = len({op.kind for op in computing}) + _SHARED_TYPES
+    code = num_types * VERTEX_CODE_BYTES + num_sets * (CONTROL_CODE_BYTES + EXCHANGE_CODE_BYTES)
+    # One vertex of each on every tile, though most of their values are on few.
+    state = num_sets * VERTEX_STATE_BYTES
+    # The memory element that the code ends in has no values.
+    besides = code + target.memory_element_bytes + state + target.stack_bytes
+    room = (1 - memory_proportion) * target.tile_bytes - besides
+    return values <= room * target.num_tiles and code <= target.code_region_bytes
 
 
 def _bytes_of(ops: Sequence[Op], graph: Graph) -> float:
     """Bytes of all results; those of a loop's body, as often as it can run."""
-    sizes = [_nbytes(spec) for op in ops for spec in op.outputs]
+    sizes = [_nbytes(spec) for op in ops if op.kind not in _SAME for spec in op.outputs]
     for op in ops:
         times = _times(op, graph) if op.kind in _LOOPS else 1
         for name in op.body:

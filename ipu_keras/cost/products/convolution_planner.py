@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.cost.products import convolution_vertices as vertices
 from ipu_keras.cost.products.convolution_forms import Form, forms_of, input_bytes, weight_bytes
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
@@ -428,7 +429,7 @@ def plan(
     target: Target,
     convolution: Convolution,
     *,
-    memory_proportion: float = 0.6,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
     num_tiles: int | None = None,
 ) -> ConvolutionPlan:
     """The fastest way to compute a convolution in bounded temporary memory.
