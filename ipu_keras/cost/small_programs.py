@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ipu_keras.cost.memory_sizes import (
     AVAILABLE_MEMORY_PROPORTION,
@@ -14,9 +15,26 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import Target
 from ipu_keras.program.executable import Executable
 
-# What has no values of its own, and nothing to compute: other names for values, and constants,
-# which become part of what takes them.
-_NAMES = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Reshape"})
+# Their results are values that there are already: other names or shapes for them, and what the
+# operations of a called function computed.
+_NAMES = frozenset(
+    {
+        "ExpandDims",
+        "Identity",
+        "IdentityN",
+        "PartitionedCall",
+        "ReadVariableOp",
+        "Reshape",
+        "Squeeze",
+        "StatefulPartitionedCall",
+        "StopGradient",
+    }
+)
+# They compute nothing: inputs, values that become part of what takes them, and shapes, which are
+# known before.
+_GIVEN = frozenset(
+    {"BroadcastGradientArgs", "Const", "NoOp", "Placeholder", "Shape", "ShapeN", "Size"}
+)
 
 # Their operands are rearranged and their partial results summed, besides the product itself.
 _PRODUCTS = ("BatchMatMul", "Conv", "DepthwiseConv", "Einsum", "MatMul")
@@ -26,9 +44,6 @@ _SHARED_TYPES = 8
 # Values that are held besides each variable where gradients are accumulated: the accumulator, the
 # gradient that it becomes, and the update.
 _VALUES_OF_UPDATE = 3
-
-# Their results are values that there are already.
-_SAME = frozenset({"Identity", "ReadVariableOp", "Reshape"})
 
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _WITHOUT_BYTES = frozenset({"resource", "string", "variant"})
@@ -87,13 +102,14 @@ def is_small(
     Returns:
         `False` also where shapes are unknown.
     """
+    graph = _without_unused(graph)
     held = sum(spec.nbytes for spec in variables)
     computed = _bytes_of(graph.ops, graph)
     in_flight = 1 if num_stages == 1 else 2 * num_stages
     values = held * (1 + _VALUES_OF_UPDATE * accumulates) + computed * in_flight
-    computing = [op for op in graph.walk() if op.kind not in _NAMES]
-    num_sets = sum(_SETS_OF_PRODUCT if op.kind.startswith(_PRODUCTS) else 1 for op in computing)
+    computing = [op for op in graph.walk() if op.kind not in _NAMES | _GIVEN]
     num_types = len({op.kind for op in computing}) + _SHARED_TYPES
+    num_sets = sum(map(_num_sets, computing))
     code = num_types * VERTEX_CODE_BYTES + num_sets * (CONTROL_CODE_BYTES + EXCHANGE_CODE_BYTES)
     # One vertex of each on every tile, though most of their values are on few.
     state = num_sets * VERTEX_STATE_BYTES
@@ -103,9 +119,26 @@ def is_small(
     return values <= room * target.num_tiles and code <= target.code_region_bytes
 
 
+def _without_unused(graph: Graph) -> Graph:
+    """The graph without results that nothing takes, as what the host replaced leaves them."""
+    if not graph.results:
+        return graph
+    needed = {name.partition(":")[0] for name in graph.results}
+    kept: list[Op] = []
+    for op in reversed(graph.ops):
+        if op.stateful or op.body or op.name in needed:
+            kept.append(op)
+            needed |= {name.partition(":")[0] for name in (*op.inputs, *op.after)}
+    return replace(graph, ops=tuple(reversed(kept)))
+
+
+def _num_sets(op: Op) -> int:
+    return _SETS_OF_PRODUCT if op.kind.startswith(_PRODUCTS) else 1
+
+
 def _bytes_of(ops: Sequence[Op], graph: Graph) -> float:
     """Bytes of all results; those of a loop's body, as often as it can run."""
-    sizes = [_nbytes(spec) for op in ops if op.kind not in _SAME for spec in op.outputs]
+    sizes = [_nbytes(spec) for op in ops if op.kind not in _NAMES for spec in op.outputs]
     for op in ops:
         times = _times(op, graph) if op.kind in _LOOPS else 1
         for name in op.body:

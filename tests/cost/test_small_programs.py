@@ -62,6 +62,19 @@ def test_other_names_of_values_do_not_count():
     assert small(target, *read, variables=[spec(1500)])
 
 
+def test_what_nothing_takes_does_not_count():
+    """As of what the host replaced; what writes and what is returned is there for itself."""
+    used = op("used", "Relu", spec(500))
+    write = Op("write", "AssignVariableOp", inputs=("used",), stateful=True)
+    ops = used, op("replaced", "Sin", spec(10**6), inputs=("used",)), write
+    target = target_for(num_types=2, num_sets=2)
+    for results in (("used:0",), ("write",)):
+        graph = Graph("step", ops, results=results)
+        assert is_small(graph, [spec(1000)], target)
+        assert not is_small(graph, [spec(1001)], target)
+    assert not is_small(Graph("step", ops, results=("replaced",)), [], target)
+
+
 def test_an_accumulated_gradient_is_held_besides():
     # Each variable with its accumulator, gradient and update.
     target = target_for(num_types=0, num_sets=0)
@@ -114,8 +127,9 @@ def test_loops_run_over_their_longest_axis():
     assert small(target, whole, variables=[spec(400)], functions=functions)
     assert not small(target, whole, variables=[spec(401)], functions=functions)
     called = op("call", "PartitionedCall", spec(100), body=("body",))
-    assert small(target, called, variables=[spec(1390)], functions=functions)
-    assert not small(target, called, variables=[spec(1391)], functions=functions)
+    target = target_for(num_types=1, num_sets=1)
+    assert small(target, called, variables=[spec(1490)], functions=functions)
+    assert not small(target, called, variables=[spec(1491)], functions=functions)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +207,7 @@ def training(model, batch_size):
 
 @pytest.mark.parametrize(
     ("build", "batch_size"),
-    [(convolutions, 64), (products, 512), (attention, 16), (recurrence, 32), (elements, 512)],
+    [(convolutions, 64), (products, 1024), (attention, 32), (recurrence, 32), (elements, 512)],
 )
 def test_what_is_small_fits(build, batch_size):
     """Twice these batches would not be small; by a model, there is room to spare."""
