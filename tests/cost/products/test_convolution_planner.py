@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_keras.cost.products.convolution_planner import plan
-from ipu_keras.cost.products.convolutions import Convolution, data_gradient, matmul, weight_gradient
+from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
 GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]
@@ -39,6 +39,32 @@ def test_golden_exchange():
     assert planned.exchange_bytes == 288
     # Sync, latency and the bytes: 126 + 157 + 288 / 3.96 = 355.7
     assert planned.exchange_cycles == 356
+
+
+def data_gradient(convolution):
+    """The convolution that computes the gradient of another one's input."""
+    sizes = zip(convolution.field, convolution.strides, convolution.input_dilations, strict=True)
+    return dataclasses.replace(
+        convolution,
+        field=tuple(-(-size * stride // dilation) for size, stride, dilation in sizes),
+        in_channels=convolution.out_channels,
+        out_channels=convolution.in_channels,
+        strides=convolution.input_dilations,
+        input_dilations=convolution.strides,
+    )
+
+
+def weight_gradient(convolution):
+    """The convolution that computes the gradient of another one's weights, if it is no gradient."""
+    return dataclasses.replace(
+        convolution,
+        batch=convolution.in_channels // convolution.groups,
+        field=convolution.kernel,
+        kernel=convolution.field,
+        in_channels=convolution.batch * convolution.groups,
+        strides=convolution.kernel_dilations,
+        kernel_dilations=convolution.strides,
+    )
 
 
 @st.composite
