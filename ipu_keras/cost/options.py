@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.cost.products.options import PoplarOptions, ProductOptions, product_options
 from ipu_keras.cost.rewrites.precision import PRECISIONS
 from ipu_keras.program import Pipeline
@@ -67,7 +68,7 @@ class ModelOptions:
         TypeError: Poplar's options are no dictionary.
     """
 
-    available_memory_proportion: float = 0.6
+    available_memory_proportion: float = AVAILABLE_MEMORY_PROPORTION
     convolution_options: PoplarOptions = None
     matmul_options: PoplarOptions = None
     outlining: bool = True

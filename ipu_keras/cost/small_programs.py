@@ -2,18 +2,45 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from ipu_keras.cost.memory_sizes import (
+    AVAILABLE_MEMORY_PROPORTION,
+    CONTROL_CODE_BYTES,
+    EXCHANGE_CODE_BYTES,
+    VERTEX_CODE_BYTES,
+    VERTEX_STATE_BYTES,
+)
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import Target
 from ipu_keras.program.executable import Executable
 
-# All values of a step together may fill so much of the tiles' memory. A model finds only some of
-# them at a time, but also what products and exchanges need for themselves: 0.2 to 1.1 times the
-# bytes of all values, and some 20,000 bytes of each tile (models of `benchmarks/models.py`).
-_SHARE_OF_VALUES = 0.6
-# Instructions of a tile for each operation of TensorFlow: models have 12 to 43.
-_CODE_BYTES = 32
+# Their results are values that there are already: other names or shapes for them, and what the
+# operations of a called function computed.
+_NAMES = frozenset(
+    {
+        "ExpandDims",
+        "Identity",
+        "IdentityN",
+        "PartitionedCall",
+        "ReadVariableOp",
+        "Reshape",
+        "Squeeze",
+        "StatefulPartitionedCall",
+        "StopGradient",
+    }
+)
+# They compute nothing: inputs, values that become part of what takes them, and shapes, which are
+# known before.
+_GIVEN = frozenset(
+    {"BroadcastGradientArgs", "Const", "NoOp", "Placeholder", "Shape", "ShapeN", "Size"}
+)
 
+# Their operands are rearranged and their partial results summed, besides the product itself.
+_PRODUCTS = ("BatchMatMul", "Conv", "DepthwiseConv", "Einsum", "MatMul")
+_SETS_OF_PRODUCT = 3
+# Types of vertices that are no operation's own: copies, casts and parts of products.
+_SHARED_TYPES = 8
 # Values that are held besides each variable where gradients are accumulated: the accumulator, the
 # gradient that it becomes, and the update.
 _VALUES_OF_UPDATE = 3
@@ -22,20 +49,30 @@ _LOOPS = frozenset({"While", "StatelessWhile"})
 _WITHOUT_BYTES = frozenset({"resource", "string", "variant"})
 
 
-def certainly_fits(executable: Executable, target: Target) -> bool:
+def certainly_fits(
+    executable: Executable,
+    target: Target,
+    *,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
+) -> bool:
     """Whether a program certainly fits into the memory of one IPU, which takes no model to say.
 
     Args:
         executable: The compiled program.
         target: The hardware.
+        memory_proportion: Of a tile's memory, the most that temporaries of products may take.
     """
     pipeline = executable.program.pipeline
+    if pipeline is not None and (pipeline.forward_options or pipeline.backward_options):
+        # A stage may let its products take another proportion.
+        return False
     return is_small(
         executable.graph,
         executable.variables,
         target,
         accumulates=executable.program.update is not None,
         num_stages=1 if pipeline is None else pipeline.num_stages,
+        memory_proportion=memory_proportion,
     )
 
 
@@ -46,10 +83,12 @@ def is_small(
     *,
     accumulates: bool = False,
     num_stages: int = 1,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
 ) -> bool:
     """Whether a program certainly fits into the memory of one IPU.
 
-    It does if all values that it ever has fit at once, with room to spare.
+    It does if all values that it ever has fit at once, beside its code and the most that its
+    plans may take for themselves.
 
     Args:
         graph: A step in TensorFlow's operations.
@@ -58,21 +97,48 @@ def is_small(
         accumulates: Whether the weight update is not in the step.
         num_stages: Of a pipeline, in which each stage's values wait for up to twice as many
             batches.
+        memory_proportion: Of a tile's memory, the most that temporaries of products may take.
 
     Returns:
         `False` also where shapes are unknown.
     """
+    graph = _without_unused(graph)
     held = sum(spec.nbytes for spec in variables)
     computed = _bytes_of(graph.ops, graph)
     in_flight = 1 if num_stages == 1 else 2 * num_stages
     values = held * (1 + _VALUES_OF_UPDATE * accumulates) + computed * in_flight
-    code = _CODE_BYTES * sum(1 for _ in graph.walk())
-    return values <= _SHARE_OF_VALUES * target.ipu_bytes and code <= target.code_region_bytes
+    computing = [op for op in graph.walk() if op.kind not in _NAMES | _GIVEN]
+    num_types = len({op.kind for op in computing}) + _SHARED_TYPES
+    num_sets = sum(map(_num_sets, computing))
+    code = num_types * VERTEX_CODE_BYTES + num_sets * (CONTROL_CODE_BYTES + EXCHANGE_CODE_BYTES)
+    # One vertex of each on every tile, though most of their values are on few.
+    state = num_sets * VERTEX_STATE_BYTES
+    # The memory element that the code ends in has no values.
+    besides = code + target.memory_element_bytes + state + target.stack_bytes
+    room = (1 - memory_proportion) * target.tile_bytes - besides
+    return values <= room * target.num_tiles and code <= target.code_region_bytes
+
+
+def _without_unused(graph: Graph) -> Graph:
+    """The graph without results that nothing takes, as what the host replaced leaves them."""
+    if not graph.results:
+        return graph
+    needed = {name.partition(":")[0] for name in graph.results}
+    kept: list[Op] = []
+    for op in reversed(graph.ops):
+        if op.stateful or op.body or op.name in needed:
+            kept.append(op)
+            needed |= {name.partition(":")[0] for name in (*op.inputs, *op.after)}
+    return replace(graph, ops=tuple(reversed(kept)))
+
+
+def _num_sets(op: Op) -> int:
+    return _SETS_OF_PRODUCT if op.kind.startswith(_PRODUCTS) else 1
 
 
 def _bytes_of(ops: Sequence[Op], graph: Graph) -> float:
     """Bytes of all results; those of a loop's body, as often as it can run."""
-    sizes = [_nbytes(spec) for op in ops for spec in op.outputs]
+    sizes = [_nbytes(spec) for op in ops if op.kind not in _NAMES for spec in op.outputs]
     for op in ops:
         times = _times(op, graph) if op.kind in _LOOPS else 1
         for name in op.body:

@@ -80,7 +80,10 @@ _FIXED = frozenset(
 )
 
 # A sum over batches of something without a rule of its own is one of all its values, which
-# exist at the same time.
+# exist at the same time. That takes longer than to add each to the sum: of 8 batches, 0.0 ms if
+# they are 0.1 MB, 0.24 if 0.5 MB, 0.8 if 2 MB, 3.5 if 8 MB (processor time, medians of 41 rounds).
+# At this size it is what joining 8 batches of the smallest model spares elsewhere, 0.4 ms (the
+# benchmarks' MLP, `predict`: 0.18 and 0.13 ms a batch).
 _MAX_SUMMED_BYTES = 1 << 20
 
 

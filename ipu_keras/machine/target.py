@@ -53,6 +53,11 @@ class Provenance:
     confidence: Confidence = Confidence.DERIVED
 
 
+_NO_NUMBERS = {"name", "has_measured_convolutions", "provenance"}
+# Numbers of the matrix unit: with others, a target is not the one whose convolutions were measured.
+_MATRIX_UNIT = frozenset({"amp_flops", "conv_units", "weight_load_bytes"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """One generation of IPU and the system around it.
@@ -86,6 +91,8 @@ class Target:
         stack_bytes: Stacks of one tile's threads.
         remote_bytes_per_second: Between the memory of a machine and all of its IPUs.
         machine_ipus: IPUs of a machine, which share that memory.
+        has_measured_convolutions: Whether times of convolutions on this hardware were published,
+            against which plans are checked.
         provenance: Where each of these fields comes from, by name.
 
     Example:
@@ -122,10 +129,11 @@ class Target:
     stack_bytes: int = 3168
     remote_bytes_per_second: float = 20.0e9
     machine_ipus: int = 4
+    has_measured_convolutions: bool = False
     provenance: Mapping[str, Provenance] = field(repr=False)
 
     def __post_init__(self) -> None:
-        named = {f.name for f in dataclasses.fields(self)} - {"name", "provenance"}
+        named = {f.name for f in dataclasses.fields(self)} - _NO_NUMBERS
         missing = sorted(named - set(self.provenance))
         unknown = sorted({p.source for p in self.provenance.values()} - set(SOURCES))
         if missing or unknown:
@@ -179,7 +187,13 @@ class Target:
                 f"A target has the numbers {', '.join(self.provenance)}. Received: {unknown}"
             )
         given = dict.fromkeys(numbers, Provenance("caller", Confidence.GUESSED))
-        return dataclasses.replace(self, **numbers, provenance={**self.provenance, **given})
+        is_measured = self.has_measured_convolutions and not _MATRIX_UNIT & set(numbers)
+        return dataclasses.replace(
+            self,
+            **numbers,
+            has_measured_convolutions=is_measured,
+            provenance={**self.provenance, **given},
+        )
 
 
 _C, _D, _G = Confidence.CALIBRATED, Confidence.DERIVED, Confidence.GUESSED
@@ -250,6 +264,8 @@ _GC2 = Target(
     link_bytes_per_second=55.0e9,
     host_bytes_per_second=5.86e9,
     host_latency_cycles=14_000,
+    # By the microbenchmarks, of which `benchmarks/hardware/convolutions_gc2.csv` has the numbers.
+    has_measured_convolutions=True,
     provenance=_MK1,
 )
 

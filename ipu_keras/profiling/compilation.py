@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ipu_keras.cost.small_programs import certainly_fits
 from ipu_keras.device import IpuDevice
-from ipu_keras.profiling.configured_options import computing_target
+from ipu_keras.profiling.configured_options import computing_target, memory_proportion
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.program.compilation_history import CompilationHistory, Recompilation, Signature, log
 from ipu_keras.program.executable import Executable
@@ -51,7 +51,9 @@ def compiled(
 def _with_outputs(executable: Executable, again: Recompilation | None) -> Executable:
     """Writes and checks what is asked for whenever a program is compiled."""
     outputs = current_outputs()
-    if not outputs.needs_model and certainly_fits(executable, computing_target()):
+    if not outputs.needs_model and certainly_fits(
+        executable, computing_target(), memory_proportion=memory_proportion()
+    ):
         return executable
     from ipu_keras.profiling.verdict import judge
 

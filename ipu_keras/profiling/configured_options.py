@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.target import TARGETS, Target
 from ipu_keras.settings.enumerations import DeviceConnectionType
@@ -43,6 +44,13 @@ def configured_options() -> dict[str, Any]:
         "io_tile_available_memory_proportion": config.io_tiles.available_memory_proportion,
         "minimum_remote_tensor_size": config.optimizations.minimum_remote_tensor_size,
     }
+
+
+def memory_proportion() -> float:
+    """Of a tile's memory, the most that temporaries of convolutions or products may take."""
+    config, name = SYSTEM.config, "availableMemoryProportion"
+    chosen = [config.convolutions.poplar_options, config.matmuls.poplar_options]
+    return max(float(options.get(name, AVAILABLE_MEMORY_PROPORTION)) for options in chosen)
 
 
 def computing_target() -> Target:

@@ -32,7 +32,9 @@ def graph_of(concrete) -> Graph:
     """
     functions: dict[str, Graph] = {}
     _collect_functions(concrete.graph, functions)
-    return Graph(concrete.function_def.signature.name, _ops(concrete.graph), functions)
+    results = tuple(map(_reference, concrete.graph.outputs))
+    name = concrete.function_def.signature.name
+    return Graph(name, _ops(concrete.graph), functions, results)
 
 
 def _collect_functions(func_graph, functions: dict[str, Graph]) -> None:

@@ -204,8 +204,3 @@ def assumed_equal(x: Any, *, inplace: bool) -> tf.Tensor:
     mark = {_EQUAL: tf.compat.v1.AttrValue(b=inplace)}
     with contextlib.nullcontext() if tf.executing_eagerly() else attribute_scope(graph, mark):
         return tf.identity(x)
-
-
-def is_assumed_equal(op: tf.Operation) -> bool:
-    """Whether the result of an operation is promised to be equal in all replicas."""
-    return op.type == "Identity" and _EQUAL in op.node_def.attr

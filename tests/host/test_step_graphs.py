@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -216,6 +217,26 @@ def test_what_is_drawn_at_random_comes_first(device, execution, num_replicas):
     assert float(state) == 1 + 2 * NUM_STEPS
 
 
+@pytest.mark.parametrize("num_cores", [1, 8, None])
+def test_steps_in_flight_are_as_many_as_cores_need(device, num_cores, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: num_cores)
+    program = Program(
+        name="batches",
+        step=lambda element: tf.sort(element[0]),
+        infeed=(TensorSpec((2,), "float32"),),
+        unflatten=tuple,
+        repeat_count=NUM_STEPS,
+    )
+    step = host.trace(program, for_xla=False)
+    plan = plan_host(program, graph_of(step.function))
+    variables = ReplicaVariables(step.function, 1, device)
+    graphs = StepGraphs(plan, step.function, None, HostExecution.PARALLEL_LOOP, variables)
+    spec = tf.TensorSpec((NUM_STEPS, 2))
+    concrete = tf.function(graphs, autograph=False).get_concrete_function(spec)
+    [loop] = [op for op in concrete.graph.get_operations() if op.type.endswith("While")]
+    assert loop.get_attr("parallel_iterations") == 2 * (num_cores or 1)
+
+
 def test_gradients_wait_for_no_metrics(device):
     """The little that replicas do in turn is in one program with all else."""
     program = program_of(Linear(device, exchanges=False), 2, 3, OutfeedMode.LAST)
@@ -224,6 +245,20 @@ def test_gradients_wait_for_no_metrics(device):
     variables = ReplicaVariables(step.function, 2, device)
     graphs = StepGraphs(plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables)
     assert graphs.is_one_program
+
+
+@pytest.mark.parametrize(("num_operations", "is_one_program"), [(1000, True), (1001, False)])
+def test_what_replicas_do_in_turn_is_in_one_program_if_it_is_little(
+    device, num_operations, is_one_program
+):
+    program = program_of(Linear(device, exchanges=False), 2, 3, OutfeedMode.LAST)
+    step = host.trace(program, for_xla=True)
+    sequential = frozenset(f"metric/{k}" for k in range(num_operations))
+    plan = plan_host(program, graph_of(step.function))
+    plan = dataclasses.replace(plan, sequential=sequential, opening=frozenset())
+    variables = ReplicaVariables(step.function, 2, device)
+    graphs = StepGraphs(plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables)
+    assert graphs.is_one_program is is_one_program
 
 
 def test_steps_whose_gradients_depend_on_what_they_write(device):

@@ -17,6 +17,7 @@ from ipu_keras.profiling.configured_options import (
     computing_target,
     configured_options,
     configured_target,
+    memory_proportion,
 )
 from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE
 
@@ -65,6 +66,16 @@ def test_defaults():
         "io_tile_available_memory_proportion": 0.9,
         "minimum_remote_tensor_size": 128,
     }
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "matmuls", "most"),
+    [(None, None, 0.6), (None, 0.8, 0.8), (0.9, 0.8, 0.9), (0.2, None, 0.6), (0.2, 0.1, 0.2)],
+)
+def test_the_most_memory_of_products(convolutions, matmuls, most):
+    given = [{} if p is None else {"availableMemoryProportion": p} for p in (convolutions, matmuls)]
+    configured(convolutions__poplar_options=given[0], matmuls__poplar_options=given[1])
+    assert memory_proportion() == most
 
 
 @pytest.mark.parametrize(

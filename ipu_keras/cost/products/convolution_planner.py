@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.cost.products import convolution_vertices as vertices
 from ipu_keras.cost.products.convolution_forms import Form, forms_of, input_bytes, weight_bytes
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
@@ -90,9 +91,6 @@ _GROUPS, _BATCH, _KERNEL, _IN, _OUT, _SERIAL_IN, _SERIAL_OUT, _FIELD = range(8)
 # Of the tiles that the longest field dimension could take: all, or as few as one in 16.
 _SPREADS = (1, 2, 4, 16)
 _MOST_SERIAL_STEPS = 64
-# Of the matrix unit whose convolutions were measured, the first generation's; later ones have
-# more.
-_MEASURED_UNITS = 8
 # Kernels up to this many rows are not split: only weight gradients have more.
 _UNSPLIT_KERNEL_ROWS = 7
 
@@ -370,13 +368,13 @@ def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
 
 
 def _is_measured(target: Target, form: Form) -> bool:
-    """Whether it was checked against hardware: forward, with a matrix unit of as many units.
+    """Whether it was checked against hardware: forward, on a target that was measured.
 
     Grouped convolutions were, and are far slower than their plans.
     """
     convolution = form.convolution
     return (
-        target.conv_units["float16", "float16"] == _MEASURED_UNITS
+        target.has_measured_convolutions
         and form.method.startswith("amp")
         and not form.transforms
         and convolution.groups == 1
@@ -428,7 +426,7 @@ def plan(
     target: Target,
     convolution: Convolution,
     *,
-    memory_proportion: float = 0.6,
+    memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
     num_tiles: int | None = None,
 ) -> ConvolutionPlan:
     """The fastest way to compute a convolution in bounded temporary memory.

@@ -1,6 +1,5 @@
-"""Convolutions, their gradients and matrix products as values."""
+"""Convolutions and matrix products as values."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -146,45 +145,3 @@ def matmul(
     """
     channels = (batch * inner, batch * columns)
     return Convolution(1, (rows,), (1,), *channels, batch, (), dtype, partials_dtype)
-
-
-def data_gradient(convolution: Convolution) -> Convolution:
-    """The convolution that computes the gradient of another one's input.
-
-    A stride becomes the dilation of the incoming gradient, so the operations that
-    count are as many as forward.
-
-    Args:
-        convolution: The one that is differentiated, "same"-padded.
-    """
-    sizes = zip(convolution.field, convolution.strides, convolution.input_dilations, strict=True)
-    return dataclasses.replace(
-        convolution,
-        field=tuple(ceil_divide(size * stride, dilation) for size, stride, dilation in sizes),
-        in_channels=convolution.out_channels,
-        out_channels=convolution.in_channels,
-        strides=convolution.input_dilations,
-        input_dilations=convolution.strides,
-    )
-
-
-def weight_gradient(convolution: Convolution) -> Convolution:
-    """The convolution that computes the gradient of another one's weights.
-
-    Its kernel is the field of the other, its input channels are the samples.
-
-    Args:
-        convolution: The one that is differentiated.
-    """
-    if math.prod(convolution.input_dilations) > 1:
-        # The same products, with the gradient of the output in the input's place.
-        return weight_gradient(data_gradient(convolution))
-    return dataclasses.replace(
-        convolution,
-        batch=convolution.in_channels // convolution.groups,
-        field=convolution.kernel,
-        kernel=convolution.field,
-        in_channels=convolution.batch * convolution.groups,
-        strides=convolution.kernel_dilations,
-        kernel_dilations=convolution.strides,
-    )

@@ -5,15 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ipu_keras.cost.flat.memory import Overhead, gap_after
+from ipu_keras.cost.memory_sizes import (
+    CONTROL_CODE_BYTES,
+    EXCHANGE_CODE_BYTES,
+    VERTEX_CODE_BYTES,
+    VERTEX_STATE_BYTES,
+)
 from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.machine.target import Target
-
-# Bytes of code that have no published size: rough figures from the shares that
-# Poplar's reports of large models give to each category.
-_VERTEX_CODE_BYTES = 512  # of a type of vertex
-_VERTEX_STATE_BYTES = 24  # of a vertex
-_CONTROL_CODE_BYTES = 24  # of a compute set
-_EXCHANGE_CODE_BYTES = 48  # of an exchange
 
 
 def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
@@ -28,10 +27,10 @@ def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
     vertex_types = {cost.vertex for cost in costs} - {""}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
     overhead = Overhead(
-        vertex_code=_VERTEX_CODE_BYTES * len(vertex_types),
-        vertex_state=math.ceil(_VERTEX_STATE_BYTES * num_vertices / target.num_tiles),
-        control_code=_CONTROL_CODE_BYTES * len(costs),
-        exchange_code=_EXCHANGE_CODE_BYTES * exchanges,
+        vertex_code=VERTEX_CODE_BYTES * len(vertex_types),
+        vertex_state=math.ceil(VERTEX_STATE_BYTES * num_vertices / target.num_tiles),
+        control_code=CONTROL_CODE_BYTES * len(costs),
+        exchange_code=EXCHANGE_CODE_BYTES * exchanges,
         stack=target.stack_bytes,
     )
     return replace(overhead, gaps=gap_after(overhead.code, target))

@@ -14,8 +14,11 @@ import tensorflow as tf
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.tracing.as_written import Replaced
 
-# Larger windows make more comparisons than they are worth.
-_MAX_WINDOW = 9
+# Each element of a window is one comparison of whole tensors more, and the kernel looks at each
+# element once. Measured without oneDNN, 32 images of 24 to 30 pixels and 32 channels, processor
+# time of the kernel by that of this, medians of 21 rounds: 2x2 3.8, 3x3 3.2, 4x4 2.6, 5x5 2.0,
+# 6x6 1.4, 8x8 0.96.
+_MAX_WINDOW = 36
 
 
 def fast_pooling_gradients() -> contextlib.AbstractContextManager[list[Replaced]]:

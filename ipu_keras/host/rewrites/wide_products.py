@@ -14,7 +14,10 @@ from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.internals.tensorflow.xla import barrier
 from ipu_keras.tracing.as_written import Replaced
 
-# Summed over fewer rows, the product is little beside what reads the transposed result.
+# Each element of the result is a sum of so many products. Fewer are little beside what reads the
+# transposed result. Measured with Adam after the product, processor time without by that with,
+# medians of 21 rounds, for results of 512x128 and 784x256: 32 rows 0.82 and 0.81, 128 0.92 and
+# 0.83, 256 0.99 and 0.84, 512 1.09 and 0.89, 1024 1.15 and 0.91, 2048 1.27 and 0.98.
 _LEAST_ROWS = 512
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_keras.cost.products.convolution_planner import plan
-from ipu_keras.cost.products.convolutions import Convolution, data_gradient, matmul, weight_gradient
+from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
 GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]
@@ -39,6 +39,32 @@ def test_golden_exchange():
     assert planned.exchange_bytes == 288
     # Sync, latency and the bytes: 126 + 157 + 288 / 3.96 = 355.7
     assert planned.exchange_cycles == 356
+
+
+def data_gradient(convolution):
+    """The convolution that computes the gradient of another one's input."""
+    sizes = zip(convolution.field, convolution.strides, convolution.input_dilations, strict=True)
+    return dataclasses.replace(
+        convolution,
+        field=tuple(-(-size * stride // dilation) for size, stride, dilation in sizes),
+        in_channels=convolution.out_channels,
+        out_channels=convolution.in_channels,
+        strides=convolution.input_dilations,
+        input_dilations=convolution.strides,
+    )
+
+
+def weight_gradient(convolution):
+    """The convolution that computes the gradient of another one's weights, if it is no gradient."""
+    return dataclasses.replace(
+        convolution,
+        batch=convolution.in_channels // convolution.groups,
+        field=convolution.kernel,
+        kernel=convolution.field,
+        in_channels=convolution.batch * convolution.groups,
+        strides=convolution.kernel_dilations,
+        kernel_dilations=convolution.strides,
+    )
 
 
 @st.composite
@@ -154,24 +180,28 @@ def test_methods(convolution, target, method, transforms):
 STRIDED = Convolution(8, (56, 56), (3, 3), 64, 64, strides=(2, 2))
 
 
+# Another rate of exchange leaves the matrix unit as it was measured.
+MEASURED = GC2.with_numbers(exchange_bytes=3.9)
+FORWARD = Convolution(8, (56, 56), (3, 3), 64, 64)
+
+
 @pytest.mark.parametrize(
-    ("convolution", "units", "confidence"),
+    ("convolution", "target", "confidence"),
     [
-        (Convolution(8, (56, 56), (3, 3), 64, 64), 8, Confidence.CALIBRATED),
-        (matmul(1, 512, 512, 512, "float16"), 8, Confidence.CALIBRATED),
-        # The matrix unit that was measured has eight units.
-        (Convolution(8, (56, 56), (3, 3), 64, 64), 16, Confidence.DERIVED),
+        (FORWARD, MEASURED, Confidence.CALIBRATED),
+        (matmul(1, 512, 512, 512, "float16"), MEASURED, Confidence.CALIBRATED),
+        (FORWARD, GC200, Confidence.DERIVED),
+        # Another generation with as many units is not the one that was measured.
+        (FORWARD, GC200.with_numbers(conv_units=GC2.conv_units), Confidence.DERIVED),
+        (FORWARD, GC2.with_numbers(conv_units=GC200.conv_units), Confidence.DERIVED),
         # Forward ones were, without groups and of channels that fill the unit.
-        (data_gradient(STRIDED), 8, Confidence.DERIVED),
-        (Convolution(8, (28, 28), (3, 3), 512, 512, 32), 8, Confidence.DERIVED),
-        (Convolution(8, (224, 224), (3, 3), 3, 64), 8, Confidence.DERIVED),
-        (matmul(1, 4096, 1, 4096, "float32"), 8, Confidence.DERIVED),
+        (data_gradient(STRIDED), MEASURED, Confidence.DERIVED),
+        (Convolution(8, (28, 28), (3, 3), 512, 512, 32), MEASURED, Confidence.DERIVED),
+        (Convolution(8, (224, 224), (3, 3), 3, 64), MEASURED, Confidence.DERIVED),
+        (matmul(1, 4096, 1, 4096, "float32"), MEASURED, Confidence.DERIVED),
     ],
 )
-def test_what_was_measured_is_calibrated(convolution, units, confidence):
-    numbers = {**GC2.conv_units, ("float16", "float16"): units}
-    # Another rate of exchange leaves the matrix unit as it was measured.
-    target = GC2.with_numbers(conv_units=numbers, exchange_bytes=3.9)
+def test_what_was_measured_is_calibrated(convolution, target, confidence):
     planned = plan(target, convolution)
     assert planned.confidence is confidence
     assert planned.method.startswith("amp") or planned.method == "outer product"

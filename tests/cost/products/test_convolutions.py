@@ -1,18 +1,13 @@
-"""Convolutions and their gradients as values."""
+"""Convolutions as values."""
 
-import dataclasses
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ipu_keras.cost.products.convolutions import (
     Convolution,
-    data_gradient,
     element_bytes,
     matmul,
-    weight_gradient,
 )
 
 
@@ -40,51 +35,12 @@ def test_errors(call, message):
         call()
 
 
-@st.composite
-def convolutions(draw):
-    rank = draw(st.integers(1, 3))
-    sizes = st.tuples(*[st.integers(1, 9)] * rank)
-    groups = draw(st.integers(1, 3))
-    return Convolution(
-        batch=draw(st.integers(1, 9)),
-        field=draw(sizes),
-        kernel=draw(sizes),
-        in_channels=groups * draw(st.integers(1, 20)),
-        out_channels=groups * draw(st.integers(1, 20)),
-        groups=groups,
-        strides=draw(st.tuples(*[st.integers(1, 3)] * rank)),
-    )
-
-
-@given(convolution=convolutions())
-def test_gradients_have_equal_flops(convolution):
-    data, weights = data_gradient(convolution), weight_gradient(convolution)
-    assert data.flops == weights.flops == convolution.flops
-    # Differentiated once more, they are what they came from.
-    assert data_gradient(data) == convolution
-    assert weight_gradient(weights) == convolution
-    if math.prod(convolution.strides) > 1:
-        # A transposed convolution has the weights of the one that it transposes.
-        assert weight_gradient(data) == weights
-
-
-def test_gradients_of_a_strided_convolution():
+def test_sizes_of_a_strided_convolution():
     forward = Convolution(16, (28, 28), (3, 3), 64, 128, strides=(2, 2))
     # 2 * 16 * 28 * 28 * 3 * 3 * 64 * 128
     assert forward.flops == 1_849_688_064
     # 27 * 2 + 3 rows, of which one is padding.
     assert forward.input_field == (57, 57)
-    assert data_gradient(forward) == dataclasses.replace(
-        forward,
-        field=(56, 56),
-        in_channels=128,
-        out_channels=64,
-        strides=(1, 1),
-        input_dilations=(2, 2),
-    )
-    assert weight_gradient(forward) == Convolution(
-        64, (3, 3), (28, 28), 16, 128, kernel_dilations=(2, 2)
-    )
 
 
 def test_equal_values_are_one_key():

@@ -84,7 +84,8 @@ def gradient_ops(size, window, strides, padding, data_format="NHWC"):
         ((9, 8), 2, 2, "SAME", True),
         ((8, 8), 3, 2, "VALID", True),
         ((8, 8), 2, 3, "VALID", True),
-        ((8, 8), 4, 4, "VALID", True),
+        ((12, 6), 6, 6, "VALID", False),
+        ((14, 7), 7, 7, "VALID", True),
     ],
 )
 def test_which_gradients_are_replaced(size, window, strides, padding, by_the_kernel):
