@@ -8,6 +8,7 @@ The folders beside this file have the names, one for each library.
 import dis
 import importlib
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
@@ -171,7 +172,7 @@ class PrivateName:
         self.path = f"{module}.{name}"
         self.form = form
         self._module = module
-        self._name = name
+        self._parts = name.split(".")
         # Compared once: what is found next time is mostly the same object.
         self._fitting: Any = None
 
@@ -181,13 +182,16 @@ class PrivateName:
         Raises:
             FormError: There is none, or it has another form.
         """
+        # Some are asked for at every operation of a graph.
+        found: Any = None if self._fitting is None else sys.modules.get(self._module)
         try:
-            found: Any = importlib.import_module(self._module)
-            for part in self._name.split("."):
+            if found is None:
+                found = importlib.import_module(self._module)
+            for part in self._parts:
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
             raise FormError(self._message(f"nothing ({error})")) from error
-        if found is not self._fitting or found is None:
+        if found is None or found is not self._fitting:
             instead = self.form.mismatch(found)
             if instead is not None:
                 raise FormError(self._message(instead))

@@ -5,8 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.optimizers import Optimizer
 
-class IpuOptimizer(tf.compat.v1.train.Optimizer):
+
+class IpuOptimizer(Optimizer):
     """An optimizer that does what another one does; for wrappers to override parts of it.
 
     State is that of the wrapped optimizer, and so are checkpoints.

@@ -63,6 +63,19 @@ def test_a_table_of_keras_gets_entries_for_extended_classes_only(found, row):
 
 LIBRARIES = ("tensorflow", "keras", "ipu_keras.internals")
 
+# Functions that return modules and classes; others return objects, which may be our own.
+OWNERS = (
+    "import_module",
+    "backend_module",
+    "cloning_module",
+    "context_module",
+    "eager_iterator",
+    "name_scope",
+    "nn_operations",
+    "node_class",
+    "tf_keras_models",
+)
+
 
 class Changes(ast.NodeVisitor):
     """Lists the lines that assign to what is reached from a module of a library by its name."""
@@ -73,13 +86,13 @@ class Changes(ast.NodeVisitor):
         self._names: set[str] = set()
 
     def _reaches(self, node):
-        """Whether an expression is something of a library, without a call of it."""
+        """Whether an expression is something of a library."""
         while isinstance(node, ast.Attribute | ast.Subscript):
             node = node.value
         if isinstance(node, ast.Call):
             function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else function
-            return name == "import_module" or getattr(name, "id", None) == "import_module"
+            name = getattr(function, "attr", getattr(function, "id", None))
+            return name in OWNERS
         return isinstance(node, ast.Name) and node.id in self._names
 
     def _imported(self, node, source):
@@ -102,7 +115,7 @@ class Changes(ast.NodeVisitor):
         elif isinstance(target, ast.Attribute | ast.Subscript):
             if self._reaches(target.value):
                 self.lines.append(target.lineno)
-        elif isinstance(value, ast.Attribute | ast.Name) and self._reaches(value):
+        elif isinstance(value, ast.Attribute | ast.Name | ast.Call) and self._reaches(value):
             self._names.add(target.id)
 
     def visit_Assign(self, node):
@@ -164,6 +177,8 @@ def test_only_hooks_change_libraries():
         "import keras\ntype.__setattr__(keras.Layer, name, call)",
         "import importlib\nimportlib.import_module('keras').Layer = other",
         "from ipu_keras.internals.keras import models\nmodels.Functional.call = call",
+        "from ipu_keras.internals.keras.models import node_class\nnode_class().outputs = outputs",
+        "from ipu_keras.internals.keras import models\nnode = models.node_class()\nnode.x = 1",
     ],
 )
 def test_a_change_is_found(source):

@@ -114,6 +114,12 @@ def test_a_private_name_is_what_it_is_now(library):
     assert name.get() is library.images._Batch.rows
 
 
+def test_a_name_of_nothing(library):
+    library.images._resize = None
+    with pytest.raises(FormError, match=r"Received: a value of type NoneType\. Install"):
+        PrivateName("library.images", "_resize", Function("image")).get()
+
+
 def test_a_changed_name_says_what_has_changed(library):
     name = PrivateName("library.images", "_resize", Function("image", "size"))
     assert name.get() is resize
