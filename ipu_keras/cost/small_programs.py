@@ -36,7 +36,9 @@ _GIVEN = frozenset(
     {"BroadcastGradientArgs", "Const", "NoOp", "Placeholder", "Shape", "ShapeN", "Size"}
 )
 
-# Their operands are rearranged and their partial results summed, besides the product itself.
+# What operations become at most: models of `benchmarks/models.py`, trained and not, have 0.2 to 0.8
+# of the compute sets that are counted here, and 0.4 to 0.8 of the types of vertices.
+# Operands of products are rearranged and their partial results summed, besides the product itself.
 _PRODUCTS = ("BatchMatMul", "Conv", "DepthwiseConv", "Einsum", "MatMul")
 _SETS_OF_PRODUCT = 3
 # Types of vertices that are no operation's own: copies, casts and parts of products.
