@@ -27,5 +27,5 @@ more in it (`model`), by what was chosen (`options`):
 `small_programs` knows without a model that a program fits.
 """
 
-from ipu_keras.cost.pipeline.schedule import depth_message as depth_message
-from ipu_keras.cost.pipeline.schedule import overlap as overlap
+from ipu_keras.cost.pipeline.depth import depth_message as depth_message
+from ipu_keras.cost.pipeline.depth import overlap as overlap

@@ -7,7 +7,8 @@ from ipu_keras.cost.exchange import link_seconds
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.cost.pipeline.schedule import Work, depth_message
+from ipu_keras.cost.pipeline.depth import depth_message
+from ipu_keras.cost.pipeline.schedule import Work
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import (

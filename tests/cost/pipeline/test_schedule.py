@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_keras.cost.pipeline import schedule as pipeline_schedule
+from ipu_keras.cost.pipeline.depth import depth_message, overlap
 from ipu_keras.cost.pipeline.schedule import (
     Phase,
     PipelinePlan,
     Work,
     check_schedule,
-    depth_message,
-    overlap,
     schedule_pipeline,
 )
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -303,47 +302,10 @@ def test_what_waits_on_another_ipu():
     assert training.num_alive(1, 3) == 2
 
 
-@pytest.mark.parametrize(
-    ("schedule", "device_mapping", "training", "expected"),
-    [
-        (GROUPED, (0, 1, 2), True, 6),
-        (GROUPED, (0, 1, 2), False, 3),
-        (GROUPED, (0, 1, 0), True, 6),
-        (INTERLEAVED, (0, 1), True, 2),
-        (INTERLEAVED, (0, 1, 2, 3), True, 4),
-        (INTERLEAVED, (0, 1, 2, 3), False, 4),
-        # 0 1 0, 0 0 1 and 1 0 0 have an IPU in common at a place.
-        (INTERLEAVED, (0, 1, 0), False, 1),
-        # 0 0 1 1 and 1 1 0 0 do not.
-        (INTERLEAVED, (0, 0, 1, 1), False, 2),
-        (SEQUENTIAL, (0, 1, 2), True, 1),
-        (SEQUENTIAL, (0, 0), False, 1),
-    ],
-)
-def test_overlap(schedule, device_mapping, training, expected):
-    assert overlap(schedule, device_mapping, training=training) == expected
-
-
 def test_numbers_of_micro_batches_that_do_not_suit():
     with pytest.raises(ValueError) as error:
         PipelinePlan(device_mapping=(0, 1), num_micro_batches=6)
     assert str(error.value) == depth_message(4, 6)
-    assert depth_message(4, 6) == (
-        "The number of iterations of the pipeline must be a multiple of 4, but it is 6. This "
-        "number might be called `gradient_accumulation_count` or "
-        "`gradient_accumulation_steps_per_replica` in training, and `steps_per_execution` in "
-        "evaluation and prediction: give it 4, 8, 12 or so."
-    )
-
-
-def test_interleaved_training_needs_an_ipu_for_each_stage():
-    with pytest.raises(NotImplementedError) as error:
-        overlap(INTERLEAVED, (0, 1, 0), training=True)
-    assert str(error.value).startswith(
-        "The pipelining schedule 'Interleaved' does not currently support multiple pipeline "
-        "stages on the same device"
-    )
-    assert "Received: device_mapping=[0, 1, 0]" in str(error.value)
 
 
 def test_a_schedule_that_is_wrong_is_noticed():

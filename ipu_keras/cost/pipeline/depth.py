@@ -1,0 +1,93 @@
+"""How many micro-batches the schedule of a pipeline takes at a time.
+
+Whoever only trains asks for this alone, and need not wait for schedules to be imported.
+"""
+
+from collections.abc import Sequence
+
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
+
+
+def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], *, training: bool) -> int:
+    """What the number of micro-batches must be a multiple of.
+
+    - `Grouped`: the number of stages, backward ones included.
+    - `Interleaved`: how many rotations of the list of the stages' IPUs, backward ones
+      included, have no IPU at the same place.
+    - `Sequential`: 1.
+
+    Args:
+        schedule: In which order stages run.
+        device_mapping: The IPU of each forward stage.
+        training: Whether there are backward stages.
+
+    Raises:
+        NotImplementedError: An interleaved schedule cannot train several stages of one IPU.
+
+    Example:
+
+    >>> overlap(PipelineSchedule.Grouped, [0, 1, 2], training=True)
+    6
+    >>> overlap(PipelineSchedule.Interleaved, [0, 1, 2], training=True)
+    3
+    """
+    if schedule is PipelineSchedule.Sequential:
+        return 1
+    if schedule is PipelineSchedule.Grouped:
+        return len(device_mapping) * (2 if training else 1)
+    return len(rotations(devices_of_parts(device_mapping, training=training)))
+
+
+def depth_message(step: int, num_micro_batches: int) -> str:
+    """What to tell someone whose number of micro-batches does not suit the schedule.
+
+    Args:
+        step: What `overlap` gives.
+        num_micro_batches: What was asked for.
+    """
+    return (
+        f"The number of iterations of the pipeline must be a multiple of {step}, but it is "
+        f"{num_micro_batches}. This number might be called `gradient_accumulation_count` or "
+        "`gradient_accumulation_steps_per_replica` in training, and `steps_per_execution` in "
+        f"evaluation and prediction: give it {step}, {2 * step}, {3 * step} or so."
+    )
+
+
+def devices_of_parts(device_mapping: Sequence[int], *, training: bool) -> list[int]:
+    """The IPU of each part, in the order in which a batch passes, for an interleaved schedule.
+
+    Args:
+        device_mapping: The IPU of each forward stage.
+        training: Whether there are backward stages.
+
+    Raises:
+        NotImplementedError: It cannot train several stages of one IPU.
+    """
+    if not training:
+        return list(device_mapping)
+    if len(set(device_mapping)) < len(device_mapping):
+        raise NotImplementedError(
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline "
+            "stages on the same device in training. Give each stage an IPU of its own, or use "
+            f"`PipelineSchedule.Grouped`. Received: device_mapping={list(device_mapping)}"
+        )
+    return [*device_mapping, *reversed(device_mapping)]
+
+
+def rotations(devices: Sequence[int]) -> tuple[int, ...]:
+    """Rotations of a list of which no two have the same entry at the same place.
+
+    That of r places is what the IPUs do for a micro-batch that begins r steps later.
+
+    Args:
+        devices: As of `devices_of_parts`.
+    """
+    found: list[int] = []
+    for shift in range(len(devices)):
+        if all(_differ(devices, shift - other) for other in found):
+            found.append(shift)
+    return tuple(found)
+
+
+def _differ(devices: Sequence[int], shift: int) -> bool:
+    return all(device != devices[k - shift] for k, device in enumerate(devices))
