@@ -181,7 +181,10 @@ def test_gradients_without_rewrites(monkeypatch):
         monkeypatch.delattr(gen_xla_ops, "xla_optimization_barrier")
         monkeypatch.delattr(tensor_util, "constant_value_as_shape")
         found = weights()
-    assert set(fallbacks().counts) == {"replacing MatMul", "replacing Sum"}
+    # Older layers have no product that is replaced.
+    has_product = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 15)
+    replaced = {"replacing MatMul", "replacing Sum"} if has_product else {"replacing Sum"}
+    assert set(fallbacks().counts) == replaced
     for value, expected in zip(found, stock, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
 

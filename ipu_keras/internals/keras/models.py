@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from ipu_keras.internals.forms import Class, Function, PrivateName
+from ipu_keras.internals.forms import Class, Function, Module, PrivateName
 
 _FUNCTIONAL = PrivateName(
     "keras.src.models.functional",
@@ -37,11 +37,10 @@ _LAYER = PrivateName(
 _NODE = PrivateName(
     "keras.src.ops.node",
     "Node",
-    Class(
-        "input_tensors",
-        members={"__init__": Function("self", "operation")},
-        assigned=("is_input",),
-    ),
+    Class("input_tensors", members={"__init__": Function("self", "operation")}),
+)
+_CALLS = PrivateName(
+    "keras.src.ops", "node", Module(Node=Class(assigned=("is_input", "operation", "outputs")))
 )
 _VARIABLE = PrivateName("keras", "Variable", Class("regularizer", assigned=("_regularizer",)))
 
@@ -63,6 +62,7 @@ def calls_of(operation: Any) -> Sequence[Any]:
 def calls_in(graph: Any) -> Mapping[int, Sequence[Any]]:
     """The nodes in the graph of a functional model, by depth: outputs have 0."""
     _GRAPH.get()
+    _CALLS.get()
     return graph._nodes_by_depth
 
 
