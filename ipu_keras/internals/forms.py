@@ -11,7 +11,7 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 _NO_MEMBERS: Mapping[str, "Form"] = MappingProxyType({})
@@ -107,7 +107,10 @@ class Class(Form):
     def mismatch(self, found: Any) -> str | None:
         if not inspect.isclass(found):
             return _kind(found)
-        missing = [name for name in self._assigned if not _assigns(found, name)]
+        codes = _codes(found) if self._assigned else []
+        missing = [
+            name for name in self._assigned if not any(_stores(code, name) for code in codes)
+        ]
         return _joined(
             "a class",
             *_members_mismatch(found, self._attributes, self._members),
@@ -258,13 +261,23 @@ def _members_mismatch(
             yield f"whose {name} is {instead}"
 
 
-def _assigns(owner: type, name: str) -> bool:
-    """Whether a method of a class, or of its bases, assigns an attribute of this name."""
-    functions = (inspect.unwrap(item) for base in owner.__mro__ for item in vars(base).values())
-    codes = (getattr(function, "__code__", None) for function in functions)
-    return any(
-        step.opname == "STORE_ATTR" and step.argval == name
-        for code in codes
-        if code is not None and name in code.co_names
-        for step in dis.get_instructions(code)
-    )
+def _codes(owner: type) -> list[CodeType]:
+    """What the methods of a class, and of its bases, were compiled to."""
+    items = (item for base in owner.__mro__ for item in vars(base).values() if callable(item))
+    codes = (getattr(inspect.unwrap(item), "__code__", None) for item in items)
+    return [code for code in codes if code is not None]
+
+
+def _stores(code: CodeType, name: str) -> bool:
+    """Whether compiled code assigns an attribute.
+
+    `dis.get_instructions` would say so too, and take as long as everything else that is compared.
+    """
+    if name not in code.co_names:
+        return False
+    # An instruction is two bytes; of a position above 255 a prefix has the rest, which is left out.
+    instruction = bytes((dis.opmap["STORE_ATTR"], code.co_names.index(name) & 0xFF))
+    place = code.co_code.find(instruction)
+    while place > 0 and place % 2:  # within another instruction
+        place = code.co_code.find(instruction, place + 1)
+    return place >= 0
