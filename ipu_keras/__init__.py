@@ -1,6 +1,7 @@
 """Runs code written for IPUs, with TensorFlow and Keras, on a machine without one."""
 
 import importlib
+import importlib.metadata
 from typing import Any
 
 from ipu_keras import _aliases, _requirements
@@ -18,6 +19,8 @@ from ipu_keras import pipelining_ops as pipelining_ops
 from ipu_keras import sharding as sharding
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
+from ipu_keras.keras import layers as layers
+from ipu_keras.keras import losses as losses
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops import all_to_all_op as all_to_all_op
 from ipu_keras.ops import cross_replica_ops as cross_replica_ops
@@ -36,6 +39,7 @@ from ipu_keras.ops import rnn_ops as rnn_ops
 from ipu_keras.ops import slicing_ops as slicing_ops
 from ipu_keras.ops import statistics_ops as statistics_ops
 from ipu_keras.ops import summary_ops as summary_ops
+from ipu_keras.ops.functional_ops import outlined_function as outlined_function
 from ipu_keras.optimizers import cross_replica_optimizer as cross_replica_optimizer
 from ipu_keras.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
 from ipu_keras.optimizers import ipu_optimizer as ipu_optimizer
@@ -60,6 +64,8 @@ _COSTS = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.metadata.version("ipu-keras")
     if name not in _COSTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_COSTS[name]), name)

@@ -52,6 +52,8 @@ ALIASES = {
         f"tensorflow.python.ipu.{name}": f"ipu_keras.optimizers.{name}"
         for name in _OPTIMIZER_MODULES
     },
+    "tensorflow.python.ipu.layers": "ipu_keras.keras.layers",
+    "tensorflow.python.ipu.losses": "ipu_keras.keras.losses",
     "tensorflow.python.ipu.ops.pipelining_ops": "ipu_keras.pipelining_ops",
     "tensorflow.python.ipu": "ipu_keras",
     "keras.ipu": "ipu_keras.keras",

@@ -2,13 +2,27 @@
 
 import tensorflow as tf
 
-from ipu_keras.config import configure_ipu_system, get_ipu_config, reset_ipu_configuration
+from ipu_keras.config import (
+    DeviceConnectionType,
+    IPUConfig,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+    configure_ipu_system,
+    get_ipu_config,
+    reset_ipu_configuration,
+)
 from ipu_keras.device import device_for
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.ops.random_keys import seed_keys
 from ipu_keras.settings.flags import current_flags
 
 __all__ = [
+    "DeviceConnectionType",
+    "IPUConfig",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
     "configure_ipu_system",
     "get_ipu_config",
     "get_num_of_ipus_in_device",

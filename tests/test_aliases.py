@@ -53,6 +53,19 @@ def test_keras_first():
         """)
 
 
+def test_what_scripts_take_from_the_package_itself():
+    run("""
+        from tensorflow.python import ipu
+        from tensorflow.python.ipu.layers import Dropout
+        from tensorflow.python.ipu.losses import CTCLoss
+        import importlib.metadata, ipu_keras
+        assert ipu.layers is ipu.keras.layers and ipu.losses is ipu.keras.losses
+        assert Dropout is ipu.keras.layers.Dropout and CTCLoss is ipu.keras.losses.CTCLoss
+        assert ipu.outlined_function is ipu.functional_ops.outlined_function
+        assert ipu_keras.__version__ == importlib.metadata.version("ipu-keras")
+        """)
+
+
 def test_operations_have_two_homes():
     run("""
         from tensorflow.python.ipu.cross_replica_ops import cross_replica_sum

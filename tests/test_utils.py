@@ -24,10 +24,22 @@ def test_examples():
     assert doctest.testmod(utils).failed == 0
 
 
-def test_configuration_functions_are_the_same_objects():
-    assert utils.configure_ipu_system is config.configure_ipu_system
-    assert utils.get_ipu_config is config.get_ipu_config
-    assert utils.reset_ipu_configuration is config.reset_ipu_configuration
+@pytest.mark.parametrize("name", sorted(set(utils.__all__) & set(config.__all__)))
+def test_what_scripts_take_of_the_configuration_from_here(name):
+    assert getattr(utils, name) is getattr(config, name)
+
+
+def test_all_that_scripts_take_of_the_configuration_from_here():
+    assert set(utils.__all__) & set(config.__all__) == {
+        "DeviceConnectionType",
+        "IPUConfig",
+        "MergeRemoteBuffersBehaviour",
+        "SchedulingAlgorithm",
+        "SelectionOrder",
+        "configure_ipu_system",
+        "get_ipu_config",
+        "reset_ipu_configuration",
+    }
 
 
 def test_get_num_of_ipus_in_device():

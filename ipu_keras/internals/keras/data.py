@@ -26,6 +26,11 @@ _PY_DATASET = PrivateName(
         assigned=("enqueuer", "py_dataset"),
     ),
 )
+_SPLIT = PrivateName(
+    "keras.src.trainers.data_adapters.array_slicing",
+    "train_validation_split",
+    Function("arrays", "validation_split"),
+)
 
 # Of any data.
 DataAdapter: Any = _ADAPTER.get()
@@ -35,3 +40,8 @@ ArrayDataAdapter: Any = _ARRAYS.get()
 
 # Of a `keras.utils.PyDataset`.
 PyDatasetAdapter: Any = _PY_DATASET.get()
+
+
+def train_validation_split(arrays: Any, share: float) -> tuple[Any, Any]:
+    """The first rows of arrays, and the last ones, which are a share of them."""
+    return _SPLIT.get()(arrays, share)

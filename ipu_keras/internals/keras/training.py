@@ -19,7 +19,7 @@ _TRAINER = PrivateName(
             "make_test_function": Function("self", "force"),
             "make_train_function": Function("self", "force"),
         },
-        assigned=("predict_function", "test_function", "train_function"),
+        assigned=("_eval_epoch_iterator", "predict_function", "test_function", "train_function"),
     ),
 )
 _EPOCH_ITERATOR = PrivateName(
@@ -117,6 +117,17 @@ def takes_training(model: keras.Model) -> bool:
     """Whether the `call` of a model has an argument `training`."""
     _MODEL.get()
     return model._call_has_training_arg
+
+
+def set_validation_iterator(model: keras.Model, iterator: Any) -> None:
+    """Gives `fit` the iterator over its validation data, which it otherwise makes itself."""
+    model._eval_epoch_iterator = iterator
+
+
+def forget_validation_iterator(model: keras.Model) -> None:
+    """Takes it away again; `fit` leaves it behind where it raises, for whatever comes next."""
+    if getattr(model, "_eval_epoch_iterator", None) is not None:
+        del model._eval_epoch_iterator
 
 
 def loss_scale_methods() -> tuple[str, ...]:

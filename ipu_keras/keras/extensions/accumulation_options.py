@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
+from ipu_keras.settings.counts import integer_in
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 _OPTIMIZER_ARGUMENTS = (
@@ -54,7 +55,7 @@ def accumulation_options(
         ValueError: A value is not valid, or a key is another argument's business.
         TypeError: The optimizer has no such argument, or a value has the wrong type.
     """
-    check_accumulation_steps(steps_per_replica)
+    steps_per_replica = accumulation_steps(steps_per_replica)
     method = GradientAccumulationReductionMethod.parse(reduction)
     _check_keys(kwargs)
     for key in ("offload_weight_update_variables", "replicated_optimizer_state_sharding"):
@@ -84,19 +85,24 @@ def warn_of_no_effect(options: AccumulationOptions) -> None:
         )
 
 
-def check_accumulation_steps(steps: Any) -> None:
+def accumulation_steps(steps: Any) -> int | None:
     """Checks a count of accumulated steps; `None` stands for not set.
+
+    Args:
+        steps: As `settings.counts.positive_integer` takes it.
 
     Raises:
         ValueError: It is not a positive integer.
     """
     if steps is None:
-        return
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        return None
+    count = integer_in(steps)
+    if count is None or count < 1:
         raise ValueError(
             "Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got "
             f"{steps} instead."
         )
+    return count
 
 
 def check_minimize(optimizer: Any, base: type) -> None:

@@ -83,7 +83,9 @@ def _refuse_uneven(batches: int, num_replicas: int) -> None:
 def refuse_shortage(
     num_batches: int | None, steps_per_epoch: int | None, epochs: int, *, num_replicas: int = 1
 ) -> None:
-    """Refuses a run that is known to need more batches than there are.
+    """Refuses a run in which the batches are known to end within an epoch.
+
+    An epoch that begins when all have been used begins with the first one again, as in Keras.
 
     Args:
         num_batches: How many there are; `None` if nobody knows.
@@ -96,8 +98,9 @@ def refuse_shortage(
     """
     if steps_per_epoch is None or num_batches is None:
         return
-    needed = steps_per_epoch * epochs * num_replicas
-    if needed <= num_batches:
+    of_epoch = steps_per_epoch * num_replicas
+    needed = of_epoch * epochs
+    if needed <= num_batches or num_batches % of_epoch == 0:
         return
     replicas = "" if num_replicas == 1 else f" of {num_replicas} replicas"
     raise ValueError(

@@ -15,6 +15,7 @@ from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.saved_options import SavedOptions
+from ipu_keras.settings.counts import positive_integer, positive_or_none
 
 
 class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTrainer):
@@ -76,9 +77,12 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
 
         Raises:
             RuntimeError: `run_eagerly=True`.
+            ValueError: `steps_per_execution` is no positive integer.
         """
         call = _bound(TensorFlowTrainer.compile, self, args, kwargs)
         refuse_eager(call["run_eagerly"])
+        count = positive_integer("steps_per_execution", call["steps_per_execution"])
+        call["steps_per_execution"] = count
         asked = call["jit_compile"]
         self._ipu.compiled = asked if isinstance(asked, bool) else None
         with self._ipu.scope():
@@ -111,9 +115,14 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             Keras's `History`.
         """
         call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
+        for steps in ("steps_per_epoch", "validation_steps"):
+            call[steps] = positive_or_none(steps, call[steps])
         data_checks.refuse_generators(call["validation_data"])
         epochs = max(call["epochs"] - call["initial_epoch"], 0)
-        with self._ipu.running("train", call, epochs, add_history=True):
+        with (
+            self._ipu.running("train", call, epochs, add_history=True),
+            self._ipu.validating(call, epochs),
+        ):
             return super().fit(**call)
 
     def evaluate(self, *args, **kwargs):
@@ -127,6 +136,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             The loss and the metrics as Keras returns them.
         """
         call = _bound(TensorFlowTrainer.evaluate, self, args, kwargs)
+        call["steps"] = positive_or_none("steps", call["steps"])
         with self._ipu.running("test", call):
             return super().evaluate(**call)
 
@@ -143,6 +153,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         Returns:
             NumPy arrays `(samples, ...)` in the model's output structure.
         """
+        steps = positive_or_none("steps", steps)
         call = {"x": x, "callbacks": callbacks, "verbose": verbose}
         with self._ipu.running("predict", call):
             epoch_iterator = TFEpochIterator(
@@ -202,6 +213,8 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Keras's hook before any data is read: checks the data and builds from its format."""
         self._ipu.build(self._ipu.check_data(iterator, data_batch))
+        if iterator is not None:
+            self._ipu.check_validation()
 
 
 def _bound(function: Callable, model: keras.Model, args, kwargs) -> dict[str, Any]:

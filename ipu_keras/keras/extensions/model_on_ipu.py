@@ -13,7 +13,13 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.backend import compute_output_spec
-from ipu_keras.internals.keras.training import TensorFlowTrainer
+from ipu_keras.internals.keras.data import train_validation_split
+from ipu_keras.internals.keras.training import (
+    TensorFlowTrainer,
+    TFEpochIterator,
+    forget_validation_iterator,
+    set_validation_iterator,
+)
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.dataset_feeds import Check
@@ -31,6 +37,7 @@ from ipu_keras.keras.extensions.training import (
     summing_gradients,
     with_dtype_of_logs,
 )
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
 from ipu_keras.program.compilation_history import CompilationHistory
 
@@ -58,7 +65,7 @@ class ModelOnIpu:
     def __init__(
         self,
         model: Any,
-        extension: type,
+        extension: Any,
         make_stages: Callable[[keras.Model], ModelStages] = stages_of,
     ):
         self.options = ExtensionOptions()
@@ -160,6 +167,54 @@ class ModelOnIpu:
         finally:
             self.run = outer
             run.close()
+
+    @contextlib.contextmanager
+    def validating(self, call: dict[str, Any], epochs: int) -> Iterator[None]:
+        """Has the validation data of `fit` checked before anything is trained.
+
+        Keras makes an iterator of it only after the first epoch.
+
+        Args:
+            call: The arguments of `fit`, by name. Those to be split are split.
+            epochs: Of the call.
+        """
+        names = ("x", "y", "sample_weight")
+        if call["validation_split"] and call["validation_data"] is None:
+            arrays = tuple(call[name] for name in names)
+            arrays, call["validation_data"] = train_validation_split(
+                arrays, call["validation_split"]
+            )
+            call.update(zip(names, arrays, strict=True), validation_split=0.0)
+        own_evaluate = type(self._model).evaluate is not self._extension.evaluate
+        if call["validation_data"] is not None and epochs and not own_evaluate:
+            assert self.run is not None
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(call["validation_data"])
+            self.run.validation_iterator = functools.partial(
+                TFEpochIterator,
+                x=x,
+                y=y,
+                sample_weight=weights,
+                batch_size=call["validation_batch_size"] or call["batch_size"],
+                distribute_strategy=self._model.distribute_strategy,
+                steps_per_execution=self._model.steps_per_execution,
+                steps_per_epoch=call["validation_steps"],
+                shuffle=False,
+            )
+        try:
+            yield
+        finally:
+            forget_validation_iterator(self._model)
+
+    def check_validation(self) -> None:
+        """Checks the validation data of the `fit` that is going on, once the model is built.
+
+        Raises:
+            ValueError: It does not fit a static program.
+        """
+        if self.run is not None and self.run.validation_iterator is not None:
+            iterator = self.run.validation_iterator()
+            self._new_run("test", 1, None).open_feeds(EpochData(iterator), self._batch_check)
+            set_validation_iterator(self._model, iterator)
 
     def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
         """Checks data before it is read, and makes an iterator of Keras's give feeds.
@@ -334,8 +389,9 @@ class ModelOnIpu:
         return call["callbacks"]
 
     def _check_runnable(self) -> None:
-        _ = self.device  # which may be none
         model = self._model
+        if not self.device.ipus:
+            SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
         refuse_eager(model.run_eagerly)
         for maker in _MAKERS:
             function = getattr(getattr(model, maker), "__func__", None)

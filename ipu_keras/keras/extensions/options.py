@@ -8,6 +8,7 @@ from typing import Any
 from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions, refuse_unknown
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
+from ipu_keras.settings.counts import integer_in, positive_integer
 
 _MAX_PREFETCH_DEPTH = 255
 
@@ -65,11 +66,12 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
     depth = kwargs.get("prefetch_depth")
     if depth is None:
         return PREFETCH_DEPTH, kwargs.get("feed_name")
-    if not isinstance(depth, int) or depth < 1:
-        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth}")
-    if depth > _MAX_PREFETCH_DEPTH:
+    count = integer_in(depth)
+    if count is None or count < 1:
+        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth!r}")
+    if count > _MAX_PREFETCH_DEPTH:
         raise ValueError(f"prefetch_depth must be less than 256, but it is {depth}")
-    return depth, kwargs.get("feed_name")
+    return count, kwargs.get("feed_name")
 
 
 def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
@@ -83,8 +85,7 @@ def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
     refuse_unknown("An outfeed queue", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
     _refuse_changed("outfeed", kwargs, _OUTFEED_DEFAULTS)
     depth = kwargs.get("buffer_depth", 1)
-    if not isinstance(depth, int) or depth < 1:
-        raise ValueError(f"`buffer_depth` must be a positive integer. Received: {depth}")
+    positive_integer("buffer_depth", depth)
     if kwargs:
         warnings.warn(
             f"{', '.join(sorted(kwargs))} of the outfeed queue has no effect here: the results of "

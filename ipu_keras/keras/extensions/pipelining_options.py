@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.keras.extensions.accumulation_options import (
-    check_accumulation_steps,
+    accumulation_steps,
     check_name,
     refuse_unknown,
 )
@@ -111,7 +111,7 @@ def pipelining_options(
         TypeError: `pipeline` has no such argument, or a value has the wrong type.
         NotImplementedError: `continuous_weight_updates`.
     """
-    check_accumulation_steps(steps_per_replica)
+    steps_per_replica = accumulation_steps(steps_per_replica)
     _check_device_mapping(device_mapping)
     check_choice("accumulate_outfeed", accumulate_outfeed)
     method = GradientAccumulationReductionMethod.parse(reduction)

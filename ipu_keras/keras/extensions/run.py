@@ -1,6 +1,7 @@
 """What one call of `fit`, `evaluate` or `predict` has open."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.keras.extensions import data_checks
@@ -36,6 +37,8 @@ class Run:
         callbacks: AsyncCallbackList | None = None,
     ):
         self.trains = trains
+        # Makes Keras's iterator over the validation data of `fit`, if there is any.
+        self.validation_iterator: Callable[[], Any] | None = None
         # What the model has found out of its pipeline stages during the call: a tuple of one.
         self.staged_calls: tuple[StagedCalls | None] | None = None
         self._options = options

@@ -65,11 +65,14 @@ class EpochRun(Run):
 
     def _refuse_shortage(self, data: EpochData, replicas: int) -> None:
         steps, available = data.steps_per_epoch, data.num_batches
-        if steps is None or available is None or steps * self._epochs * replicas <= available:
+        if steps is None or available is None:
+            return
+        needed = steps * self._epochs * replicas
+        if needed <= available or available % (steps * replicas) == 0:
             return
         raise ValueError(
             "Your input does not have enough data. Make sure that your dataset or generator can "
-            f"generate at least {steps * self._epochs * replicas} batches ({steps} steps of "
+            f"generate at least {needed} batches ({steps} steps of "
             f"{replicas} batches for {self._epochs} epochs), for instance with `repeat()`. A step "
             f"of {self._model_name} takes {self._batches_per_step} batches of each replica. "
             f"Received: {available} batches"

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from comparison import assert_same
+from comparison import assert_same, fit_same
 
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
@@ -124,6 +124,54 @@ def test_a_dataset_that_ends_too_early(model, data):
     for call in (model.evaluate, model.predict):
         with raises("Your input does not have enough data. Make sure that your dataset or"):
             call(batched(data), steps=10)
+
+
+@pytest.mark.parametrize("steps", [4, 8])
+@pytest.mark.parametrize("as_dataset", [True, False])
+def test_epochs_that_use_up_the_data_begin_it_again(pair, data, steps, as_dataset):
+    """As in stock Keras, which makes the iterator again."""
+    given = (batched(data),) if as_dataset else data
+    options = {} if as_dataset else {"batch_size": 8}
+    fit_same(*pair, *given, steps_per_epoch=steps, epochs=5, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"validation_data": 20}, "The provided set of data has a partial batch"),
+        ({"validation_split": 0.2}, "The provided set of data has a partial batch"),
+        (
+            {"validation_data": 16, "validation_steps": 3},
+            "Your input does not have enough data. Make sure that your dataset or generator can "
+            "generate at least 3 batches",
+        ),
+        (
+            {"validation_data": 24},
+            "`steps_per_execution` (2) must be a divisor of the number of batches (3)",
+        ),
+    ],
+)
+def test_validation_data_that_does_not_fit(model, data, options, message):
+    """It is refused before the first epoch, which would change the weights."""
+    x, y = data
+    if rows := options.pop("validation_data", None):
+        options["validation_data"] = (x[:rows], y[:rows])
+    before = model.get_weights()
+    for _ in range(2):
+        with raises(message):
+            model.fit(x, y, batch_size=8, verbose=0, **options)
+    assert_same(model.get_weights(), before)
+    # Nothing of it is left for the next call.
+    history = model.fit(x, y, batch_size=8, verbose=0, epochs=0, validation_data=data)
+    assert history.history == {}
+    model.set_weights(before)
+
+
+@pytest.mark.parametrize("options", [{"validation_split": 0.25}, {"validation_data": None}])
+def test_validation_as_in_stock(pair, data, options):
+    if "validation_data" in options:
+        options = {"validation_data": tuple(array[:32] for array in data)}
+    fit_same(*pair, *data, batch_size=8, epochs=3, validation_freq=2, **options)
 
 
 def test_a_dataset_that_ends_early_unexpectedly_warns_as_in_stock(pair, data):
@@ -366,8 +414,12 @@ def test_enough_batches_for_all_epochs():
     data_checks.refuse_shortage(8, 2, epochs=2, num_replicas=2)
     data_checks.refuse_shortage(8, None, epochs=2)
     data_checks.refuse_shortage(None, 4, epochs=9)
+    # Each pass over the data is used up by whole epochs.
+    data_checks.refuse_shortage(8, 8, epochs=3)
+    data_checks.refuse_shortage(8, 4, epochs=3)
+    data_checks.refuse_shortage(8, 2, epochs=5, num_replicas=2)
     with raises("Your input does not have enough data."):
-        data_checks.refuse_shortage(8, 4, epochs=3)
+        data_checks.refuse_shortage(8, 3, epochs=3)
     with raises(
         "Your input does not have enough data. Make sure that your dataset or generator can "
         "generate at least 12 batches (steps_per_epoch=2 of 3 replicas for 2 epochs)"

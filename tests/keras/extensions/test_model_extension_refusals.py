@@ -1,13 +1,18 @@
 """What models in a strategy's scope refuse."""
 
+import math
 import re
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from comparison import classifier
 
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.device import DRIVER
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
 
 # Stock Keras reads a variable with np.array(), whose `copy` argument TensorFlow's
 # __array__ does not know yet; it warns on the CPU as well.
@@ -50,6 +55,54 @@ def all_calls(model, data):
         lambda: model.test_on_batch(x, y),
         lambda: model.predict_on_batch(x),
     ]
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, math.nan, "2", True, tf.constant(2.0)])
+def test_what_is_no_number_of_steps(model, data, count):
+    x, y = data
+    steps_before = model.steps_per_execution
+    calls = {
+        "steps_per_execution": lambda: model.compile("sgd", "mse", steps_per_execution=count),
+        "steps_per_epoch": lambda: model.fit(x, y, steps_per_epoch=count),
+        "validation_steps": lambda: model.fit(x, y, validation_data=data, validation_steps=count),
+        "steps": lambda: model.evaluate(x, y, steps=count),
+    }
+    predict = lambda: model.predict(x, steps=count)  # noqa: E731
+    for name, call in [*calls.items(), ("steps", predict)]:
+        message = f"`{name}` must be a positive integer. Received: {name}={count!r}"
+        with raises(ValueError, message):
+            call()
+    with raises(ValueError, "`steps_per_execution` must be a positive integer. Received: steps_"):
+        model.compile("sgd", "mse", steps_per_execution=None)
+    assert model.steps_per_execution == steps_before
+
+
+def test_numbers_of_steps_of_any_kind(strategy, data):
+    dataset = tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True)
+    with strategy.scope():
+        model = classifier(steps_per_execution=dataset.cardinality())
+    assert model.steps_per_execution == 8
+    history = model.fit(dataset, steps_per_epoch=np.int64(8), shuffle=False, verbose=0)
+    assert history.params["steps"] == 8
+    assert len(model.predict(dataset, steps=tf.constant(8), verbose=0)) == 64
+
+
+def test_a_device_that_is_configured_no_longer(data):
+    SYSTEM.connect(DRIVER)
+    configured = SYSTEM.config
+    SYSTEM.reset()
+    IPUConfig().configure_ipu_system()
+    try:
+        with IPUStrategy().scope():
+            model = classifier()
+        model.predict(data[0], batch_size=8, verbose=0)
+        reset_ipu_configuration()
+        for call in all_calls(model, data):
+            with raises(RuntimeError, "No IPU devices configured. Configure them first: "):
+                call()
+    finally:
+        if configured is not None:
+            configured.configure_ipu_system()
 
 
 def test_a_model_in_the_scope_of_another_device_is_refused(data):

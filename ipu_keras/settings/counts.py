@@ -1,0 +1,55 @@
+"""Counts that users give."""
+
+import operator
+from typing import Any
+
+import numpy as np
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """Checks a count.
+
+    Args:
+        name: Of the argument, for the error.
+        value: An integer of Python or NumPy, or a tensor of one, such as the cardinality of a
+            dataset.
+
+    Raises:
+        ValueError: It is no positive integer.
+
+    Example:
+
+    >>> positive_integer("steps_per_execution", np.int64(8))
+    8
+    """
+    count = integer_in(value)
+    if count is None or count < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return count
+
+
+def positive_or_none(name: str, value: Any) -> int | None:
+    """As `positive_integer`, of an argument that need not be given.
+
+    Args:
+        name: Of the argument, for the error.
+        value: What was given, or `None`.
+
+    Raises:
+        ValueError: It is neither `None` nor a positive integer.
+    """
+    return None if value is None else positive_integer(name, value)
+
+
+def integer_in(value: Any) -> int | None:
+    """The integer that a value is; `None` if it is none, as truth values are none here.
+
+    Args:
+        value: Anything.
+    """
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)
+    except (TypeError, AttributeError):  # the second from TensorFlow's tensors of other types
+        return None
