@@ -68,7 +68,7 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
         return PREFETCH_DEPTH, kwargs.get("feed_name")
     count = integer_in(depth)
     if count is None or count < 1:
-        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth!r}")
+        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth}")
     if count > _MAX_PREFETCH_DEPTH:
         raise ValueError(f"prefetch_depth must be less than 256, but it is {depth}")
     return count, kwargs.get("feed_name")

@@ -80,7 +80,9 @@ def test_outfeed_options_have_no_effect_and_say_so(model):
 
 @pytest.mark.parametrize("depth", [0, 1.0])
 def test_a_buffer_depth_that_is_not_positive(model, depth):
-    with raises(ValueError, f"`buffer_depth` must be a positive integer. Received: {depth}"):
+    with raises(
+        ValueError, f"`buffer_depth` must be a positive integer. Received: buffer_depth={depth}"
+    ):
         model.set_outfeed_queue_options(buffer_depth=depth)
 
 

@@ -273,7 +273,7 @@ def test_batches_that_cannot_be_shared(data):
     with raises(ValueError, "The number of batches must be a multiple of the 4 replicas, each of "):
         model.fit(x[:48], y[:48], batch_size=8, verbose=0)
     with raises(ValueError, "Your input does not have enough data. Make sure that your dataset or"):
-        model.fit(x, y, batch_size=8, epochs=2, steps_per_epoch=2, verbose=0)
+        model.fit(x, y, batch_size=8, epochs=2, steps_per_epoch=3, verbose=0)
     with raises(ValueError, "The function 'predict' of this model needs batches for 4 replicas "):
         model.predict_on_batch(x[:8])
     assert int(model.optimizer.iterations) == 0

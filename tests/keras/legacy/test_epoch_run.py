@@ -93,7 +93,7 @@ def test_partial_batches(model, data):
         model.fit(tf.data.Dataset.from_tensor_slices(data).batch(8), verbose=0, shuffle=False)
 
 
-@pytest.mark.parametrize(("steps", "epochs", "needed"), [(1, 2, 16), (9, 1, 72)])
+@pytest.mark.parametrize(("steps", "epochs", "needed"), [(2, 1, 16), (9, 1, 72)])
 def test_too_few_batches(model, data, steps, epochs, needed):
     message = (
         "Your input does not have enough data. Make sure that your dataset or generator can "
@@ -102,6 +102,12 @@ def test_too_few_batches(model, data, steps, epochs, needed):
     )
     with raises(ValueError, message):
         model.fit(batches(data), epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False)
+
+
+def test_epochs_that_use_up_the_data_begin_it_again(model, data):
+    before = int(model.optimizer.iterations)
+    model.fit(batches(data), epochs=2, steps_per_epoch=1, verbose=0, shuffle=False)
+    assert int(model.optimizer.iterations) == before + 2
 
 
 def test_unknown_sizes(model, data):
