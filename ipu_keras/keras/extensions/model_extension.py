@@ -192,21 +192,21 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     def make_train_function(self, force=False):
         """Makes what Keras calls for each execution of training."""
         if self.train_function is None or force:
-            self.train_function = self._ipu.train_function()
+            self.train_function = self._ipu.steps.train_function()
 
     def make_test_function(self, force=False):
         """Makes what Keras calls for each execution of evaluation."""
         if self.test_function is None or force:
-            self.test_function = self._ipu.test_function()
+            self.test_function = self._ipu.steps.test_function()
 
     def make_predict_function(self, force=False):
         """Makes what `predict` calls for each execution."""
         if self.predict_function is None or force:
-            self.predict_function = self._ipu.predict_function()
+            self.predict_function = self._ipu.steps.predict_function()
 
     def _get_metrics_result_or_logs(self, logs):
         """Keras's hook: by default it looks metrics up on the host, which are replica 0's."""
-        if self._ipu.num_replicas > 1 or self._ipu.accumulates_logs("test"):
+        if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
             return logs
         return super()._get_metrics_result_or_logs(logs)
 

@@ -15,34 +15,25 @@ from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.internals.keras.data import train_validation_split
 from ipu_keras.internals.keras.training import (
-    TensorFlowTrainer,
     TFEpochIterator,
     forget_validation_iterator,
     set_validation_iterator,
 )
 from ipu_keras.keras.extensions import data_checks
-from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
+from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.model_stages import ModelStages, stages_of
-from ipu_keras.keras.extensions.named_parts import with_named_parts
+from ipu_keras.keras.extensions.model_steps import ModelSteps
 from ipu_keras.keras.extensions.options import OF_FEEDS, ExtensionOptions
 from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.pipeline_stage import take_mark
 from ipu_keras.keras.extensions.run import Run
-from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
+from ipu_keras.keras.extensions.step_function import batch_format
 from ipu_keras.keras.extensions.symbolic_build import build_from
-from ipu_keras.keras.extensions.training import (
-    TrainingParts,
-    summing_gradients,
-    with_dtype_of_logs,
-)
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
-from ipu_keras.program.compilation_history import CompilationHistory
 
 _MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
-_STEPS = ("train_step", "test_step", "predict_step")
 
 
 class ModelOnIpu:
@@ -75,8 +66,11 @@ class ModelOnIpu:
         self._model = model
         self._extension = extension
         self._make_stages = make_stages
-        # Of its programs; outlives the functions that `compile` throws away.
-        self._history = CompilationHistory()
+
+    @functools.cached_property
+    def steps(self) -> ModelSteps:
+        """What Keras calls for the steps of the model."""
+        return ModelSteps(self._model, self)
 
     @functools.cached_property
     def stages(self) -> ModelStages:
@@ -209,11 +203,16 @@ class ModelOnIpu:
         """Checks the validation data of the `fit` that is going on, once the model is built.
 
         Raises:
-            ValueError: It does not fit a static program.
+            ValueError: It does not fit a static program, or not the model.
         """
         if self.run is not None and self.run.validation_iterator is not None:
             iterator = self.run.validation_iterator()
-            self._new_run("test", 1, None).open_feeds(EpochData(iterator), self._batch_check)
+            run = self._new_run("test", 1, None)
+            element = run.open_feeds(EpochData(iterator), self._batch_check)
+            # Calling a large model takes a second, and samples are mostly as in training.
+            alike = _samples(element) == _samples(self.run.element)
+            if not alike and not self.steps.overrides("test_step"):
+                self._call_on(element)
             set_validation_iterator(self._model, iterator)
 
     def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
@@ -230,6 +229,7 @@ class ModelOnIpu:
             assert self.run is not None
             data = EpochData(iterator)
             element = self.run.open_feeds(data, self._batch_check)
+            self.run.element = element
             if self.run.trains:
                 self._check_training(data.steps_per_execution)
             return element
@@ -254,7 +254,7 @@ class ModelOnIpu:
             except (RuntimeError, ValueError):
                 # A step of the user's own may do without `call`, or call the
                 # model on other data. Then tracing it builds the model.
-                if not any(map(self._overrides, _STEPS)):
+                if not self.steps.any_overridden:
                     raise
 
     def adopt_optimizers(self) -> None:
@@ -280,77 +280,6 @@ class ModelOnIpu:
         """
         return self.stages.in_stages(step)
 
-    def accumulates_logs(self, name: str) -> bool:
-        """Whether the outfeed of a program has the mean of what its steps return.
-
-        Args:
-            name: `"train"`, `"test"` or `"predict"`.
-        """
-        accumulates = name != "predict" and self.options.pipelining.accumulate_outfeed
-        return bool(accumulates) and self.stages.staged_calls() is not None
-
-    def train_function(self) -> Callable:
-        """What Keras calls for each execution of training."""
-        step, layout = self._training()
-        return self._logging_function("train", step, layout)
-
-    def test_function(self) -> Callable:
-        """What Keras calls for each execution of evaluation."""
-        return self._logging_function("test", self._model.test_step, self._layout("test"))
-
-    def predict_function(self) -> Callable:
-        """What `predict` calls for each execution."""
-        layout = self._layout("predict")
-        return self._step_function("predict", self._model.predict_step, OutfeedMode.ALL, layout)
-
-    def _training(self) -> tuple[Callable, Layout]:
-        """The step of training, and how it is spread."""
-        model, layout, options = self._model, self._layout("train"), self.options
-        pipelined = self.stages.staged_calls() is not None
-        chosen = options.pipelining if pipelined else options.accumulation
-        count = chosen.steps_per_replica or 1
-        if count == 1 and not pipelined:
-            if layout.num_replicas == 1:
-                return model.train_step, layout
-            if self._overrides("train_step"):
-                return summing_gradients(model, model.train_step), layout
-        by_pipeline, by_accumulation = options.pipelining, options.accumulation
-        dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
-        parts = TrainingParts(model, dtype)
-        accumulation = Accumulation(count=count, reduction=chosen.reduction)
-        update = with_named_parts(model, parts.update)
-        return parts.step, dataclasses.replace(layout, update=update, accumulation=accumulation)
-
-    def _layout(self, name: str) -> Layout:
-        def pipeline_of(num_steps: int) -> Pipeline | None:
-            return self.stages.pipeline(name == "train", num_steps, name)
-
-        return Layout(num_replicas=self.num_replicas, pipeline_of=pipeline_of)
-
-    def _logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
-        options = self.options
-        if self.accumulates_logs(name):
-            step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
-            return self._step_function(name, step, OutfeedMode.MEAN, layout)
-        if not options.asynchronous_callbacks:
-            return self._step_function(name, step, OutfeedMode.LAST, layout)
-        function = self._step_function(name, step, OutfeedMode.ALL, layout)
-        return lambda source: StepLogs(function(source), layout.num_replicas)
-
-    def _step_function(
-        self, name: str, step: Callable, mode: OutfeedMode, layout: Layout
-    ) -> StepFunction:
-        return StepFunction(
-            name,
-            with_named_parts(self._model, self.in_stages(step)),
-            self._model.distribute_strategy,
-            self.device,
-            outfeed_mode=mode,
-            layout=layout,
-            compiled=self.compiled,
-            history=self._history,
-        )
-
     def _new_run(self, name: str, epochs: int, callbacks: AsyncCallbackList | None) -> Run:
         return Run(
             self.options,
@@ -364,16 +293,19 @@ class ModelOnIpu:
     def _replicas_for(self, element: ElementFormat) -> int:
         if len(self.device.ipus) > 1 and not self._model.built:
             # The stages of a model are known when it is built.
-            x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
-            with self.scope():
-                compute_output_spec(self._model, x)
+            self._call_on(element)
         return self.num_replicas
+
+    def _call_on(self, element: ElementFormat) -> None:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(_keras_tensors(element))
+        with self.scope(), self.called_by_program():
+            compute_output_spec(self._model, x)
 
     def _asynchronous(
         self, name: str, call: dict[str, Any], callback_lists: dict[str, bool]
     ) -> AsyncCallbackList | None:
         given = call["callbacks"]
-        if not self.options.asynchronous_callbacks or self.accumulates_logs(name):
+        if not self.options.asynchronous_callbacks or self.steps.accumulates_logs(name):
             return None
         if isinstance(given, keras.callbacks.CallbackList):  # of `fit`, or the user's own
             return None
@@ -409,9 +341,6 @@ class ModelOnIpu:
         model = self._model
         return data_checks.nan_label_check(element, model.loss) if model.compiled else None
 
-    def _overrides(self, step: str) -> bool:
-        return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
-
 
 def refuse_eager(run_eagerly: bool) -> None:
     """Refuses to run a model eagerly.
@@ -424,6 +353,11 @@ def refuse_eager(run_eagerly: bool) -> None:
             "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
             "when calling `compile`."
         )
+
+
+def _samples(element: ElementFormat | None) -> list[tuple] | None:
+    """Shapes and dtypes without the axis of the batch."""
+    return None if element is None else [(s.shape[1:], s.dtype) for s in element.specs]
 
 
 def _keras_tensors(element: ElementFormat) -> Any:

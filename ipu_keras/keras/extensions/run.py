@@ -37,6 +37,8 @@ class Run:
         callbacks: AsyncCallbackList | None = None,
     ):
         self.trains = trains
+        # The format of the batches, once it is known.
+        self.element: ElementFormat | None = None
         # Makes Keras's iterator over the validation data of `fit`, if there is any.
         self.validation_iterator: Callable[[], Any] | None = None
         # What the model has found out of its pipeline stages during the call: a tuple of one.
@@ -63,7 +65,9 @@ class Run:
         Raises:
             ValueError: The data does not fit.
         """
-        feeds = data.feeds or self._made_feeds(data, check_for)
+        feeds = data.feeds
+        if feeds is None:
+            feeds = self._made_feeds(data, check_for)
         self._feeds.append(feeds)
         return feeds.element
 

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu
@@ -79,10 +78,6 @@ class LegacyOnIpu(ModelOnIpu):
             trains=name == "train",
             callbacks=callbacks,
         )
-
-    def _replicas_for(self, element: ElementFormat) -> int:
-        with self.called_by_program():
-            return super()._replicas_for(element)
 
     def _check_runnable(self) -> None:
         check_scope(type(self._model))

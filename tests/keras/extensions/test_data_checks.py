@@ -145,6 +145,7 @@ def test_epochs_that_use_up_the_data_begin_it_again(pair, data, steps, as_datase
             "Your input does not have enough data. Make sure that your dataset or generator can "
             "generate at least 3 batches",
         ),
+        ({"validation_data": 32}, "Exception encountered when calling Sequential.call()."),
         (
             {"validation_data": 24},
             "`steps_per_execution` (2) must be a divisor of the number of batches (3)",
@@ -154,8 +155,10 @@ def test_epochs_that_use_up_the_data_begin_it_again(pair, data, steps, as_datase
 def test_validation_data_that_does_not_fit(model, data, options, message):
     """It is refused before the first epoch, which would change the weights."""
     x, y = data
-    if rows := options.pop("validation_data", None):
-        options["validation_data"] = (x[:rows], y[:rows])
+    rows = options.get("validation_data")
+    if rows is not None:
+        columns = 5 if rows == 32 else 6
+        options = {**options, "validation_data": (x[:rows, :columns], y[:rows])}
     before = model.get_weights()
     for _ in range(2):
         with raises(message):

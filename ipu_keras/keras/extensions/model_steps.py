@@ -1,0 +1,118 @@
+"""The functions of a model's steps, which Keras calls for each execution."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ipu_keras.internals.keras.training import TensorFlowTrainer
+from ipu_keras.keras.extensions.async_callbacks import StepLogs
+from ipu_keras.keras.extensions.named_parts import with_named_parts
+from ipu_keras.keras.extensions.step_function import Layout, StepFunction
+from ipu_keras.keras.extensions.training import (
+    TrainingParts,
+    summing_gradients,
+    with_dtype_of_logs,
+)
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
+from ipu_keras.program.compilation_history import CompilationHistory
+
+_STEPS = ("train_step", "test_step", "predict_step")
+
+
+class ModelSteps:
+    """Makes the functions of a model's steps from the options that were set.
+
+    Args:
+        model: The model.
+        on_ipu: Its `ModelOnIpu`, which has the options, the stages and the device.
+    """
+
+    def __init__(self, model: Any, on_ipu: Any):
+        self._model = model
+        self._on_ipu = on_ipu
+        # Of the programs; outlives the functions that `compile` throws away.
+        self._history = CompilationHistory()
+
+    @property
+    def any_overridden(self) -> bool:
+        """Whether the model's class has a step of its own."""
+        return any(map(self.overrides, _STEPS))
+
+    def overrides(self, step: str) -> bool:
+        """Whether the model's class has a certain step of its own.
+
+        Args:
+            step: `"train_step"`, `"test_step"` or `"predict_step"`.
+        """
+        return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
+
+    def accumulates_logs(self, name: str) -> bool:
+        """Whether the outfeed of a program has the mean of what its steps return.
+
+        Args:
+            name: `"train"`, `"test"` or `"predict"`.
+        """
+        accumulates = name != "predict" and self._on_ipu.options.pipelining.accumulate_outfeed
+        return bool(accumulates) and self._on_ipu.stages.staged_calls() is not None
+
+    def train_function(self) -> Callable:
+        """What Keras calls for each execution of training."""
+        step, layout = self._training()
+        return self._logging_function("train", step, layout)
+
+    def test_function(self) -> Callable:
+        """What Keras calls for each execution of evaluation."""
+        return self._logging_function("test", self._model.test_step, self._layout("test"))
+
+    def predict_function(self) -> Callable:
+        """What `predict` calls for each execution."""
+        layout = self._layout("predict")
+        return self._step_function("predict", self._model.predict_step, OutfeedMode.ALL, layout)
+
+    def _training(self) -> tuple[Callable, Layout]:
+        """The step of training, and how it is spread."""
+        model, layout, options = self._model, self._layout("train"), self._on_ipu.options
+        pipelined = self._on_ipu.stages.staged_calls() is not None
+        chosen = options.pipelining if pipelined else options.accumulation
+        count = chosen.steps_per_replica or 1
+        if count == 1 and not pipelined:
+            if layout.num_replicas == 1:
+                return model.train_step, layout
+            if self.overrides("train_step"):
+                return summing_gradients(model, model.train_step), layout
+        by_pipeline, by_accumulation = options.pipelining, options.accumulation
+        dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
+        parts = TrainingParts(model, dtype)
+        accumulation = Accumulation(count=count, reduction=chosen.reduction)
+        update = with_named_parts(model, parts.update)
+        return parts.step, dataclasses.replace(layout, update=update, accumulation=accumulation)
+
+    def _layout(self, name: str) -> Layout:
+        def pipeline_of(num_steps: int) -> Pipeline | None:
+            return self._on_ipu.stages.pipeline(name == "train", num_steps, name)
+
+        return Layout(num_replicas=self._on_ipu.num_replicas, pipeline_of=pipeline_of)
+
+    def _logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
+        options = self._on_ipu.options
+        if self.accumulates_logs(name):
+            step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
+            return self._step_function(name, step, OutfeedMode.MEAN, layout)
+        if not options.asynchronous_callbacks:
+            return self._step_function(name, step, OutfeedMode.LAST, layout)
+        function = self._step_function(name, step, OutfeedMode.ALL, layout)
+        return lambda source: StepLogs(function(source), layout.num_replicas)
+
+    def _step_function(
+        self, name: str, step: Callable, mode: OutfeedMode, layout: Layout
+    ) -> StepFunction:
+        return StepFunction(
+            name,
+            with_named_parts(self._model, self._on_ipu.in_stages(step)),
+            self._model.distribute_strategy,
+            self._on_ipu.device,
+            outfeed_mode=mode,
+            layout=layout,
+            compiled=self._on_ipu.compiled,
+            history=self._history,
+        )
