@@ -4,12 +4,13 @@ import importlib
 import importlib.metadata
 from typing import Any
 
-from ipu_keras import _aliases, _requirements
+from ipu_keras import _aliases, _missing_names, _requirements
 
 # First of all, so that a missing TensorFlow is reported with its remedy.
 _requirements.check()
 
 from ipu_keras import config as config
+from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
@@ -52,6 +53,7 @@ DRIVER.install()
 
 # Last, as the aliases take the modules that were imported by then.
 _aliases.install()
+_missing_names.install()
 
 # Whoever only trains need not wait for the cost model to be imported, which takes as long
 # as all the rest of the package.
@@ -67,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.metadata.version("ipu-keras")
     if name not in _COSTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _missing_names.missing_attribute(__name__, name)
     return getattr(importlib.import_module(_COSTS[name]), name)
 
 

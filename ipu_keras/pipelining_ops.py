@@ -4,10 +4,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras._missing_names import missing_attribute
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
 from ipu_keras.settings.pipeline_choices import RecomputationMode as RecomputationMode
 from ipu_keras.tracing.poplar_operation import RECOMPUTATION_CHECKPOINT, poplar_operation
+
+# So that importing a documented name from here that is missing says so, as reading it does.
+__path__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:

@@ -1,10 +1,14 @@
 """Questions about the configured IPU system, and the older home of its configuration."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from ipu_keras._missing_names import missing_attribute
 from ipu_keras.config import (
     DeviceConnectionType,
     IPUConfig,
+    KeyId,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
@@ -20,6 +24,7 @@ from ipu_keras.settings.flags import current_flags
 __all__ = [
     "DeviceConnectionType",
     "IPUConfig",
+    "KeyId",
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
@@ -30,6 +35,13 @@ __all__ = [
     "reset_ipu_seed",
     "running_on_ipu_model",
 ]
+
+# So that importing a documented name from here that is missing says so, as reading it does.
+__path__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:

@@ -153,6 +153,7 @@ ROOMS = (
     ),
     Room("requirements", of("_requirements"), allowed=("keras", "tensorflow")),
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
+    Room("missing names", of("_missing_names"), allowed=of("_aliases")),
     # Operations, optimizers and the documented modules.
     Room(
         "documented",

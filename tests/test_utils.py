@@ -33,6 +33,7 @@ def test_all_that_scripts_take_of_the_configuration_from_here():
     assert set(utils.__all__) & set(config.__all__) == {
         "DeviceConnectionType",
         "IPUConfig",
+        "KeyId",
         "MergeRemoteBuffersBehaviour",
         "SchedulingAlgorithm",
         "SelectionOrder",
