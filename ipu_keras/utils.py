@@ -16,7 +16,8 @@ from ipu_keras.config import (
     get_ipu_config,
     reset_ipu_configuration,
 )
-from ipu_keras.device import device_for
+from ipu_keras.device import DRIVER
+from ipu_keras.internals.tensorflow.operations import move_operation
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.ops.random_keys import seed_keys
 from ipu_keras.settings.flags import current_flags
@@ -31,6 +32,7 @@ __all__ = [
     "configure_ipu_system",
     "get_ipu_config",
     "get_num_of_ipus_in_device",
+    "move_variable_initialization_to_cpu",
     "reset_ipu_configuration",
     "reset_ipu_seed",
     "running_on_ipu_model",
@@ -47,12 +49,13 @@ def __getattr__(name: str) -> Any:
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """Returns how many IPUs a TensorFlow IPU device holds.
 
+    As long as nothing is configured, there is one device, `/device:IPU:0`, with one IPU.
+
     Args:
         ipu_device: The device, such as `/device:IPU:0`.
         device: The CPU device that the IPUs are attached to.
 
     Raises:
-        RuntimeError: If no IPU system is configured.
         ValueError: If there is no such IPU device, or `device` is not a CPU.
 
     Example:
@@ -65,7 +68,48 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     4
     """
     check_cpu_device(device)
-    return len(SYSTEM.device(ipu_device).ipus)
+    return len(SYSTEM.device_or_default(ipu_device).ipus)
+
+
+def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
+    """Computes the initial values of a graph's variables on the CPU.
+
+    What computes them is moved, wherever it was placed; the variables stay where they are, and so
+    does what reads other variables.
+
+    Args:
+        graph: With the variables, those of its collection `GLOBAL_VARIABLES`. `None` for the
+            default graph.
+
+    Raises:
+        TypeError: `graph` is not a `tf.Graph`.
+
+    Example:
+
+    >>> with tf.Graph().as_default():
+    ...     with tf.device("/device:IPU:0"):
+    ...         variable = tf.compat.v1.get_variable("kernel", shape=[4, 4])
+    ...     move_variable_initialization_to_cpu()
+    ...     variable.device, variable.initializer.inputs[1].device
+    ('/device:IPU:0', '/device:CPU:0')
+    """
+    if graph is None:
+        graph = tf.compat.v1.get_default_graph()
+    if not isinstance(graph, tf.Graph):
+        raise TypeError(
+            "`graph` must be a tf.Graph, or None for the default graph. "
+            f"Received: graph={graph!r} of type {type(graph).__name__}"
+        )
+    variables = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    pending = [tensor.op for variable in variables for tensor in variable.initializer.inputs[1:2]]
+    moved: set[tf.Operation] = set()
+    while pending:
+        op = pending.pop()
+        # A resource has a place, and what uses it has to be there.
+        if op not in moved and not any(tensor.dtype == tf.resource for tensor in op.inputs):
+            moved.add(op)
+            move_operation(op, "/device:CPU:0")
+            pending.extend(tensor.op for tensor in op.inputs)
 
 
 def reset_ipu_seed(
@@ -80,6 +124,7 @@ def reset_ipu_seed(
     takes it when a function is traced: it holds for programs that are compiled from now on.
     `ipu.rand_ops` starts anew in all programs.
     Keras's layers have seeds of their own, which it leaves alone.
+    It may be called before a configuration, which leaves the seed as it is.
 
     Args:
         seed: The new seed.
@@ -90,22 +135,19 @@ def reset_ipu_seed(
 
     Raises:
         TypeError: `seed` is not an integer.
-        RuntimeError: No IPU system is configured.
         ValueError: There is no such IPU device, or `cpu_device` is not a CPU.
 
     Example:
 
-    >>> from ipu_keras.config import IPUConfig
-    >>> reset_ipu_configuration()
-    >>> IPUConfig().configure_ipu_system()
     >>> reset_ipu_seed(42)
     """
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"`seed` must be an integer. Received: seed={seed!r}")
     check_cpu_device(cpu_device)
-    configured = device_for(SYSTEM.device(device).ordinal)
-    configured.engine.identical_replicas = bool(experimental_identical_replicas)
-    configured.engine.num_seedings += 1
+    # Which need not be configured yet: it keeps its engine through all configurations.
+    engine = DRIVER.known_device(SYSTEM.device_or_default(device).ordinal).engine
+    engine.identical_replicas = bool(experimental_identical_replicas)
+    engine.num_seedings += 1
     tf.random.set_seed(seed)
     seed_keys(seed)
 

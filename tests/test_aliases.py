@@ -61,6 +61,8 @@ def test_what_scripts_take_from_the_package_itself():
         import importlib.metadata, ipu_keras
         assert ipu.layers is ipu.keras.layers and ipu.losses is ipu.keras.losses
         assert Dropout is ipu.keras.layers.Dropout and CTCLoss is ipu.keras.losses.CTCLoss
+        assert ipu.optimizers.CrossReplicaOptimizer
+        assert ipu.gradient_accumulation.GradientAccumulationReductionMethod
         assert ipu.outlined_function is ipu.functional_ops.outlined_function
         assert ipu_keras.__version__ == importlib.metadata.version("ipu-keras")
         """)

@@ -5,7 +5,9 @@ import tensorflow as tf
 
 from ipu_keras import config, utils
 from ipu_keras.config import IPUConfig
+from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops import all_to_all_op, rand_ops
 from ipu_keras.utils import reset_ipu_seed
 
 
@@ -55,9 +57,15 @@ def test_get_num_of_ipus_in_device():
         utils.get_num_of_ipus_in_device("/device:IPU:1", device="/device:IPU:0")
 
 
-def test_get_num_of_ipus_needs_a_configured_system():
-    with pytest.raises(RuntimeError, match="No IPU devices configured"):
-        utils.get_num_of_ipus_in_device("/device:IPU:0")
+def test_before_a_configuration_there_is_the_device_of_the_default_one(monkeypatch):
+    assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 1
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    assert utils.get_num_of_ipus_in_device("IPU:0") == 1
+    with pytest.raises(
+        ValueError, match=r"no IPU device '/device:IPU:1'\. Devices as long as none is .*: /"
+    ):
+        utils.get_num_of_ipus_in_device("/device:IPU:1")
+    assert SYSTEM.devices == ()
 
 
 @pytest.mark.parametrize(
@@ -77,6 +85,59 @@ def test_a_seed_holds_for_what_is_traced_next():
         return float(tf.function(lambda: tf.random.uniform(()))())
 
     assert drawn(3) == drawn(3) != drawn(4)
+
+
+def test_a_seed_from_before_a_configuration_holds_in_it():
+    ipu_config = IPUConfig()
+    ipu_config.auto_select_ipus = 2
+
+    def drawn(seed, identical):
+        SYSTEM.reset()
+        reset_ipu_seed(seed, experimental_identical_replicas=identical)
+        assert SYSTEM.devices == ()
+        ipu_config.configure_ipu_system()
+        strategy = IPUStrategy()
+
+        @tf.function
+        def draw():
+            noise = rand_ops.dropout(tf.ones(64), rate=0.5)
+            return all_to_all_op.all_gather(noise, replication_factor=2)
+
+        return strategy.run(draw).numpy()
+
+    alike, again, apart = drawn(3, True), drawn(3, True), drawn(4, False)
+    assert (alike == again).all()
+    assert (alike[0] == alike[1]).all()
+    assert (apart[0] != apart[1]).any()
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_initial_values_are_moved_to_the_cpu(use_resource):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        with tf.device("/device:CPU:0"):
+            v1.get_variable("first", shape=[3, 4], use_resource=use_resource)
+        with tf.device("/device:IPU:0"):
+            far = v1.get_variable("far", shape=[3, 4], use_resource=use_resource)
+            beside = v1.Variable(tf.ones(2) + 1, name="beside", use_resource=use_resource)
+            elsewhere = tf.zeros(3)
+    where = {op.name: op.device for op in graph.get_operations()}
+    utils.move_variable_initialization_to_cpu(graph)
+    moved = {op.type for op in graph.get_operations() if op.device != where[op.name]}
+    assert moved == {"Const", "Fill", "AddV2", "RandomUniform", "Sub", "Mul"}
+    assert far.device == beside.device == elsewhere.device == "/device:IPU:0"
+    for variable in (far, beside):
+        value = variable.initializer.inputs[1].op
+        assert value.device == "/device:CPU:0"
+        assert value.colocation_groups() == [f"loc:@{value.name}".encode()]
+    with v1.Session(graph=graph) as session:
+        assert session.run(beside.initializer.inputs[1]).tolist() == [2, 2]
+
+
+def test_only_graphs_have_initial_values_to_move():
+    utils.move_variable_initialization_to_cpu()
+    with pytest.raises(TypeError, match=r"`graph` must be a tf\.Graph.* Received: graph='graph'"):
+        utils.move_variable_initialization_to_cpu("graph")
 
 
 @pytest.mark.parametrize(

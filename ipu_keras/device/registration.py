@@ -200,6 +200,17 @@ class DeviceDriver:
                 raise ValueError(not_configured(f"/device:IPU:{ordinal}", self._short_names()))
             return found
 
+    def known_device(self, ordinal: int) -> IpuDevice:
+        """Returns the device of an ordinal, which need not be configured yet.
+
+        Args:
+            ordinal: The k of `/device:IPU:k`.
+        """
+        with self._lock:
+            if ordinal not in self._devices:
+                self._devices[ordinal] = IpuDevice(ordinal)
+            return self._devices[ordinal]
+
     def _ordinal(self, device: str | int) -> int:
         match = _NAME.fullmatch(device) if isinstance(device, str) else None
         if match is not None:
@@ -218,9 +229,7 @@ class DeviceDriver:
     def _register(self, ordinals: list[int]) -> None:
         ctx = eager_context()
         for ordinal in ordinals:
-            if ordinal not in self._devices:
-                self._devices[ordinal] = IpuDevice(ordinal)
-            self._devices[ordinal]._register(ctx)
+            self.known_device(ordinal)._register(ctx)
 
     def _configure(self, ipus: dict[int, tuple[int, ...]]) -> None:
         self._configured = tuple(self._devices[ordinal].name for ordinal in ipus)

@@ -132,13 +132,26 @@ class System:
             ValueError: If there is no such device.
         """
         self.require_configured()
+        return self.device_or_default(name)
+
+    def device_or_default(self, name: str) -> DeviceConfiguration:
+        """As `device`; if nothing is configured, of the devices that there are by default.
+
+        Args:
+            name: As of `device`.
+
+        Raises:
+            ValueError: If there is no such device.
+        """
+        devices = self._devices or self._by_default()
         match = re.fullmatch(_DEVICE_NAME.format(kind="ipu"), str(name), re.IGNORECASE)
         ordinal = int(match[1] or 0) if match else None
-        for device in self._devices:
+        for device in devices:
             if device.ordinal == ordinal:
                 return device
+        there = "Configured devices" if self._devices else "Devices as long as none is configured"
         raise ValueError(
-            f"There is no IPU device {name!r}. Configured devices: {_names(self._devices)}. Use "
+            f"There is no IPU device {name!r}. {there}: {_names(devices)}. Use "
             "one of these, or ask for more devices with `auto_select_ipus` or `select_ipus`."
         )
 
@@ -204,6 +217,11 @@ class System:
             self._driver = driver
             if devices:
                 self._attach(devices, config)
+
+    def _by_default(self) -> tuple[DeviceConfiguration, ...]:
+        """The devices of a configuration in which nothing was set."""
+        is_model = current_flags().use_ipu_model
+        return resolve_devices((), (), ipu_model=is_model, refuse=self._refuse)
 
     def _replace(self, devices: tuple[DeviceConfiguration, ...], config: Any) -> None:
         previous = self._devices, self._config

@@ -9,6 +9,8 @@ _DEFINITION = PrivateName("tensorflow.python.framework.op_def_registry", "get", 
 _SET_ATTRIBUTE = PrivateName(
     "tensorflow", "Operation._set_attr", Function("self", "attr_name", "attr_value")
 )
+_SET_DEVICE = PrivateName("tensorflow", "Operation._set_device", Function("self", "device"))
+_CLEAR_ATTRIBUTE = PrivateName("tensorflow", "Operation._clear_attr", Function("self", "attr_name"))
 _ADD_CALLBACK = PrivateName(
     "tensorflow.python.framework.op_callbacks", "add_op_callback", Function("callback_fn")
 )
@@ -53,6 +55,14 @@ def set_attribute(op: Any, name: str, value: Any) -> None:
     """Sets an attribute of an operation that exists, which has no public method for it."""
     _SET_ATTRIBUTE.get()
     op._set_attr(name, value)
+
+
+def move_operation(op: Any, device: str) -> None:
+    """Puts an operation that exists on a device, and no longer where another one is."""
+    _SET_DEVICE.get()
+    _CLEAR_ATTRIBUTE.get()
+    op._set_device(device)
+    op._clear_attr("_class")
 
 
 def add_callback(callback: Callable) -> None:
