@@ -5,6 +5,7 @@ tree of it, and `machine/system.py` decides which IPUs a configuration gets.
 """
 
 import collections
+import math
 import os
 import typing
 import warnings
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
+from ipu_keras.machine.target import emulated_target
 from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, Constraint, category
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
@@ -20,6 +22,7 @@ from ipu_keras.settings.enumerations import (
     SchedulingAlgorithm,
     StochasticRoundingBehaviour,
 )
+from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_flags
 from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
 
 __all__ = [
@@ -90,7 +93,10 @@ def _is_proportion(value: Any) -> bool:
 
 def _is_flag_dictionary(value: dict) -> bool:
     return all(
-        isinstance(key, str) and isinstance(flag, str | int | float) for key, flag in value.items()
+        isinstance(key, str)
+        and isinstance(flag, str | int | float)
+        and (not isinstance(flag, float) or math.isfinite(flag))
+        for key, flag in value.items()
     )
 
 
@@ -102,7 +108,7 @@ _NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
 _POSITIVE = Constraint(lambda value: value >= 1, "1 or more")
 _PROPORTION = Constraint(_is_proportion, "a proportion from 0.0 to 1.0")
 _FLAGS = Constraint(
-    _is_flag_dictionary, "a dictionary from flag names to strings, numbers or booleans"
+    _is_flag_dictionary, "a dictionary from flag names to strings, finite numbers or booleans"
 )
 _PLANNING_FLAGS = Constraint(
     lambda value: (
@@ -365,7 +371,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Tiles of each modelled IPU; 0 means as many as `version` has.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
-        "tiles. `--ipu_model_tiles` goes before it.",
+        "tiles. It goes before `--ipu_model_tiles`.",
         constraint=_NOT_NEGATIVE,
     ),
     _option(
@@ -571,7 +577,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
 )
 
-_SELECTORS = ("auto_select_ipus", "select_ipus")
 _SWITCHED_BY_SET_ALL = ("inv", "div0", "oflo", "esr", "nanoo")
 
 
@@ -609,10 +614,6 @@ class IPUConfig(ConfigTree, options=OPTIONS):
         """
         _configure(self, device, reset_configuration=True)
 
-    def _check_beside_others(self, name: str, value: Any) -> None:
-        if name in _SELECTORS:
-            _check_selectors(**{key: self._values[key] for key in _SELECTORS} | {name: value})
-
     def _complete(self) -> None:
         _check_selectors(self.auto_select_ipus, self.select_ipus)
         connection = self.device_connection
@@ -625,20 +626,37 @@ class IPUConfig(ConfigTree, options=OPTIONS):
             )
         processes = self.experimental.multi_replica_distribution
         if processes.process_index >= max(processes.process_count, 1):
+            fix = (
+                "Processes are numbered from 0."
+                if processes.process_count
+                else "A process_count of 0 means that there is one process: set it to the number "
+                "of all."
+            )
             raise ValueError(
                 "`experimental.multi_replica_distribution.process_index` must be less than "
                 f"`process_count`. Received: process_index={processes.process_index}, "
-                f"process_count={processes.process_count}. Processes are numbered from 0."
+                f"process_count={processes.process_count}. {fix}"
             )
+        self._check_io_tiles()
+        if self.floating_point_behaviour.set_all:
+            for name in _SWITCHED_BY_SET_ALL:
+                setattr(self.floating_point_behaviour, name, True)
+
+    def _check_io_tiles(self) -> None:
         if self.io_tiles.place_ops_on_io_tiles and not self.io_tiles.num_io_tiles:
             raise ValueError(
                 "`io_tiles.place_ops_on_io_tiles` must be False unless there are I/O tiles. "
                 "Received: io_tiles.place_ops_on_io_tiles=True with io_tiles.num_io_tiles=0. Set "
                 "io_tiles.num_io_tiles to the number of tiles."
             )
-        if self.floating_point_behaviour.set_all:
-            for name in _SWITCHED_BY_SET_ALL:
-                setattr(self.floating_point_behaviour, name, True)
+        group_size = self.norms.experimental.distributed_batch_norm_replica_group_size
+        if self.io_tiles.num_io_tiles and group_size > 1:
+            raise ValueError(
+                "`norms.experimental.distributed_batch_norm_replica_group_size` must be 1 if there "
+                "are I/O tiles, with which distributed batch norm is not supported. Received: "
+                f"distributed_batch_norm_replica_group_size={group_size} with io_tiles.num_io_tiles"
+                f"={self.io_tiles.num_io_tiles}. Set one of them to its default, 1 or 0."
+            )
 
 
 def configure_ipu_system(
@@ -709,6 +727,7 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
         )
     check_cpu_device(device)
     active = config.frozen_copy()
+    _check_hardware(active, current_flags())
     idle = _idle_options(active)
     if idle:
         warnings.warn(
@@ -717,6 +736,20 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
             stacklevel=3,
         )
     SYSTEM.configure(active, reset=reset_configuration)
+
+
+def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:
+    """Refuses what the IPUs of the configuration, or the IPU Model, do not have."""
+    processes = config.experimental.multi_replica_distribution
+    if flags.use_ipu_model and processes.process_count:
+        raise ValueError(
+            "`experimental.multi_replica_distribution.process_count` must be 0 with the IPU Model, "
+            "which does not support multi-replica distribution. Received: process_count="
+            f"{processes.process_count} with --use_ipu_model in {ENVIRONMENT_VARIABLE}. Set it to "
+            "0, or take the flag away."
+        )
+    # Some tiles have to be left that compute.
+    emulated_target(config, flags).without_tiles(config.io_tiles.num_io_tiles)
 
 
 def _idle_options(config: IPUConfig) -> list[str]:

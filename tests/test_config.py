@@ -1,11 +1,14 @@
 import copy
 import doctest
 import inspect
+import math
 import pathlib
 import pickle
 import typing
+import warnings
 
 import pytest
+import tensorflow as tf
 from config_options import CATEGORY_NAMES, OPTION_NAMES, OTHER, other_value, read, write
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +62,17 @@ def test_the_reference_is_up_to_date():
         "Replace the table below '## Options' in docs/ipu_config.md by what this prints: python -c "
         "'from ipu_keras import config as c, config_tree as t; print(t.markdown_table(c.OPTIONS))'"
     )
+
+
+def refusal(call):
+    """The error that a call is refused with, of the documented types; `None` if it is not."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call()
+    except (TypeError, ValueError, tf.errors.FailedPreconditionError) as error:
+        return error
+    return None
 
 
 class TestAttributes:
@@ -170,29 +184,54 @@ class TestAttributes:
             config.serialization_output_folder = folder
             assert config.serialization_output_folder == folder
 
-    @given(st.lists(st.integers(1, 64)), st.sampled_from([list, tuple]))
-    def test_selectors_exclude_each_other(self, counts, kind):
+    @given(
+        st.lists(st.integers(1, 64)), st.sampled_from([list, tuple]), st.sampled_from([0, [0], ()])
+    )
+    def test_selectors_exclude_each_other_when_the_system_is_configured(self, counts, kind, ids):
         config = IPUConfig()
         config.auto_select_ipus = kind(counts)
-        if not counts:
-            config.select_ipus = 0
+        config.select_ipus = ids
+        if not counts or ids == ():
+            config.frozen_copy()
             return
-        config.select_ipus = []
         with pytest.raises(Exception) as error:
-            config.select_ipus = 0
+            config.configure_ipu_system()
         assert str(error.value).startswith(
             "Only one of `auto_select_ipus` and `select_ipus` can be set. Received: "
-            f"auto_select_ipus={kind(counts)!r}, select_ipus=0."
+            f"auto_select_ipus={kind(counts)!r}, select_ipus={ids!r}."
         )
-        assert config.select_ipus == []
+        assert SYSTEM.devices == ()
+        config.auto_select_ipus = []
+        config.frozen_copy()
 
-    def test_selectors_exclude_each_other_in_either_order(self):
+    @given(
+        st.sampled_from(OPTION_NAMES),
+        st.sampled_from(
+            [
+                *(0, -1, 1, 1.0, math.nan, math.inf, 10**30, -(10**30), None, True, object(), int),
+                *("2", "", "\0", b"", [], [0], [10**30], [None], ["2"], (), {}, {1: 2}),
+                {"a": math.nan},
+            ]
+        ),
+    )
+    def test_any_value_is_taken_or_refused_by_name(self, name, value):
+        """What is taken can be handed to a system, or is refused there, by name too."""
         config = IPUConfig()
-        config.select_ipus = 0
-        with pytest.raises(Exception, match="Only one of `auto_select_ipus` and `select_ipus` can"):
-            config.auto_select_ipus = 1
-        config.select_ipus = []
-        config.auto_select_ipus = 1
+        before = read(config, name)
+        error = refusal(lambda: write(config, name, value))
+        if error is not None:
+            assert name in str(error)
+            assert repr(value) in str(error)
+            assert read(config, name) is before
+            return
+        option = config.get_attribute_metadata(name)
+        assert type(value) is type(option.default) or option.type.startswith("typing.Union")
+        error = refusal(config.configure_ipu_system)
+        if error is None:
+            SYSTEM.reset()
+        else:
+            assert name.rpartition(".")[2] in str(error)
+            assert SYSTEM.devices == ()
 
 
 class TestUnknownAttributes:

@@ -167,7 +167,19 @@ class TestConfigure:
             ),
             (
                 {"experimental.multi_replica_distribution.process_index": 1},
-                r"Received: process_index=1, process_count=0\.",
+                r"Received: process_index=1, process_count=0\. A process_count of 0 means",
+            ),
+            (
+                {
+                    "io_tiles.num_io_tiles": 32,
+                    "norms.experimental.distributed_batch_norm_replica_group_size": 2,
+                },
+                r"distributed_batch_norm_replica_group_size` must be 1 if there are I/O tiles, .* "
+                r"Received: distributed_batch_norm_replica_group_size=2 with io_tiles\.num_io_tile",
+            ),
+            (
+                {"io_tiles.num_io_tiles": 5000},
+                r"^`num_io_tiles` must be less than the 1472 tiles .* Received: num_io_tiles=5000",
             ),
             (
                 {"io_tiles.place_ops_on_io_tiles": True},
@@ -179,6 +191,27 @@ class TestConfigure:
         config = IPUConfig()
         for name, value in options.items():
             write(config, name, value)
+        with pytest.raises(ValueError, match=message):
+            config.configure_ipu_system()
+        assert SYSTEM.devices == ()
+
+    def test_what_is_refused_leaves_the_system_as_it_is(self):
+        IPUConfig().configure_ipu_system()
+        before = SYSTEM.config
+        config = IPUConfig()
+        config.io_tiles.num_io_tiles = 5000
+        with pytest.raises(ValueError, match="`num_io_tiles` must be less than"):
+            config.configure_ipu_system()
+        assert SYSTEM.config is before
+
+    def test_processes_share_no_ipu_model(self, monkeypatch):
+        monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+        config = IPUConfig()
+        config.experimental.multi_replica_distribution.process_count = 2
+        message = (
+            r"process_count` must be 0 with the IPU Model, .* Received: process_count=2 with "
+            r"--use_ipu_model in TF_POPLAR_FLAGS\."
+        )
         with pytest.raises(ValueError, match=message):
             config.configure_ipu_system()
         assert SYSTEM.devices == ()

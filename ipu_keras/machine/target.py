@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_keras.settings.enumerations import DeviceConnectionType
+from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags
+
 SOURCES: Mapping[str, str] = {
     "microbenchmarks": "Z. Jia, B. Tillman, M. Maggioni, D. P. Scarpazza, Dissecting the Graphcore "
     "IPU Architecture via Microbenchmarking, arXiv:1912.03413",
@@ -310,3 +313,36 @@ def target_named(name: str) -> Target:
     if name not in TARGETS:
         raise ValueError(f"A target is one of {', '.join(TARGETS)}. Received: {name!r}")
     return TARGETS[name]
+
+
+# How configurations call the generations. A Bow is an 'ipu2' with a faster clock, which they
+# cannot tell.
+_GENERATIONS = {"ipu1": "gc2", "ipu2": "gc200"}
+
+_NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
+
+
+def emulated_target(config: Any, flags: PoplarFlags) -> Target:
+    """The hardware that a configuration is for.
+
+    Args:
+        config: An `IPUConfig`, complete and checked.
+        flags: Beside it.
+
+    Raises:
+        ValueError: The IPU Model is to have more tiles than there are.
+    """
+    if flags.use_ipu_model:
+        whole = TARGETS[_GENERATIONS[config.ipu_model.version]]
+        chosen = config.ipu_model.tiles_per_ipu
+        tiles = chosen or flags.ipu_model_tiles or whole.num_tiles
+        if tiles > whole.num_tiles:
+            name = "ipu_model.tiles_per_ipu" if chosen else "ipu_model_tiles"
+            where = "" if chosen else f" in {ENVIRONMENT_VARIABLE}"
+            raise ValueError(
+                f"`{name}`{where} must be at most {whole.num_tiles}, the tiles that an IPU of "
+                f"`ipu_model.version` {config.ipu_model.version!r} has. Received: {name}={tiles}"
+            )
+        return whole if tiles == whole.num_tiles else whole.with_numbers(num_tiles=tiles)
+    never = config.device_connection.type in _NEVER_ATTACHED
+    return TARGETS[_GENERATIONS[config.device_connection.version if never else "ipu2"]]

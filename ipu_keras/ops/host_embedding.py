@@ -16,6 +16,7 @@ from ipu_keras.ops.host_embedding_optimizers import (
     num_lookups,
 )
 from ipu_keras.ops.host_embedding_registration import HOST
+from ipu_keras.settings.names import checked_name
 from ipu_keras.tracing.poplar_operation import poplar_operation
 from ipu_keras.tracing.replication import current_replicas
 
@@ -45,7 +46,7 @@ class HostEmbedding:
 
     Raises:
         TypeError: The table, the name or the optimizer is of another type.
-        ValueError: The table is not of rank 2, or there is no such strategy.
+        ValueError: The table is not of rank 2, the name is empty, or there is no such strategy.
 
     Example:
 
@@ -217,7 +218,7 @@ def create_host_embedding(
 
     Raises:
         TypeError: The name, the dtype or the optimizer is of another type.
-        ValueError: The table is not of rank 2, or there is no such strategy.
+        ValueError: The table is not of rank 2, the name is empty, or there is no such strategy.
     """
     _check(name, partition_strategy, optimizer_spec)
     shape, dtype = tf.TensorShape(shape), tf.as_dtype(dtype)
@@ -262,8 +263,7 @@ def _run(instruction: Any, session: Any) -> Any:
 
 
 def _check(name: Any, partition_strategy: Any, optimizer_spec: Any) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"`name` must be a string. Received: name={name!r}")
+    checked_name("name", name)
     if partition_strategy not in _STRATEGIES:
         raise ValueError(
             f"`partition_strategy` must be one of {', '.join(map(repr, _STRATEGIES))}. "

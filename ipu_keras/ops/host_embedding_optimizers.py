@@ -4,6 +4,7 @@ A table is a variable of the host. Programs gather rows of it and, in the gradie
 rows of it; nothing that they compute is as large as the table.
 """
 
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +42,7 @@ class HostEmbeddingOptimizerSpec:
 
     Raises:
         TypeError: The learning rate is no number.
-        ValueError: It is negative, or there is no such optimizer.
+        ValueError: It is negative or not finite, or there is no such optimizer.
 
     Example:
 
@@ -336,5 +337,7 @@ def _check_number(argument: str, value: Any, kind: Any, least: int) -> None:
             f"`{argument}` must be {'an integer' if kind is numbers.Integral else 'a number'}. "
             f"Received: {argument}={value!r}"
         )
-    if value < least:
-        raise ValueError(f"`{argument}` must be at least {least}. Received: {argument}={value!r}")
+    if not least <= value < math.inf:
+        raise ValueError(
+            f"`{argument}` must be at least {least}, and finite. Received: {argument}={value!r}"
+        )

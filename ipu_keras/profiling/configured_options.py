@@ -4,15 +4,8 @@ from typing import Any
 
 from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.machine.target import TARGETS, Target
-from ipu_keras.settings.enumerations import DeviceConnectionType
+from ipu_keras.machine.target import Target, emulated_target
 from ipu_keras.settings.flags import current_flags
-
-# How configurations call the generations. A Bow is an 'ipu2' with a faster clock, which they
-# cannot tell.
-_GENERATIONS = {"ipu1": "gc2", "ipu2": "gc200"}
-
-_NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
 
 
 def configured_options() -> dict[str, Any]:
@@ -64,12 +57,4 @@ def computing_target() -> Target:
 
 def configured_target() -> Target:
     """The hardware that is emulated, by the active configuration and the flags of now."""
-    config, flags = SYSTEM.config, current_flags()
-    version, tiles = "ipu2", 0
-    if flags.use_ipu_model:
-        version = config.ipu_model.version
-        tiles = flags.ipu_model_tiles or config.ipu_model.tiles_per_ipu
-    elif config.device_connection.type in _NEVER_ATTACHED:
-        version = config.device_connection.version
-    target = TARGETS[_GENERATIONS[version]]
-    return target.with_numbers(num_tiles=tiles) if tiles else target
+    return emulated_target(SYSTEM.config, current_flags())

@@ -363,9 +363,6 @@ class ConfigTree(ConfigCategory):
         object.__setattr__(frozen, "_frozen", True)
         return frozen
 
-    def _check_beside_others(self, name: str, value: Any) -> None:
-        """Refuses a value that another option's present value excludes."""
-
     def _complete(self) -> None:
         """Checks what involves several options and fills in what follows from others."""
 
@@ -377,7 +374,6 @@ class ConfigTree(ConfigCategory):
 
     def _write(self, metadata: AttributeMetadata, value: Any) -> None:
         metadata.check_value(value)
-        self._check_beside_others(metadata.name, value)
         if self._frozen:
             raise TypeError(
                 f"Trying to set {metadata.name} to {value}, but this is the copy of a "

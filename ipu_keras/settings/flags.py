@@ -61,7 +61,8 @@ class PoplarFlags:
     ipu_model_tiles: int = _flag(
         0,
         "Tiles of each modelled IPU; 0 means as many as the hardware has.",
-        effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles.",
+        effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles, "
+        "unless the configuration sets ipu_model.tiles_per_ipu.",
         minimum=0,
     )
     use_synthetic_data: bool = _flag(
@@ -128,6 +129,15 @@ class PoplarFlags:
     )
     on_demand_device_timeout: int = _flag(
         3_600_000, "Milliseconds after which ON_DEMAND gives up attaching.", minimum=0
+    )
+    sync_replica_start: bool = _flag(
+        False, "Let replicas wait for each other before each starts its program."
+    )
+    enable_hlo_verifier: bool = _flag(
+        False, "Check the graph after each pass of the compiler, to find faults of these."
+    )
+    disable_poplar_version_check: bool = _flag(
+        False, "Run with another version of Poplar than TensorFlow was built for."
     )
     save_vertex_graph: str = _flag(
         "", "Directory for the vertex graph of each program.", is_path=True

@@ -1,6 +1,7 @@
 """What training makes of tables on the host, and what it takes."""
 
 import doctest
+import math
 
 import numpy as np
 import pytest
@@ -280,6 +281,13 @@ def test_accumulation_needs_a_static_number_of_ids():
         (lambda: HostEmbeddingOptimizerSpec("0.1"), TypeError, "a number.*learning_rate='0.1'"),
         (lambda: HostEmbeddingOptimizerSpec(True), TypeError, "a number.*learning_rate=True"),
         (lambda: HostEmbeddingOptimizerSpec(-1.0), ValueError, "at least 0.*learning_rate=-1.0"),
+        (lambda: HostEmbeddingOptimizerSpec(math.nan), ValueError, "finite.*learning_rate=nan"),
+        (lambda: HostEmbeddingOptimizerSpec(math.inf), ValueError, "finite.*learning_rate=inf"),
+        (
+            lambda: HostEmbeddingSGDGAOptimizerSpec(np.float32("nan"), 2),
+            ValueError,
+            "finite.*learning_rate=.*nan",
+        ),
         (lambda: HostEmbeddingOptimizerSpec(0.1, "Adam"), ValueError, "None or 'SGD'.*='Adam'"),
         (lambda: HostEmbeddingSGDGAOptimizerSpec(0.1, 2.0), TypeError, "an integer.*factor=2.0"),
         (lambda: HostEmbeddingSGDGAOptimizerSpec(0.1, 0), ValueError, "at least 1.*factor=0"),

@@ -1,6 +1,7 @@
 """What a configuration says of programs that are modelled."""
 
 import doctest
+import re
 
 import keras
 import pytest
@@ -85,7 +86,14 @@ def test_the_most_memory_of_products(convolutions, matmuls, most):
         ("--use_ipu_model", {}, "gc200", 1472),
         ("--use_ipu_model", {"ipu_model__version": "ipu1"}, "gc2", 1216),
         ("--use_ipu_model", {"ipu_model__tiles_per_ipu": 4}, "gc200", 4),
-        ("--use_ipu_model --ipu_model_tiles=8", {"ipu_model__tiles_per_ipu": 4}, "gc200", 8),
+        ("--use_ipu_model --ipu_model_tiles=8", {}, "gc200", 8),
+        ("--use_ipu_model --ipu_model_tiles=8", {"ipu_model__tiles_per_ipu": 4}, "gc200", 4),
+        (
+            "--use_ipu_model --ipu_model_tiles=5000",
+            {"ipu_model__tiles_per_ipu": 1472},
+            "gc200",
+            1472,
+        ),
         ("", {"device_connection__version": "ipu1"}, "gc200", 1472),
     ],
 )
@@ -207,12 +215,45 @@ def test_tiles_for_input_and_output():
 
 
 def test_some_tiles_have_to_compute():
-    configured(io_tiles__num_io_tiles=1472)
-    with pytest.raises(ValueError, match=r"less than the 1472 tiles of gc200, .*=1472"):
-        computing_target()
+    for count in (1472, 5000, 10**30):
+        with pytest.raises(ValueError, match=rf"less than the 1472 tiles of gc200, .*={count}$"):
+            configured(io_tiles__num_io_tiles=count)
+    assert SYSTEM.devices == ()
+    configured(io_tiles__num_io_tiles=1471)
+    assert computing_target().num_tiles == 1
     for options in ({"target": "gc2", "num_io_tiles": 1216}, {"num_io_tiles": 1472}):
         with pytest.raises(ValueError, match=r"`num_io_tiles` must be less than the \d+ tiles of"):
             profile(classifier(), *SPECS, **options)
+
+
+@pytest.mark.parametrize(
+    ("flags", "options", "message"),
+    [
+        (
+            "",
+            {"ipu_model__tiles_per_ipu": 1473},
+            "`ipu_model.tiles_per_ipu` must be at most 1472, the tiles that an IPU of "
+            "`ipu_model.version` 'ipu2' has. Received: ipu_model.tiles_per_ipu=1473",
+        ),
+        (
+            "--ipu_model_tiles=1300",
+            {"ipu_model__version": "ipu1"},
+            "`ipu_model_tiles` in TF_POPLAR_FLAGS must be at most 1216, the tiles that an IPU of "
+            "`ipu_model.version` 'ipu1' has. Received: ipu_model_tiles=1300",
+        ),
+        (
+            "--ipu_model_tiles=64",
+            {"io_tiles__num_io_tiles": 64},
+            "`num_io_tiles` must be less than the 64 tiles of gc200, for some to compute. "
+            "Received: num_io_tiles=64",
+        ),
+    ],
+)
+def test_the_ipu_model_has_no_more_tiles_than_ipus(monkeypatch, flags, options, message):
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, f"--use_ipu_model {flags}")
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        configured(**options)
+    assert SYSTEM.devices == ()
 
 
 def test_suggested_pipelines_have_fewer_tiles(capsys):

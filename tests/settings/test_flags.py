@@ -26,7 +26,8 @@ def test_nothing_set_gives_the_defaults():
 
 
 def test_documented_flags_are_known():
-    # The list of the upstream facts, 2.2's save_* flags and on-demand options included.
+    # The list of the upstream facts, 2.2's save_* flags and on-demand options included; the last
+    # three are of 2.6.
     assert {field.name for field in FIELDS} == {
         *("use_ipu_model", "ipu_model_tiles", "use_synthetic_data", "synthetic_data_initializer"),
         *("synthetic_data_categories", "executable_cache_path", "log_cycle_count"),
@@ -34,6 +35,7 @@ def test_documented_flags_are_known():
         *("dump_schedule_as_dot", "tensor_map_file_path", "fallback_scheduler", "allow_nans"),
         *("while_loop_brute_force_max_trip_count", "on_demand_device_poll_time"),
         *("on_demand_device_timeout", "help", "save_vertex_graph", "save_interval_report"),
+        *("sync_replica_start", "enable_hlo_verifier", "disable_poplar_version_check"),
     }
 
 
@@ -102,6 +104,35 @@ def test_what_is_written_is_read(values):
     parsed = parse_flags(text)
     assert parsed == PoplarFlags(**values)
     assert all(type(getattr(parsed, field.name)) is type(field.default) for field in FIELDS)
+
+
+def spelled(field, text):
+    """Whether a text is a value of a flag, said in another way than the code does."""
+    if isinstance(field.default, bool):
+        return text in ("true", "false")
+    if isinstance(field.default, int):
+        # Python reads no integer of more digits.
+        digits = text.removeprefix("-")
+        is_integer = digits.isdigit() and len(digits) <= 4300
+        return is_integer and int(text) >= field.metadata["minimum"]
+    return text in field.metadata["choices"] if field.metadata["choices"] else text != ""
+
+
+@given(
+    st.sampled_from(FIELDS),
+    st.sampled_from(["0", "1", "-1", "-2", "nan", "1.5", "2", "None", "True", "", "1e3", "inf"])
+    | st.integers(-(10**30), 10**30).map(str)
+    | st.just("9" * 5000),
+)
+def test_every_flag_takes_its_own_kind_of_value_only(field, text):
+    written = f"--{field.name}={text}"
+    if spelled(field, text):
+        assert type(getattr(parse_flags(written), field.name)) is type(field.default)
+        return
+    with pytest.raises(ValueError) as error:
+        parse_flags(written)
+    assert str(error.value).startswith(f"The flag --{field.name} in TF_POPLAR_FLAGS must be ")
+    assert f"Received: {written!r}" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
 from ipu_keras.settings.counts import integer_in
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.settings.names import name_or_none
 
 _OPTIMIZER_ARGUMENTS = (
     "dtype",
@@ -60,7 +61,7 @@ def accumulation_options(
     _check_keys(kwargs)
     for key in ("offload_weight_update_variables", "replicated_optimizer_state_sharding"):
         check_choice(key, kwargs.get(key))
-    check_name(kwargs.get("name"))
+    name_or_none("name", kwargs.get("name"))
     return AccumulationOptions(
         steps_per_replica=steps_per_replica,
         reduction=method,
@@ -123,16 +124,6 @@ def check_minimize(optimizer: Any, base: type) -> None:
             "override OptimizerV2.minimize, which is not called then. "
             f"Received: {type(optimizer).__name__}"
         )
-
-
-def check_name(name: Any) -> None:
-    """Checks the name of operations; `None` stands for the default.
-
-    Raises:
-        TypeError: It is not a string.
-    """
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"`name` must be a string. Received: name={name!r}")
 
 
 def _check_keys(kwargs: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions, refuse_unknown
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
 from ipu_keras.settings.counts import integer_in, positive_integer
+from ipu_keras.settings.names import name_or_none
 
 _MAX_PREFETCH_DEPTH = 255
 
@@ -58,20 +59,24 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
 
     Raises:
         ValueError: A key is set by Keras itself, or a value cannot be honoured.
-        TypeError: An infeed queue has no such argument.
+        TypeError: An infeed queue has no such argument, or the name is no text.
     """
     _refuse(kwargs, ("dataset", "infeed_spec", "element_spec"), "is automatically set by Keras")
     refuse_unknown("An infeed queue", kwargs, {"feed_name", "prefetch_depth", *_INFEED_DEFAULTS})
     _refuse_changed("infeed", kwargs, _INFEED_DEFAULTS)
+    name = name_or_none("feed_name", kwargs.get("feed_name"))
     depth = kwargs.get("prefetch_depth")
     if depth is None:
-        return PREFETCH_DEPTH, kwargs.get("feed_name")
+        return PREFETCH_DEPTH, name
     count = integer_in(depth)
     if count is None or count < 1:
-        raise ValueError(f"prefetch_depth must be greater than zero, but it is {depth}")
+        raise ValueError(
+            f"prefetch_depth must be greater than zero, but it is {depth}. Give it an integer "
+            f"from 1 to {_MAX_PREFETCH_DEPTH}. Received: prefetch_depth={depth!r}"
+        )
     if count > _MAX_PREFETCH_DEPTH:
         raise ValueError(f"prefetch_depth must be less than 256, but it is {depth}")
-    return count, kwargs.get("feed_name")
+    return count, name
 
 
 def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
@@ -79,11 +84,12 @@ def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: A key cannot be used with Keras, or a value not be honoured.
-        TypeError: An outfeed queue has no such argument.
+        TypeError: An outfeed queue has no such argument, or the name is no text.
     """
     _refuse(kwargs, ("outfeed_mode", "device_ordinal"), "is not compatible with Keras")
     refuse_unknown("An outfeed queue", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
     _refuse_changed("outfeed", kwargs, _OUTFEED_DEFAULTS)
+    name_or_none("feed_name", kwargs.get("feed_name"))
     depth = kwargs.get("buffer_depth", 1)
     positive_integer("buffer_depth", depth)
     if kwargs:

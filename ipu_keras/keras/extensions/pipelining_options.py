@@ -7,12 +7,12 @@ from typing import Any
 
 from ipu_keras.keras.extensions.accumulation_options import (
     accumulation_steps,
-    check_name,
     refuse_unknown,
 )
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
 from ipu_keras.program import PipelineChoices
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.pipeline_choices import (
     MODELLED_POPLAR_OPTIONS,
     PipelineSchedule,
@@ -164,7 +164,7 @@ def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(kwargs)
     for name in _CHOICES:
         check_choice(name, kwargs.get(name))
-    check_name(kwargs.get("name"))
+    name_or_none("name", kwargs.get("name"))
     _refuse_continuous(kwargs.get("continuous_weight_updates"))
     _check_sharding(kwargs)
     fields = {name: kwargs[name] for name in (*_CHOICES, "name") if kwargs.get(name) is not None}

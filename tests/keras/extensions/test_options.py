@@ -37,10 +37,23 @@ def test_infeed_keys_that_keras_sets(model, key):
         model.set_infeed_queue_options(**{key: None, "prefetch_depth": 2})
 
 
-@pytest.mark.parametrize("depth", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("depth", [0, -1, 1.5, "2", True, float("nan"), (2,)])
 def test_a_prefetch_depth_that_is_too_small(model, depth):
-    with raises(ValueError, f"prefetch_depth must be greater than zero, but it is {depth}"):
+    with raises(
+        ValueError,
+        f"prefetch_depth must be greater than zero, but it is {depth}. Give it an integer from 1 "
+        f"to 255. Received: prefetch_depth={depth!r}",
+    ):
         model.set_infeed_queue_options(prefetch_depth=depth)
+
+
+@pytest.mark.parametrize("queue", ["infeed", "outfeed"])
+@pytest.mark.parametrize(
+    ("name", "error"), [("", ValueError), (" ", ValueError), (3, TypeError), (b"in", TypeError)]
+)
+def test_names_of_feeds_are_texts(model, queue, name, error):
+    with pytest.raises(error, match=f"^`feed_name` must be a .*Received: feed_name={name!r}$"):
+        getattr(model, f"set_{queue}_queue_options")(feed_name=name)
 
 
 def test_a_prefetch_depth_that_is_too_large(model):
