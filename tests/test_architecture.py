@@ -75,8 +75,7 @@ ROOMS = (
     Room("settings", of("settings"), allowed=("numpy", *of("settings"))),
     Room("machine", of("machine"), allowed=("numpy", *of("settings", "machine"))),
     Room("ir", of("ir"), allowed=("numpy", *of("ir"))),
-    # `filelock` guards the files of caches.
-    Room("store", of("store"), allowed=("filelock", "numpy", *of("store"))),
+    Room("store", of("store"), allowed=("numpy", *of("store"))),
     Room("program", of("program"), allowed=("numpy", *PROGRAM)),
     Room("cost", of("cost"), allowed=("numpy", *PROGRAM, *of("cost"))),
     Room("advice", of("advice"), allowed=("numpy", *PROGRAM, *of("cost", "advice"))),
@@ -217,10 +216,6 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.report.data_frame",
         "pandas",
     ): "is of the extra `report`, which not every user installs",
-    (
-        "ipu_keras.store.executable_cache",
-        "filelock.FileLock",
-    ): "is for those who have a directory of executables: importing it can take 0.1 s",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from ipu_keras.cost.model import Model
+from ipu_keras.cost.model_checks import check_model
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, TensorSpec
+from ipu_keras.ir.graph_checks import check_graph
 from ipu_keras.machine.target import DEFAULT_TARGET, Target
 from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import model_options, target_of
@@ -157,7 +159,8 @@ def cached_graph(concrete: Any) -> Graph:
     Raises:
         LoweringError: XLA cannot compile an operation of the function.
     """
-    return _found(content_key(fingerprint(concrete)), Graph, lambda: hlo_graph(concrete))
+    key = content_key(fingerprint(concrete))
+    return _found(key, Graph, lambda: hlo_graph(concrete), check_graph)
 
 
 def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions) -> Model:
@@ -173,6 +176,7 @@ def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions)
         content_key(graph, target, options),
         Model,
         lambda: _without_inputs(model_graph(name, graph, target, options)),
+        lambda found: check_model(found, target, options),
     )
     return replace(found, name=name, graph=graph)
 
@@ -193,6 +197,6 @@ def _without_inputs(model: Model) -> Model:
     return replace(model, name="", graph=Graph(model.graph.name, ()))
 
 
-def _found(key: str, kind: type[T], build: Callable[[], T]) -> T:
+def _found(key: str, kind: type[T], build: Callable[[], T], check: Callable[[T], None]) -> T:
     path = current_flags().executable_cache_path
-    return _CACHE.find_or_build(key, kind, build, Path(path) if path else None)
+    return _CACHE.find_or_build(key, kind, build, Path(path) if path else None, check)

@@ -1,5 +1,7 @@
 """Files that others see whole or not at all."""
 
+import os
+import stat
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -29,6 +31,28 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_whole(path: Path, most_bytes: int) -> bytes:
+    """All that is in a file, of which nobody knows who has written it.
+
+    Args:
+        path: Its place.
+        most_bytes: Of a file that is read.
+
+    Raises:
+        FileNotFoundError: There is none.
+        OSError: It is larger, or no regular file, or cannot be read.
+    """
+    # A pipe would have this wait until somebody writes into it.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{str(path)!r} is no regular file")
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(f"{str(path)!r} is larger than {most_bytes} bytes")
+    return content
 
 
 def make_folder(path: Path) -> None:

@@ -20,6 +20,15 @@ import numpy as np
 
 T = TypeVar("T")
 
+# By what an annotation says, the types of what JSON has of it: floats that are whole are integers.
+_SCALARS: Mapping[Any, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: (float, int),
+    str: (str,),
+    types.NoneType: (types.NoneType,),
+}
+
 # From what `json` made of a value to the value.
 _Reader = Callable[[Any], Any]
 
@@ -52,7 +61,9 @@ def from_json(kind: type[T], text: str) -> T:
         text: What `to_json` gave.
 
     Raises:
-        TypeError: An annotation is of a type that `to_json` does not take.
+        TypeError: An annotation is of a type that `to_json` does not take, or the text is of
+            another type.
+        ValueError: The text is no JSON, or a value in it is none of its type.
 
     Example:
 
@@ -103,11 +114,11 @@ def _with_text_keys(value: Any) -> Any:
 def _reader(kind: Any) -> _Reader:
     if kind is Any:
         return _tuples
-    if kind in (str, int, float, bool, types.NoneType):
-        return lambda plain: plain
+    if kind in _SCALARS:
+        return _scalar_reader(_SCALARS[kind])
     origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
     if origin is np.ndarray:
-        return lambda plain: np.asarray(plain["values"], plain["dtype"])
+        return _array
     if origin in (typing.Union, types.UnionType):
         return _optional_reader(kind, arguments)
     if origin is tuple:
@@ -115,10 +126,57 @@ def _reader(kind: Any) -> _Reader:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping_reader(*arguments)
     if isinstance(origin, type) and issubclass(origin, enum.Enum):
-        return origin
+        return _enum_reader(origin)
     if dataclasses.is_dataclass(origin):
         return _dataclass_reader(origin)
     raise TypeError(f"Values of this type cannot be read from JSON. Received: {kind!r}")
+
+
+def _scalar_reader(kinds: tuple[type, ...]) -> _Reader:
+    # A truth value is none of numbers, so types are compared exactly.
+    def scalar(plain):
+        if type(plain) not in kinds:
+            raise TypeError(f"Not of type {kinds[0].__name__}. Received: {plain!r:.100}")
+        if type(plain) is int and not -(2**63) <= plain < 2**63:
+            raise ValueError(f"Not a number of 64 bits. Received: {plain!r:.100}")
+        return plain
+
+    return scalar
+
+
+def _enum_reader(kind: type[enum.Enum]) -> _Reader:
+    def member(plain):
+        found = kind(plain)
+        if type(found.value) is not type(plain):
+            raise ValueError(f"No value of {kind.__name__}. Received: {plain!r:.100}")
+        return found
+
+    return member
+
+
+def _array(plain: Any) -> np.ndarray:
+    values, dtype = _fields(plain, ("dtype", "values"))["values"], np.dtype(plain["dtype"])
+    if dtype.kind not in "biuf":
+        raise ValueError(f"Not a type of numbers. Received: {plain['dtype']!r:.100}")
+    array = np.asarray(values, dtype)
+    # NumPy reads numbers from texts, say, and forgets the parts behind their points.
+    if not np.array_equal(array, np.asarray(values), equal_nan=dtype.kind == "f"):
+        raise ValueError(f"Not numbers of type {dtype.name}. Received: {values!r:.100}")
+    return array
+
+
+def _fields(plain: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """The same, once it is known to be an object with these members."""
+    if type(plain) is not dict or plain.keys() != set(names):
+        raise TypeError(f"Not an object of {', '.join(names)}. Received: {plain!r:.100}")
+    return plain
+
+
+def _list(plain: Any) -> list:
+    """The same, once it is known to be a list."""
+    if type(plain) is not list:
+        raise TypeError(f"Not a list. Received: {plain!r:.100}")
+    return plain
 
 
 def _tuples(plain: Any) -> Any:
@@ -140,16 +198,18 @@ def _optional_reader(kind: Any, arguments: tuple) -> _Reader:
 def _tuple_reader(arguments: tuple) -> _Reader:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         read = _reader(arguments[0])
-        return lambda plain: tuple(map(read, plain))
+        return lambda plain: tuple(map(read, _list(plain)))
     readers = tuple(map(_reader, arguments))
-    return lambda plain: tuple(read(member) for read, member in zip(readers, plain, strict=True))
+    return lambda plain: tuple(
+        read(member) for read, member in zip(readers, _list(plain), strict=True)
+    )
 
 
 def _mapping_reader(key: Any, member: Any) -> _Reader:
     read_key, read = _reader(key), _reader(member)
 
     def mapping(plain):
-        pairs = plain.items() if isinstance(plain, dict) else plain
+        pairs = plain.items() if isinstance(plain, dict) else _list(plain)
         return {read_key(name): read(value) for name, value in pairs}
 
     return mapping
@@ -163,6 +223,7 @@ def _dataclass_reader(kind: Any) -> _Reader:
         return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
     def read(plain):
-        return kind(**{name: reader(plain[name]) for name, reader in readers().items()})
+        members = _fields(plain, _names(kind))
+        return kind(**{name: reader(members[name]) for name, reader in readers().items()})
 
     return read

@@ -14,14 +14,20 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
+from ipu_keras.store.atomic_files import (
+    make_folder,
+    read_whole,
+    warns_if_it_fails,
+    write_atomically,
+)
 from ipu_keras.store.canonical_json import digest, from_json, to_json
+from ipu_keras.store.file_locks import file_lock
 
 T = TypeVar("T")
 
@@ -49,6 +55,9 @@ CODE = (
 # The graph and the model of ResNet-50 take 12 MB each.
 _MOST_IN_MEMORY = 16
 
+# Of a file, some forty times as much.
+_MOST_BYTES = 2**29
+
 
 class ExecutableCache:
     """Keeps values by what they follow from: in memory those used last, in directories all.
@@ -67,7 +76,12 @@ class ExecutableCache:
         self._values: OrderedDict[str, Any] = OrderedDict()
 
     def find_or_build(
-        self, key: str, kind: type[T], build: Callable[[], T], directory: Path | None = None
+        self,
+        key: str,
+        kind: type[T],
+        build: Callable[[], T],
+        directory: Path | None = None,
+        check: Callable[[T], None] | None = None,
     ) -> T:
         """The value of a key, which is made if it is not there.
 
@@ -79,10 +93,12 @@ class ExecutableCache:
                 `None` for memory only. It is made if it does not exist. A file
                 that is damaged or not of this key is replaced, with a warning; a
                 directory that cannot be used is left alone, with a warning.
+            check: Raises an error about a value of a file that `build` could not have made,
+                whose file is then replaced as a damaged one.
         """
         with self._lock:
             if key not in self._values:
-                self._values[key] = self._from_directory(key, kind, build, directory)
+                self._values[key] = self._from_directory(key, kind, build, directory, check)
             elif directory is not None:
                 export(directory, key, self._values[key])
             self._values.move_to_end(key)
@@ -91,7 +107,12 @@ class ExecutableCache:
             return self._values[key]
 
     def _from_directory(
-        self, key: str, kind: type[T], build: Callable[[], T], directory: Path | None
+        self,
+        key: str,
+        kind: type[T],
+        build: Callable[[], T],
+        directory: Path | None,
+        check: Callable[[T], None] | None,
     ) -> T:
         if directory is None:
             return _made(kind, build)
@@ -100,7 +121,7 @@ class ExecutableCache:
         if lock is None:
             return _made(kind, build)
         with lock:
-            value = _read(path, key, kind)
+            value = _read(path, key, kind, check)
             if value is None:
                 value = _made(kind, build)
                 _write(path, key, value)
@@ -142,8 +163,8 @@ def export(directory: Path, key: str, value: Any) -> None:
         value: What `canonical_json` can write.
     """
     path = path_of(directory, key)
-    # Unlike `Path.exists`, this raises nothing where no file can be.
-    if os.path.exists(path):
+    # Unlike `Path.is_file`, this raises nothing where no file can be.
+    if os.path.isfile(path):
         return
     lock = _locked(path)
     if lock is not None:
@@ -179,31 +200,36 @@ def _sources(entries: Iterable[Traversable], folder: str = "") -> Iterator[tuple
             yield name, entry.read_bytes()
 
 
-def _locked(path: Path) -> AbstractContextManager | None:
+def _locked(path: Path) -> ExitStack | None:
     """Holds the lock of a file, for which other processes wait too; `None` if there can be none."""
-    # Few have a directory, and importing it can take 0.1 s.
-    from filelock import FileLock
-
     with warns_if_it_fails(
         f"The directory {str(path.parent)!r} cannot be used for executables; "
         "--executable_cache_path in TF_POPLAR_FLAGS, or `IPUConfig.serialization_output_folder`, "
         "can name another one"
     ):
         make_folder(path.parent)
-        return FileLock(f"{path}.lock").acquire()
+        held = ExitStack()
+        held.enter_context(file_lock(path.with_name(f"{path.name}.lock")))
+        return held
     return None
 
 
-def _read(path: Path, key: str, kind: type[T]) -> T | None:
+def _read(
+    path: Path, key: str, kind: type[T], check: Callable[[T], None] | None = None
+) -> T | None:
     """The value in a file; `None` if there is none, or not that of the key."""
     try:
-        header, _, content, _, _ = path.read_text("utf-8").split("\n")
+        text = read_whole(path, _MOST_BYTES).decode()
+        header, _, content, _, _ = text.split("\n")
         if json.loads(header.removesuffix(",") + "}") != _header(key, content):
             raise ValueError("its header is not that of this content and key")
-        return from_json(kind, content)
+        value = from_json(kind, content)
+        if check is not None:
+            check(value)
+        return value
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except Exception as error:  # of whatever somebody may have put there
         warnings.warn(
             f"The file {str(path)!r} is ignored and replaced: it holds no such executable. "
             f"Received: {error}",

@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 from ipu_keras.ir import TensorSpec
 from ipu_keras.store import executable_cache
+from ipu_keras.store.atomic_files import read_whole
 from ipu_keras.store.executable_cache import (
     ExecutableCache,
     content_key,
@@ -172,7 +174,77 @@ def test_a_file_that_cannot_be_written(tmp_path):
     assert "Is a directory" in str(warned[0].message)
     assert "could not be written" in str(warned[1].message)
     path = path_of(tmp_path, KEY)
-    assert {p.name for p in tmp_path.iterdir()} == {path.name, f"{path.name}.lock"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_replaced(tmp_path, make):
+    path = path_of(tmp_path, KEY)
+    make(path)
+    with pytest.warns(UserWarning, match="is no regular file"):
+        assert find(tmp_path, lambda: SPEC) == SPEC
+    assert find(tmp_path) == SPEC
+    path.unlink()
+    make(path)
+    export(tmp_path, KEY, SPEC)
+    assert find(tmp_path) == SPEC
+
+
+def test_a_lock_that_is_no_file_is_left_alone(tmp_path):
+    lock = tmp_path / f"{path_of(tmp_path, KEY).name}.lock"
+    os.mkfifo(lock)
+    with pytest.warns(UserWarning, match="is in the way of a lock"):
+        assert find(tmp_path, lambda: SPEC) == SPEC
+    assert list(tmp_path.iterdir()) == [lock]
+
+
+def test_a_file_that_is_too_large(tmp_path):
+    path = path_of(tmp_path, KEY)
+    with path.open("wb") as file:
+        file.truncate(100)
+    with pytest.raises(OSError, match="is larger than 99 bytes"):
+        read_whole(path, 99)
+    assert read_whole(path, 100) == bytes(100)
+
+
+def test_locks_leave_no_files(tmp_path):
+    for number in range(3):
+        cache = ExecutableCache()
+        cache.find_or_build(content_key(number), int, lambda: 1, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not list(tmp_path.glob("*.lock"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("null", "[]", "{}", "3", '{"shape":[2,3]}', '{"shape":[2,3],"dtype":"float32","more":1}'),
+        *('{"shape":"23","dtype":"float32"}', '{"shape":[2,true],"dtype":"float32"}'),
+        *('{"shape":[2,1e9],"dtype":"float32"}', '{"shape":[2,3],"dtype":null}'),
+        '{"shape":[2,100000000000000000000],"dtype":"float32"}',
+    ],
+)
+def test_content_of_another_type_with_its_checksum_is_replaced(tmp_path, content):
+    path = path_of(tmp_path, KEY)
+    export(tmp_path, KEY, SPEC)
+    good = path.read_text()
+    checksum = json.loads(good)["checksum"]
+    old = good.split("\n")[2]
+    path.write_text(good.replace(old, content).replace(checksum, executable_cache.digest(content)))
+    with pytest.warns(UserWarning, match="ignored and replaced"):
+        assert find(tmp_path, lambda: SPEC) == SPEC
+    assert path.read_text() == good
+
+
+def test_content_that_a_check_refuses_is_replaced(tmp_path):
+    def check(value):
+        if value != 2:
+            raise ValueError("it is not 2")
+
+    export(tmp_path, KEY, 1)
+    with pytest.warns(UserWarning, match="Received: it is not 2"):
+        assert ExecutableCache().find_or_build(KEY, int, lambda: 2, tmp_path, check) == 2
+    assert ExecutableCache().find_or_build(KEY, int, never, tmp_path, check) == 2
 
 
 def test_threads_build_once():
