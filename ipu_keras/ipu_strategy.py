@@ -53,6 +53,7 @@ class IPUStrategy(tf.distribute.Strategy):
             training loop, with its steps dispatched to the device one by one.
 
     Raises:
+        TypeError: `ipu_device` is no name.
         ValueError: The device is an IPU that is not configured.
 
     Example:
@@ -72,6 +73,11 @@ class IPUStrategy(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ):
+        if not isinstance(ipu_device, str):
+            raise TypeError(
+                "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'. "
+                f"Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
+            )
         if not SYSTEM.devices:
             IPUConfig().configure_ipu_system()
         super().__init__(self._make_extended(ipu_device))

@@ -437,3 +437,9 @@ def test_a_loop_inside_one_function(strategy, device):
     assert loss.device == IPU.format(0)
     assert weight.numpy() == 8
     assert device.counters().num_function_calls == 1
+
+
+@pytest.mark.parametrize("device", [0, None, b"/device:IPU:0", ["/device:IPU:0"]])
+def test_the_name_of_a_device_is_a_text(device):
+    with pytest.raises(TypeError, match=r"^`ipu_device` must be the name .* Received: ipu_device="):
+        IPUStrategy(device)

@@ -59,7 +59,8 @@ def _check_program(program: FlatProgram, num_ipus: int) -> None:
     )
     names = {one.name for one in program.compute_sets}
     _require(len(names) == len(program.compute_sets), "compute sets have different names")
-    places = [one.ipu for one in (*program.compute_sets, *program.values.values())]
+    places = [one.ipu for one in program.compute_sets]
+    places += [value.ipu for value in program.values.values()]
     _require(all(0 <= ipu < num_ipus for ipu in places), "all is on IPUs that there are")
     sizes = [size for value in program.values.values() for size in value.spec.shape]
     _not_negative("sizes", sizes)
