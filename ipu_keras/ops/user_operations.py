@@ -46,11 +46,17 @@ class UserLibrary:
         path: Of its file.
 
     Raises:
+        TypeError: It is no path.
         ValueError: There is no such file, it is no library that this process can load, or it
             was written for another interface.
     """
 
     def __init__(self, path: str | os.PathLike):
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(
+                "`library_path` must be the path of a shared library, a string or a path object. "
+                f"Received: library_path={path!r} of type {type(path).__name__}"
+            )
         self.path = os.fspath(path)
         if not os.path.isfile(self.path):
             raise ValueError(

@@ -16,6 +16,7 @@ from ipu_keras.ops.custom_ops import (
     cpu_user_operation,
     precompiled_user_op,
 )
+from ipu_keras.ops.user_operations import UserLibrary
 from ipu_keras.profiling.reports import last_report
 
 HEADER = """
@@ -472,3 +473,9 @@ def test_what_is_no_expression(error, message, expression, shapes):
 
 
 CAPTURED = tf.ones(2)
+
+
+@pytest.mark.parametrize("path", [5, None, True, ["library.so"]])
+def test_the_path_of_a_library_is_a_path(path):
+    with pytest.raises(TypeError, match=r"^`library_path` must be the path .* Received: library_p"):
+        UserLibrary(path)
