@@ -5,7 +5,7 @@
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
-.PHONY: test test-browser demo bench clean
+.PHONY: test test-browser demo bench fuzz clean
 
 test: $(VENV)/test.stamp
 	$(VENV)/bin/ruff format --check .
@@ -19,6 +19,14 @@ test-browser: $(VENV)/test.stamp
 
 demo: $(VENV)/demo.stamp
 	$(VENV)/bin/python examples/digits.py
+
+# Models and calls made at random; not of `make test`, as it takes hours. `make fuzz MINUTES=5`
+# stops earlier, and SEED=... goes on where another run stopped.
+MINUTES ?= 120
+SEED ?= 0
+fuzz: $(VENV)/test.stamp
+	$(VENV)/bin/python tests/fuzz/wrong_calls.py --seed $(SEED) --minutes $(MINUTES)
+	$(VENV)/bin/python tests/fuzz/trainings.py --seed $(SEED) --minutes $(MINUTES)
 
 bench: $(VENV)/demo.stamp
 	$(VENV)/bin/python benchmarks/fit.py

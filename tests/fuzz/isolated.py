@@ -1,0 +1,77 @@
+"""Runs cases in processes of their own, which may crash or hang without taking others along."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+# A case of a few small programs takes seconds; a machine that runs other work some times that.
+CASE_SECONDS = 300
+
+
+@dataclass
+class Crash:
+    """A process that ended, or had to be ended, in a case.
+
+    Attributes:
+        text: How.
+    """
+
+    text: str
+
+
+def isolated(
+    work: Callable[[Any], Any],
+    cases: list,
+    seconds: float,
+    cases_a_process: int = 60,
+) -> Iterator[tuple[Any, Any]]:
+    """Yields each case with what `work` returned for it, or with the `Crash` it caused.
+
+    Args:
+        work: A function of a module, called with one case in another process.
+        cases: What it is called with; picklable.
+        seconds: After how many no other case is begun.
+        cases_a_process: After how many a process is replaced: TensorFlow keeps something of every
+            function ever traced.
+    """
+    deadline = time.monotonic() + seconds
+    waiting = list(reversed(cases))
+    while waiting and time.monotonic() < deadline:
+        yield from _process(work, waiting, deadline, cases_a_process)
+
+
+def _process(
+    work: Callable[[Any], Any], waiting: list, deadline: float, num_cases: int
+) -> Iterator:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(work, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        for _ in range(num_cases):
+            if not waiting or time.monotonic() >= deadline:
+                return
+            case = waiting.pop()
+            ours.send(case)
+            if not ours.poll(CASE_SECONDS):
+                yield case, Crash(f"hangs for {CASE_SECONDS} s")
+                return
+            try:
+                result = ours.recv()
+            except EOFError:
+                process.join()
+                yield case, Crash(f"ended with exit code {process.exitcode}")
+                return
+            yield case, result
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
+    while True:
+        connection.send(work(connection.recv()))

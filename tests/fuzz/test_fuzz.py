@@ -1,0 +1,67 @@
+"""A few of the models and calls that `make fuzz` makes, and that it would see a difference."""
+
+import numpy as np
+import pytest
+from correct_calls import correct_calls
+from isolated import Crash, isolated
+from random_training import Verdict, compare, random_case, run_here
+from wrong_calls import work
+
+from ipu_keras.machine.system import SYSTEM
+
+
+@pytest.fixture(autouse=True)
+def default_system():
+    SYSTEM.reset()
+    yield
+    SYSTEM.reset()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 5, 7])
+def test_models_train_as_in_stock_keras(seed):
+    verdict, text = compare(random_case(seed))
+    assert verdict is Verdict.EQUAL, text
+
+
+def test_a_difference_is_seen(monkeypatch):
+    def run_with_a_slip(case):
+        outcome = run_here(case)
+        outcome.weights[0] = outcome.weights[0] + np.float32(0.001)
+        return outcome
+
+    monkeypatch.setattr("random_training.run_here", run_with_a_slip)
+    verdict, text = compare(random_case(0))
+    assert verdict is Verdict.DIFFERENT
+    assert "nudged" in text
+
+
+def test_a_seed_is_always_the_same_case():
+    assert str(random_case(11)) == str(random_case(11))
+    assert len({str(random_case(seed)) for seed in range(50)}) == 50
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "call", [call for call in correct_calls() if call.cheap], ids=lambda c: c.name
+)
+def test_calls_that_wrong_ones_are_made_of_work(call):
+    call.function(**call.arguments)
+
+
+def test_wrong_calls_are_refused_by_name():
+    verdicts = [work(seed)[0] for seed in range(60)]
+    assert set(verdicts) <= {"refused", "accepted"}
+    assert verdicts.count("refused") > 20
+
+
+def _end_the_process(case):
+    import os
+
+    if case == 2:
+        os._exit(3)
+    return case * case
+
+
+def test_what_ends_its_process_is_reported_and_the_others_go_on():
+    found = dict(isolated(_end_the_process, [1, 2, 3], seconds=60))
+    assert found == {1: 1, 2: Crash("ended with exit code 3"), 3: 9}
