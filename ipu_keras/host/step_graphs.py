@@ -123,7 +123,6 @@ class StepGraphs:
         self._variables = variables
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
-        # A mean is taken of all; they are metrics, and small.
         self._kept = Collect.LAST if program.outfeed_mode is OutfeedMode.LAST else Collect.ALL
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
         self._use(step)
@@ -159,7 +158,7 @@ class StepGraphs:
         Returns:
             The outfeed.
         """
-        run = self._results_of if self._update is None else self._updates
+        run = self._batches if self._update is None else self._updates
         return tf.nest.pack_sequence_as(self._structure, run(feeds))
 
     def _updates(self, feeds: Sequence[Any]) -> list[Any]:
@@ -196,18 +195,7 @@ class StepGraphs:
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
         update(*found[num_results:])
-        return self._means(found[:num_results])
-
-    def _results_of(self, feeds: Sequence[Any]) -> list[Any]:
-        return self._means(self._batches(feeds))
-
-    def _means(self, results: list[Any]) -> list[Any]:
-        """Of all results those of the last replica, averaged, if that was asked for."""
-        if self._program.outfeed_mode is not OutfeedMode.MEAN:
-            return results
-        steps = (self._num_steps, self._program.num_replicas)
-        by_step = [tf.reshape(result, (*steps, *result.shape[1:]))[:, -1] for result in results]
-        return [tf.reduce_mean(values, axis=0) for values in by_step]
+        return found[:num_results]
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The results of some batches, and their accumulated gradients."""

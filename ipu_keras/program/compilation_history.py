@@ -13,7 +13,6 @@ _LOGGER = logging.getLogger("ipu_keras")
 _RESULTS = {
     OutfeedMode.ALL: "of all steps",
     OutfeedMode.LAST: "of the last step",
-    OutfeedMode.MEAN: "averaged over steps",
 }
 
 # When nothing that the signature has differs.

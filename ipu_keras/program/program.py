@@ -22,16 +22,11 @@ class OutfeedMode(enum.Enum):
     """Which results of an execution reach the host.
 
     - `ALL`: those of each step, stacked along a new first axis.
-    - `LAST`: only those of the last step.
-    - `MEAN`: the mean over the steps of the last weight update, or over all steps if there
-      is none.
-
-    Of the latter two, the last replica's.
+    - `LAST`: only those of the last step, of the last replica.
     """
 
     ALL = "all"
     LAST = "last"
-    MEAN = "mean"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,10 +60,6 @@ def test_example():
             ("the results of all steps are returned instead of those of the last step",),
         ),
         (
-            dataclasses.replace(FIRST, outfeed_mode=OutfeedMode.MEAN),
-            ("the results averaged over steps are returned instead of those of the last step",),
-        ),
-        (
             dataclasses.replace(FIRST, compiled=True),
             ("XLA is asked for instead of chosen by the compiler",),
         ),

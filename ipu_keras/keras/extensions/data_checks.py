@@ -3,7 +3,7 @@
 import collections.abc
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -32,33 +32,48 @@ def num_steps(
     steps_per_epoch: int | None,
     num_replicas: int = 1,
     *,
+    epochs: int = 1,
     is_endless: Callable[[], bool],
 ) -> int:
-    """Steps of one epoch, in each of which every replica takes a batch.
+    """Steps of one epoch for each replica, which takes a batch in each.
+
+    Batches that the replicas cannot share evenly are dropped, of which a warning tells.
 
     Args:
         num_batches: How many there are; `None` if nobody knows.
-        steps_per_epoch: As given by the user.
+        steps_per_epoch: As given by the user: the batches of all replicas together.
         num_replicas: How many replicas there are.
+        epochs: That share the batches.
         is_endless: Whether the batches never end, asked if nobody knows how many there are.
 
     Raises:
-        ValueError: It cannot be known, there are none, or the replicas cannot share
-            the batches evenly.
+        ValueError: It cannot be known, or there are fewer batches than replicas.
     """
+    of_epoch = num_batches if steps_per_epoch is None else steps_per_epoch
     if num_batches is not None and num_batches < num_replicas:
         raise ValueError(
             f"The provided dataset contains {num_batches} items, but all {num_replicas} replicas "
-            f"are requested to run {steps_per_epoch or 1} steps each. Make sure the dataset "
-            "contains at least one full batch for each of them; with `drop_remainder=True` a "
-            "dataset smaller than the batch size has none."
+            f"are requested to run {max((of_epoch or 0) // num_replicas, 1)} steps each. Make sure "
+            "the dataset contains at least one full batch for each of them; with "
+            "`drop_remainder=True` a dataset smaller than the batch size has none."
         )
-    if steps_per_epoch is not None:
-        return steps_per_epoch
-    if num_batches is not None:
-        _refuse_uneven(num_batches, num_replicas)
-        return num_batches // num_replicas
-    if is_endless():
+    if of_epoch is None:
+        _refuse_unknown_size(is_endless())
+    if of_epoch < num_replicas:
+        raise ValueError(
+            f"The steps of an epoch are shared by the {num_replicas} replicas, each of which takes "
+            "a batch in a step of its own. Make `steps_per_epoch` of `fit`, or `steps` of "
+            f"`evaluate` and `predict`, a multiple of {num_replicas}. Received: {of_epoch}"
+        )
+    _warn_of_rest(of_epoch, num_replicas)
+    if num_batches is not None and of_epoch * epochs > num_batches > of_epoch:
+        # The last batches of each pass, after which the data begins again.
+        _warn_of_rest(num_batches, num_replicas)
+    return of_epoch // num_replicas
+
+
+def _refuse_unknown_size(is_endless: bool) -> NoReturn:
+    if is_endless:
         raise ValueError(
             "When providing an infinite dataset, you must specify the number of steps to run: pass "
             "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do not repeat the "
@@ -71,12 +86,14 @@ def num_steps(
     )
 
 
-def _refuse_uneven(batches: int, num_replicas: int) -> None:
-    if batches % num_replicas:
-        raise ValueError(
-            f"The number of batches must be a multiple of the {num_replicas} replicas, each of "
-            f"which takes one per step. Received: {batches} batches. Leave some out, for instance "
-            f"with `take({batches - batches % num_replicas})`, or set the steps of an epoch."
+def _warn_of_rest(batches: int, num_replicas: int) -> None:
+    rest = batches % num_replicas
+    if rest:
+        warnings.warn(
+            f"The number of batches ({batches}) is no multiple of the {num_replicas} replicas, "
+            f"each of which takes one in a step. The last {rest} of them will be dropped. Take "
+            f"{batches - rest}, or as many as make a multiple, to use all.",
+            stacklevel=2,
         )
 
 
@@ -91,33 +108,34 @@ def refuse_shortage(
         num_batches: How many there are; `None` if nobody knows.
         steps_per_epoch: As given by the user.
         epochs: That share the batches.
-        num_replicas: Each of which takes a batch per step.
+        num_replicas: Which share them too; what they cannot share evenly is dropped.
 
     Raises:
         ValueError: `steps_per_epoch` over all epochs asks for more.
     """
     if steps_per_epoch is None or num_batches is None:
         return
-    of_epoch = steps_per_epoch * num_replicas
-    needed = of_epoch * epochs
-    if needed <= num_batches or num_batches % of_epoch == 0:
+    of_epoch = steps_per_epoch - steps_per_epoch % num_replicas
+    needed, available = of_epoch * epochs, num_batches - num_batches % num_replicas
+    if needed <= available or available % of_epoch == 0:
         return
-    replicas = "" if num_replicas == 1 else f" of {num_replicas} replicas"
     raise ValueError(
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        f"generate at least {needed} batches (steps_per_epoch={steps_per_epoch}"
-        f"{replicas} for {epochs} epochs), for instance with `repeat()`. "
-        f"Received: {num_batches} batches"
+        f"generate at least {needed} batches (steps_per_epoch={steps_per_epoch} for {epochs} "
+        f"epochs), for instance with `repeat()`. Received: {num_batches} batches"
     )
 
 
-def executed_steps(steps_per_execution: int, batches: int, per_epoch: bool) -> int:
+def executed_steps(
+    steps_per_execution: int, batches: int, per_epoch: bool, num_replicas: int = 1
+) -> int:
     """The steps of an execution that fit the batches.
 
     Args:
-        steps_per_execution: What the model was compiled with.
+        steps_per_execution: What the model was compiled with: those of each replica.
         batches: Batches of one epoch for each replica.
         per_epoch: Whether they were given as the steps of an epoch.
+        num_replicas: How many replicas there are.
 
     Returns:
         `steps_per_execution`, or `batches` when there are fewer, with a warning.
@@ -125,20 +143,22 @@ def executed_steps(steps_per_execution: int, batches: int, per_epoch: bool) -> i
     Raises:
         ValueError: It does not divide the batches.
     """
+    of_each = "" if num_replicas == 1 else f" for each of the {num_replicas} replicas"
     if steps_per_execution > batches:
         warnings.warn(
             f"`steps_per_execution` has been set to {steps_per_execution} but the dataset provided "
-            f"only contains {batches} batches. Using {batches} as `steps_per_execution` instead.",
+            f"only contains {batches} batches{of_each}. Using {batches} as `steps_per_execution` "
+            "instead.",
             stacklevel=2,
         )
         return batches
     if batches % steps_per_execution:
         source = " to `steps_per_epoch`" if per_epoch else ""
+        fitting = (batches - batches % steps_per_execution) * num_replicas
         raise ValueError(
             f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number of "
-            f"batches ({batches}) in the dataset provided{source}. Change either, for instance "
-            f"with `take({batches - batches % steps_per_execution})`, so that every execution "
-            "is full."
+            f"batches ({batches}) in the dataset provided{source}{of_each}. Change either, for "
+            f"instance with `take({fitting})`, so that every execution is full."
         )
     return steps_per_execution
 

@@ -65,13 +65,19 @@ class EpochData:
         return DatasetSource(adapter, self._iterator._distributed_dataset)
 
     def replace(
-        self, feeds: DatasetFeeds, *, steps_per_execution: int, batches_per_step: int
+        self,
+        feeds: DatasetFeeds,
+        steps_per_execution: int,
+        *,
+        steps_per_epoch: int,
+        batches_per_step: int,
     ) -> None:
         """Makes Keras iterate feeds, of which each gives the data of an execution.
 
         Args:
             feeds: In place of the dataset.
             steps_per_execution: What Keras counts on by.
+            steps_per_epoch: Of each replica, which Keras counts if the user gave a number.
             batches_per_step: Batches that all replicas together take in a step. Keras takes
                 the number of batches for the number of steps in an epoch.
         """
@@ -79,6 +85,8 @@ class EpochData:
         if batches_per_step > 1:
             iterator.data_adapter = _StepsOfReplicas(iterator.data_adapter, batches_per_step)
             iterator._num_batches = iterator.data_adapter.num_batches
+        if iterator.steps_per_epoch is not None:
+            iterator.steps_per_epoch = steps_per_epoch
         iterator.steps_per_execution = steps_per_execution
         # Keras has no method that exchanges what is iterated in each epoch.
         iterator._distributed_dataset = feeds

@@ -104,8 +104,9 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     def fit(self, *args, **kwargs):
         """As `keras.Model.fit`, on the IPU device.
 
-        The number of batches of an epoch has to be known and a multiple of
-        `steps_per_execution`; all batches have one shape.
+        The number of batches of an epoch has to be known; all batches have one shape. Replicas
+        share the batches, and so `steps_per_epoch`; what they cannot share evenly is dropped,
+        with a warning. Those of each replica are a multiple of `steps_per_execution`.
 
         Args:
             *args: As in Keras.

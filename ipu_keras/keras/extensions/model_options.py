@@ -108,8 +108,9 @@ class ModelOptions:
                 which training needs; of no effect on `evaluate` and `predict`. Saved with
                 the model, as all but `pipelining_kwargs` are.
             device_mapping: The IPU of each stage. Defaults to one after the other.
-            accumulate_outfeed: Whether metrics are averaged on the device, over the
-                accumulated steps, or in `evaluate` over those of an execution.
+            accumulate_outfeed: Whether metrics reach the host once for all accumulated steps,
+                or in `evaluate` for those of an execution; callbacks run as often. It does
+                not change what they are in the end.
             gradient_accumulation_reduction_method: `"sum"`, `"mean"`,
                 `"running_mean"` or a `GradientAccumulationReductionMethod`.
             **pipelining_kwargs: Arguments of `pipelining_ops.pipeline`. Not saved.

@@ -47,7 +47,10 @@ class ModelSteps:
         return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
 
     def accumulates_logs(self, name: str) -> bool:
-        """Whether the outfeed of a program has the mean of what its steps return.
+        """Whether the outfeed of a program has what its steps return once for all of them.
+
+        The metrics that a step of Keras's returns are those of all steps so far, so the last
+        ones are accumulated.
 
         Args:
             name: `"train"`, `"test"` or `"predict"`.
@@ -97,8 +100,7 @@ class ModelSteps:
         options = self._on_ipu.options
         if self.accumulates_logs(name):
             step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
-            return self._step_function(name, step, OutfeedMode.MEAN, layout)
-        if not options.asynchronous_callbacks:
+        if self.accumulates_logs(name) or not options.asynchronous_callbacks:
             return self._step_function(name, step, OutfeedMode.LAST, layout)
         function = self._step_function(name, step, OutfeedMode.ALL, layout)
         return lambda source: StepLogs(function(source), layout.num_replicas)

@@ -71,8 +71,8 @@ class PipeliningOptions(PipelineChoices):
         steps_per_replica: Steps per weight update; training needs it.
         reduction: How the gradients of these steps become one.
         device_mapping: The IPU of each stage; `None` for one after the other.
-        accumulate_outfeed: Whether metrics are averaged on the device.
-        accumulate_outfeed_dtype: Of what they are averaged in.
+        accumulate_outfeed: Whether metrics reach the host once for all accumulated steps.
+        accumulate_outfeed_dtype: Of what they are accumulated in.
         gradient_accumulation_dtype: Of the accumulators of gradients.
         name: Of the pipeline; `None` for the default.
         **choices: As of `PipelineChoices`.

@@ -84,7 +84,7 @@ class Run:
         replicas = self._replicas_for(source.element)
         steps = self._num_steps(data, replicas)
         self._refuse_shortage(data, replicas)
-        executed = self._executed_steps(data, steps)
+        executed = self._executed_steps(data, steps, replicas)
         feeds = DatasetFeeds(
             source,
             num_batches=executed * replicas,
@@ -93,7 +93,7 @@ class Run:
             name=self._options.infeed_name or "infeed",
             memory=self._engine.feed_memory,
         )
-        data.replace(feeds, steps_per_execution=executed, batches_per_step=replicas)
+        data.replace(feeds, executed, steps_per_epoch=steps, batches_per_step=replicas)
         if self._callbacks is not None:
             # They were made before the number of steps was known.
             self._callbacks.set_params({**self._callbacks.params, "steps": steps})
@@ -103,7 +103,11 @@ class Run:
 
     def _num_steps(self, data: EpochData, replicas: int) -> int:
         return data_checks.num_steps(
-            data.num_batches, data.steps_per_epoch, replicas, is_endless=data.is_endless
+            data.num_batches,
+            data.steps_per_epoch,
+            replicas,
+            epochs=self._epochs,
+            is_endless=data.is_endless,
         )
 
     def _refuse_shortage(self, data: EpochData, replicas: int) -> None:
@@ -111,7 +115,8 @@ class Run:
             data.num_batches, data.steps_per_epoch, self._epochs, num_replicas=replicas
         )
 
-    def _executed_steps(self, data: EpochData, num_steps: int) -> int:
+    def _executed_steps(self, data: EpochData, num_steps: int, replicas: int) -> int:
+        per_epoch = data.steps_per_epoch is not None
         return data_checks.executed_steps(
-            data.steps_per_execution, num_steps, per_epoch=data.steps_per_epoch is not None
+            data.steps_per_execution, num_steps, per_epoch, num_replicas=replicas
         )

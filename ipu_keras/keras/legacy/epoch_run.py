@@ -9,8 +9,8 @@ from ipu_keras.keras.extensions.run import Run
 class EpochRun(Run):
     """A run of whole epochs, whose steps may take several batches of each replica.
 
-    Keras then counts such steps: `steps_per_epoch`, the progress bar and what callbacks
-    are told all do.
+    Keras then counts such steps. Those of `steps_per_epoch` are shared by the replicas; the
+    progress bar and callbacks count the ones of each.
 
     Args:
         *args: As of `Run`.
@@ -29,10 +29,10 @@ class EpochRun(Run):
         self._batches_per_step = batches_per_step
 
     def _num_steps(self, data: EpochData, replicas: int) -> int:
-        """Steps of one epoch.
+        """Steps of one epoch for each replica.
 
         Args:
-            data: Of the call.
+            data: Of the call. `steps_per_epoch` counts those of all replicas.
             replicas: Batches that all replicas together take in a step.
         """
         steps = data.steps_per_epoch
@@ -43,37 +43,44 @@ class EpochRun(Run):
                 "`evaluate` or `predict`, or do not repeat the dataset without a count."
             )
         available = super()._num_steps(data, 1)
-        if steps is not None:
-            return steps
-        self._refuse_incomplete(available, replicas)
+        if replicas == 1:
+            return available
+        if steps is None:
+            advice = (
+                "Leave some out, for instance with "
+                f"`take({available - available % replicas})`, or set the steps of an epoch."
+            )
+        else:
+            available = steps * self._batches_per_step
+            advice = f"The steps of an epoch are those of all replicas. Received: {steps} steps."
+        self._refuse_incomplete(available, replicas, advice)
         return available // replicas
 
-    def _executed_steps(self, data: EpochData, num_steps: int) -> int:
+    def _executed_steps(self, data: EpochData, num_steps: int, replicas: int) -> int:
         """All of them: the loop over an epoch is on the device."""
         return num_steps
 
-    def _refuse_incomplete(self, available: int, needed: int) -> None:
+    def _refuse_incomplete(self, available: int, needed: int, advice: str) -> None:
         if available % needed:
             raise ValueError(
                 f"{self._model_name} requires the number of mini-batches in the dataset "
                 f"({available}) to be evenly divisible by the gradient accumulation count "
                 f"({self._batches_per_step}) times the number of replicas "
-                f"({needed // self._batches_per_step}), which take {needed} in a step. Leave some "
-                f"out, for instance with `take({available - available % needed})`, or set the "
-                "steps of an epoch."
+                f"({needed // self._batches_per_step}), which take {needed} in a step. {advice}"
             )
 
     def _refuse_shortage(self, data: EpochData, replicas: int) -> None:
         steps, available = data.steps_per_epoch, data.num_batches
         if steps is None or available is None:
             return
-        needed = steps * self._epochs * replicas
-        if needed <= available or available % (steps * replicas) == 0:
+        of_epoch = steps * self._batches_per_step
+        needed = of_epoch * self._epochs
+        if needed <= available or available % of_epoch == 0:
             return
         raise ValueError(
             "Your input does not have enough data. Make sure that your dataset or generator can "
-            f"generate at least {needed} batches ({steps} steps of "
-            f"{replicas} batches for {self._epochs} epochs), for instance with `repeat()`. A step "
-            f"of {self._model_name} takes {self._batches_per_step} batches of each replica. "
+            f"generate at least {needed} batches ({steps} steps of {self._batches_per_step} "
+            f"batches for {self._epochs} epochs), for instance with `repeat()`. A step of "
+            f"{self._model_name} takes {self._batches_per_step} batches of one replica. "
             f"Received: {available} batches"
         )

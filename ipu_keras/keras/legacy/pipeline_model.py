@@ -30,7 +30,7 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     one pass of `gradient_accumulation_count` batches of each replica through the pipeline,
     in training with one weight update: `steps_per_epoch`, the progress bar and callbacks
     count these. A device with IPUs for several pipelines has as many replicas, whose
-    gradients are added.
+    gradients are added; `steps_per_epoch` counts the steps of all.
 
     Args:
         inputs: As of a functional `keras.Model`.

@@ -1,10 +1,13 @@
 import re
+import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from comparison import assert_same, fit_same
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
@@ -393,12 +396,17 @@ def test_steps_of_an_epoch_that_executions_do_not_divide():
         "provided to `steps_per_epoch`."
     ):
         data_checks.executed_steps(4, 6, per_epoch=True)
+    with raises(
+        "`steps_per_execution` (4) must be a divisor of the number of batches (6) in the dataset "
+        "provided for each of the 2 replicas. Change either, for instance with `take(8)`, so that "
+    ):
+        data_checks.executed_steps(4, 6, per_epoch=False, num_replicas=2)
 
 
 def test_the_number_of_steps():
     assert data_checks.num_steps(8, None, is_endless=never_asked) == 8
     assert data_checks.num_steps(8, None, 4, is_endless=never_asked) == 2
-    assert data_checks.num_steps(8, 3, 4, is_endless=never_asked) == 3
+    assert data_checks.num_steps(8, 4, 4, is_endless=never_asked) == 1
     assert data_checks.num_steps(None, 5, is_endless=never_asked) == 5
     for endless, message in (
         (True, "When providing an infinite dataset, you must specify the number of steps to run"),
@@ -408,26 +416,54 @@ def test_the_number_of_steps():
             data_checks.num_steps(None, None, is_endless=endless.__bool__)
 
 
+@given(st.integers(1, 40) | st.none(), st.integers(1, 40) | st.none(), st.integers(1, 5))
+def test_what_replicas_cannot_share_is_dropped_with_a_warning(num_batches, steps, replicas):
+    of_epoch = steps or num_batches
+    assume(of_epoch is not None)
+    if min(of_epoch, num_batches or of_epoch) < replicas:
+        with pytest.raises(ValueError, match=f"(all|the) {replicas} replicas"):
+            data_checks.num_steps(num_batches, steps, replicas, is_endless=never_asked)
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = data_checks.num_steps(num_batches, steps, replicas, is_endless=never_asked)
+    assert found == of_epoch // replicas
+    told = [str(warning.message)[:65] for warning in caught]
+    rest = f"The number of batches ({of_epoch}) is no multiple of the {replicas} replicas, each of"
+    assert told == [rest[:65]] * bool(of_epoch % replicas)
+
+
+def test_the_rest_of_each_pass_is_dropped_with_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data_checks.num_steps(5, 4, 2, epochs=1, is_endless=never_asked)
+    with pytest.warns(UserWarning, match=r"^The number of batches \(5\) is no multiple of the 2 "):
+        data_checks.num_steps(5, 4, 2, epochs=2, is_endless=never_asked)
+
+
 def never_asked():
     raise AssertionError
 
 
 def test_enough_batches_for_all_epochs():
     data_checks.refuse_shortage(8, 4, epochs=2)
-    data_checks.refuse_shortage(8, 2, epochs=2, num_replicas=2)
+    data_checks.refuse_shortage(8, 4, epochs=2, num_replicas=2)
     data_checks.refuse_shortage(8, None, epochs=2)
     data_checks.refuse_shortage(None, 4, epochs=9)
     # Each pass over the data is used up by whole epochs.
     data_checks.refuse_shortage(8, 8, epochs=3)
     data_checks.refuse_shortage(8, 4, epochs=3)
-    data_checks.refuse_shortage(8, 2, epochs=5, num_replicas=2)
+    data_checks.refuse_shortage(8, 4, epochs=5, num_replicas=2)
+    # What replicas cannot share is dropped.
+    data_checks.refuse_shortage(5, 5, epochs=3, num_replicas=2)
+    data_checks.refuse_shortage(9, 5, epochs=3, num_replicas=2)
     with raises("Your input does not have enough data."):
         data_checks.refuse_shortage(8, 3, epochs=3)
     with raises(
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        "generate at least 12 batches (steps_per_epoch=2 of 3 replicas for 2 epochs)"
+        "generate at least 12 batches (steps_per_epoch=7 for 2 epochs), for instance with "
     ):
-        data_checks.refuse_shortage(8, 2, epochs=2, num_replicas=3)
+        data_checks.refuse_shortage(9, 7, epochs=2, num_replicas=3)
 
 
 def test_data_that_is_no_iterator():

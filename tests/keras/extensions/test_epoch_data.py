@@ -67,7 +67,7 @@ def test_keras_iterates_the_feeds(batches_per_step):
         name="infeed",
         memory=FeedMemory(),
     )
-    data.replace(feeds, steps_per_execution=2, batches_per_step=batches_per_step)
+    data.replace(feeds, 2, steps_per_epoch=8, batches_per_step=batches_per_step)
     assert EpochData(iterator).feeds is data.feeds is feeds
     # As Keras counts: steps of an epoch, each of all replicas, and those of an execution.
     assert data.num_batches == iterator.num_batches == 8 // batches_per_step

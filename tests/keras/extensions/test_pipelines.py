@@ -272,19 +272,19 @@ def identity(num_ipus=2, **options):
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_accumulated_metrics_of_evaluation(asynchronous):
-    """The running means 0, 0.5, 1, 1.5 and then 2, 2.5, 3, 3.5 of the losses, averaged."""
+    """The means of the losses of all steps so far, once for each execution."""
     model = identity(steps_per_execution=4)
     model.set_pipelining_options(4, accumulate_outfeed=True)
     model.set_asynchronous_callbacks(asynchronous)
     x = np.arange(8, dtype=np.float32).reshape(8, 1)
     steps = Steps()
     loss = model.evaluate(x, x, batch_size=1, verbose=0, callbacks=[steps])
-    assert steps.seen == [(3, 0.75), (7, 2.75)]
-    assert loss == 2.75
+    assert steps.seen == [(3, 1.5), (7, 3.5)]
+    assert loss == 3.5
 
 
 def test_accumulated_metrics_of_training():
-    """One update per four steps: the last one's mean counts."""
+    """Once for an execution of two weight updates, in the type of the accumulators."""
     with scope(2):
         model = keras.Sequential(
             [
@@ -301,14 +301,30 @@ def test_accumulated_metrics_of_training():
     model.fit(np.zeros((8, 1)), y, batch_size=1, shuffle=False, verbose=0, callbacks=[steps])
     ((batch, loss),) = steps.seen
     assert batch == 7
-    np.testing.assert_allclose(loss, 2.75, rtol=2e-3)
+    np.testing.assert_allclose(loss, 3.5, rtol=2e-3)
+
+
+@pytest.mark.parametrize("num_ipus", [2, 4])
+@pytest.mark.parametrize("count", [4, 8])
+def test_accumulated_metrics_are_the_same_as_others(data, num_ipus, count):
+    def logged(accumulate_outfeed):
+        keras.utils.set_random_seed(1)
+        with scope(num_ipus):
+            model = sequential(2)
+        model.compile(optimizer("sgd"), LOSS, metrics=["accuracy"], steps_per_execution=8)
+        model.set_pipeline_stage_assignment([0, 1])
+        model.set_pipelining_options(count, accumulate_outfeed=accumulate_outfeed)
+        options = {"batch_size": 2, "verbose": 0}
+        history = model.fit(*data, epochs=2, validation_data=data, shuffle=False, **options)
+        return history.history, model.evaluate(*data, **options)
+
+    assert logged(True) == logged(False)
 
 
 # What makes the results of a program reach the host in each way, and what they are called then.
 OUTFEED_MODES = {
     OutfeedMode.ALL: ({"asynchronous": True, "accumulate_outfeed": False}, "of all steps"),
-    OutfeedMode.LAST: ({"asynchronous": False, "accumulate_outfeed": False}, "of the last step"),
-    OutfeedMode.MEAN: ({"asynchronous": False, "accumulate_outfeed": True}, "averaged over steps"),
+    OutfeedMode.LAST: ({"asynchronous": True, "accumulate_outfeed": True}, "of the last step"),
 }
 
 

@@ -1,6 +1,7 @@
 """Replicas of Keras models: against plain TensorFlow, and by hand."""
 
 import re
+from contextlib import nullcontext
 
 import keras
 import numpy as np
@@ -270,19 +271,61 @@ def test_batches_that_cannot_be_shared(data):
     x, y = data
     with raises(ValueError, "The provided dataset contains 2 items, but all 4 replicas are requ"):
         model.fit(x[:16], y[:16], batch_size=8, verbose=0)
-    with raises(ValueError, "The number of batches must be a multiple of the 4 replicas, each of "):
-        model.fit(x[:48], y[:48], batch_size=8, verbose=0)
-    with raises(ValueError, "Your input does not have enough data. Make sure that your dataset or"):
+    with raises(ValueError, "The steps of an epoch are shared by the 4 replicas, each of which "):
         model.fit(x, y, batch_size=8, epochs=2, steps_per_epoch=3, verbose=0)
+    with raises(ValueError, "Your input does not have enough data. Make sure that your dataset or"):
+        model.fit(x, y, batch_size=8, epochs=2, steps_per_epoch=12, verbose=0)
     with raises(ValueError, "The function 'predict' of this model needs batches for 4 replicas "):
         model.predict_on_batch(x[:8])
     assert int(model.optimizer.iterations) == 0
 
 
-def test_steps_of_an_epoch_are_those_of_each_replica(data):
-    x, y = data
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True).repeat()
-    _, model = twins(dense, 4)
-    model.compile("sgd", LOSS, steps_per_execution=3)
-    model.fit(dataset, epochs=2, steps_per_epoch=6, verbose=0, shuffle=False)
-    assert int(model.optimizer.iterations) == 12
+# The last has a rest, which no replica takes.
+@pytest.mark.parametrize("steps", [8, None, 9])
+@pytest.mark.parametrize("num_replicas", [2, 4])
+@pytest.mark.parametrize("count", [1, 2])
+def test_steps_are_those_of_all_replicas(data, num_replicas, steps, count):
+    x, y = (array[: steps or 8] for array in data)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(1, drop_remainder=True)
+    stock, model = twins(dense, num_replicas)
+    model.compile(keras.optimizers.SGD(0.1), LOSS, steps_per_execution=count)
+    model.set_gradient_accumulation_options(count)
+    taken = (steps or 8) // num_replicas * num_replicas
+    rest = f"The number of batches \\({steps}\\) is no multiple of the {num_replicas} replicas"
+    warned = pytest.warns(UserWarning, match=rest) if taken < (steps or 8) else nullcontext()
+    counted = Steps()
+    options = {"verbose": 0, "callbacks": [counted]}
+    with warned:
+        model.fit(dataset, steps_per_epoch=steps, epochs=3, shuffle=False, **options)
+        model.evaluate(dataset, steps=steps, **options)
+        outputs = model.predict(dataset.map(lambda x, y: x), steps=steps, **options)
+    train(
+        stock,
+        LOSS,
+        keras.optimizers.SGD(0.1),
+        x[:taken],
+        y[:taken],
+        batch_size=1,
+        batches_per_update=num_replicas * count,
+        epochs=3,
+    )
+    assert int(model.optimizer.iterations) == 3 * taken // num_replicas // count
+    assert_same(model.get_weights(), stock.get_weights())
+    assert_same(outputs, stock.predict(x[:taken], batch_size=1, verbose=0))
+    assert counted.seen[-1][0] == taken // num_replicas - 1
+    assert counted.params["steps"] == taken // num_replicas
+
+
+def test_an_epoch_takes_as_many_batches_as_it_has_steps(data):
+    dataset = tf.data.Dataset.from_tensor_slices(data).batch(2, drop_remainder=True)
+    _, model = twins(dense, 2)
+    model.compile("sgd", LOSS, steps_per_execution=2)
+    history = model.fit(
+        dataset.repeat(), epochs=2, steps_per_epoch=4, verbose=0, shuffle=False,
+        validation_data=dataset, validation_steps=8,
+    )  # fmt: skip
+    assert int(model.optimizer.iterations) == 4
+    assert history.params["steps"] == 2
+    assert len(model.predict(dataset.map(lambda x, y: x), steps=4, verbose=0)) == 8
+    expected = model.evaluate(dataset, steps=8, verbose=0)
+    assert history.history["val_loss"][-1] == expected

@@ -81,6 +81,13 @@ def test_batches_that_are_no_whole_steps(model, pipeline, data):
     for run in (pipeline.fit, pipeline.evaluate, pipeline.predict):
         with raises(ValueError, message):
             run(batches(data).take(6), verbose=0, **UNSHUFFLED[run.__name__])
+    message = (
+        "Model requires the number of mini-batches in the dataset (12) to be evenly divisible by "
+        "the gradient accumulation count (4) times the number of replicas (2), which take 8 in a "
+        "step. The steps of an epoch are those of all replicas. Received: 3 steps."
+    )
+    with raises(ValueError, message):
+        model.fit(batches(data).repeat(), steps_per_epoch=3, verbose=0, shuffle=False)
     assert int(model.optimizer.iterations) == int(pipeline.optimizer.iterations) == 0
 
 
@@ -93,12 +100,12 @@ def test_partial_batches(model, data):
         model.fit(tf.data.Dataset.from_tensor_slices(data).batch(8), verbose=0, shuffle=False)
 
 
-@pytest.mark.parametrize(("steps", "epochs", "needed"), [(2, 1, 16), (9, 1, 72)])
+@pytest.mark.parametrize(("steps", "epochs", "needed"), [(4, 1, 16), (18, 1, 72)])
 def test_too_few_batches(model, data, steps, epochs, needed):
     message = (
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        f"generate at least {needed} batches ({steps} steps of 8 batches for {epochs} epochs), for "
-        "instance with `repeat()`. A step of Model takes 4 batches of each replica. Received: 8 b"
+        f"generate at least {needed} batches ({steps} steps of 4 batches for {epochs} epochs), for "
+        "instance with `repeat()`. A step of Model takes 4 batches of one replica. Received: 8 b"
     )
     with raises(ValueError, message):
         model.fit(batches(data), epochs=epochs, steps_per_epoch=steps, verbose=0, shuffle=False)
@@ -106,7 +113,7 @@ def test_too_few_batches(model, data, steps, epochs, needed):
 
 def test_epochs_that_use_up_the_data_begin_it_again(model, data):
     before = int(model.optimizer.iterations)
-    model.fit(batches(data), epochs=2, steps_per_epoch=1, verbose=0, shuffle=False)
+    model.fit(batches(data), epochs=2, steps_per_epoch=2, verbose=0, shuffle=False)
     assert int(model.optimizer.iterations) == before + 2
 
 
@@ -115,7 +122,7 @@ def test_unknown_sizes(model, data):
     with raises(ValueError, "Could not infer the size of the data. You must specify the number of"):
         model.fit(unknown, verbose=0, shuffle=False)
     before = int(model.optimizer.iterations)
-    model.fit(unknown, steps_per_epoch=1, verbose=0, shuffle=False)
+    model.fit(unknown, steps_per_epoch=2, verbose=0, shuffle=False)
     assert int(model.optimizer.iterations) == before + 1
 
 

@@ -121,14 +121,14 @@ def test_an_epoch_is_one_execution(strategies, data):
     assert after.num_steps["train"] - before.num_steps.get("train", 0) == 48
 
 
-def test_steps_per_epoch_are_weight_updates(strategies, data):
+def test_steps_per_epoch_are_those_of_all_replicas(strategies, data):
     repeated = tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True).repeat()
     with strategies[2].scope():
         model = compiled(legacy_model(gradient_accumulation_count=2))
-        history = model.fit(repeated, epochs=2, steps_per_epoch=3, shuffle=False, verbose=0)
+        history = model.fit(repeated, epochs=2, steps_per_epoch=6, shuffle=False, verbose=0)
         assert history.params["steps"] == 3
         assert int(model.optimizer.iterations) == 6
-        assert len(model.predict(repeated.map(lambda x, y: x), steps=3, verbose=0)) == 3 * 2 * 8
+        assert len(model.predict(repeated.map(lambda x, y: x), steps=6, verbose=0)) == 6 * 8
 
 
 def test_stages_have_no_effect(strategies, data):
