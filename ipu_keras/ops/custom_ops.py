@@ -33,16 +33,17 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         vertex_expression: A Python function of as many tensors as there are `args`. It is
             traced, may use TensorFlow's elementwise operations and scalar constants, and
             returns one tensor.
-        *args: The tensors that it is given. They have the same shape, or are scalars.
+        *args: The tensors that it is given, of shapes that broadcast to one.
 
     Returns:
         The tensor that it returns.
 
     Raises:
-        TypeError: `vertex_expression` is no function of so many arguments.
-        ValueError: The arguments have several shapes; or `vertex_expression` does not return
-            one tensor of their shape, computes something that is not elementwise, or reads
-            other tensors.
+        TypeError: `vertex_expression` is no function of so many arguments, or they are not
+            numbers.
+        ValueError: The arguments do not broadcast; or `vertex_expression` does not return one
+            tensor of the shape that they have then, computes something that is not elementwise,
+            or reads other tensors.
         LookupError: A gradient is asked for.
 
     Example:

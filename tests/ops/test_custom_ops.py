@@ -1,4 +1,4 @@
-"""Operations of users' own: a library that is compiled here, and expressions."""
+"""Operations of users' own, of a library that is compiled here."""
 
 import doctest
 import subprocess
@@ -11,9 +11,8 @@ from tensorflow.core.framework import types_pb2
 
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.ops import codelet_expressions, cross_replica_ops, custom_ops, user_operations
+from ipu_keras.ops import cross_replica_ops, custom_ops, user_operations
 from ipu_keras.ops.custom_ops import (
-    codelet_expression_op,
     cpu_user_operation,
     precompiled_user_op,
 )
@@ -166,7 +165,7 @@ def assert_product(found, factor=1, gradient_factor=1):
         np.testing.assert_array_equal(value, expected)
 
 
-@pytest.mark.parametrize("module", [codelet_expressions, custom_ops, user_operations])
+@pytest.mark.parametrize("module", [custom_ops, user_operations])
 def test_examples_in_the_docstrings(module):
     assert doctest.testmod(module).failed == 0
 
@@ -526,56 +525,3 @@ def test_precompiled_without_a_function_for_the_host(library):
         precompiled_user_op([X, Y], library, outs=OUTS, op_name="OnlyForIpus")
     with pytest.raises(ValueError, match=r"Received: gp_path='/no/codelets.gp'"):
         precompiled_user_op([X, Y], library, "/no/codelets.gp", OUTS)
-
-
-# -- expressions --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("jit_compile", [None, False, True])
-@pytest.mark.parametrize("dtype", [tf.float16, tf.float32])
-def test_expression(dtype, jit_compile):
-    def run(x, y, z):
-        return codelet_expression_op(lambda x, y, z: tf.maximum(x * x + y * z, 0.5), x, y, z)
-
-    wrapped = run if jit_compile is None else tf.function(run, jit_compile=jit_compile)
-    result = wrapped(tf.constant(X, dtype), tf.constant(Y, dtype), tf.constant(2, dtype))
-    assert result.dtype == dtype
-    np.testing.assert_array_equal(result, np.maximum(X * X + Y * 2, 0.5))
-
-
-def test_an_expression_is_one_operation():
-    @tf.function
-    def run(x):
-        return codelet_expression_op(lambda x: tf.sqrt(x) + 1.0, x)
-
-    names = [op.name for op in run.get_concrete_function(tf.TensorSpec([3])).graph.get_operations()]
-    assert any(name.startswith("poplar.CodeletExpression/Sqrt") for name in names)
-
-
-def test_an_expression_has_no_gradient():
-    x = tf.constant(X)
-    with pytest.raises(LookupError, match=r"No gradient: .*cannot be used for training"):
-        gradients_of(lambda x: codelet_expression_op(lambda x: x * x, x), x)
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "expression", "shapes"),
-    [
-        (TypeError, "Received: vertex_expression=3", 3, [[2]]),
-        (TypeError, "a function of 2 tensors.*takes 1 positional", lambda x: x, [[2], [2]]),
-        (ValueError, r"same shape.*Received: .*\(2,\), \(3,\)", lambda x, y: x + y, [[2], [3]]),
-        (ValueError, "at least one tensor", lambda: 1.0, []),
-        (ValueError, r"elementwise.*Received: Sum", lambda x: tf.reduce_sum(x), [[2]]),
-        (ValueError, r"elementwise.*Received: MatMul", lambda x: x @ x, [[2, 2]]),
-        (ValueError, "one tensor of the shape of its arguments", lambda x: (x, x), [[2]]),
-        (ValueError, r"its arguments, \(2,\)", lambda x: tf.constant(1.0), [[2]]),
-        (ValueError, r"its arguments, \(2,\)", lambda x: x + tf.ones((3, 1)), [[2]]),
-        (ValueError, "its arguments and constants", lambda x: x + CAPTURED, [[2]]),
-    ],
-)
-def test_what_is_no_expression(error, message, expression, shapes):
-    with pytest.raises(error, match=message):
-        codelet_expression_op(expression, *(tf.ones(shape) for shape in shapes))
-
-
-CAPTURED = tf.ones(2)
