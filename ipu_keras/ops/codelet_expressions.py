@@ -1,9 +1,12 @@
 """Which Python functions are expressions of one elementwise vertex."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from ipu_keras.ops.user_operations import holds_numbers
 
 # TensorFlow's operations that give an element of the result for one of each operand, and
 # have an equivalent in the vertices that Poplar generates.
@@ -31,9 +34,10 @@ def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor
         tensors: Its arguments.
 
     Raises:
-        TypeError: It is no function of so many arguments.
-        ValueError: The arguments have several shapes; or it does not return one tensor of
-            their shape, computes something that is not elementwise, or reads other tensors.
+        TypeError: It is no function of so many arguments, or they are not numbers.
+        ValueError: The arguments do not broadcast; or it does not return one tensor of the shape
+            that they have then, computes something that is not elementwise, or reads other
+            tensors.
     """
     if not callable(expression):
         raise TypeError(
@@ -54,27 +58,32 @@ def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor
     result = concrete.structured_outputs
     if not tf.is_tensor(result) or not result.shape.is_compatible_with(shape):
         raise ValueError(
-            "`vertex_expression` must return one tensor of the shape of its arguments, "
-            f"{shape}. Received: {result}"
+            "`vertex_expression` must return one tensor of the shape of its arguments, as they "
+            f"broadcast, {shape}. Received: {result}"
         )
 
 
 def _common_shape(tensors: Sequence[tf.Tensor]) -> tf.TensorShape:
-    """The shape of the arguments; scalars go with any."""
+    """The shape that the arguments have together."""
     if not tensors:
         raise ValueError(
             "`codelet_expression_op` needs at least one tensor after `vertex_expression`. "
             "Received: args=()"
         )
-    shapes = [tensor.shape for tensor in tensors]
-    shape = next((shape for shape in shapes if shape.rank != 0), shapes[0])
-    if any(each.rank != 0 and not each.is_compatible_with(shape) for each in shapes):
+    for position, tensor in enumerate(tensors):
+        if not holds_numbers(tensor.dtype):
+            raise TypeError(
+                "All `args` must be tensors of numbers. "
+                f"Received: a tensor of {tensor.dtype.name} at position {position}"
+            )
+    try:
+        return functools.reduce(tf.broadcast_static_shape, (tensor.shape for tensor in tensors))
+    except ValueError as error:
         raise ValueError(
-            "All `args` must have the same shape, or none: an expression is computed for each "
-            "element alone. Broadcast them first, for instance with `tf.broadcast_to`. "
-            f"Received: tensors of the shapes {', '.join(map(str, shapes))}"
-        )
-    return shape
+            "All `args` must have shapes that broadcast to one: an expression is computed for "
+            "each element alone. "
+            f"Received: tensors of the shapes {', '.join(str(tensor.shape) for tensor in tensors)}"
+        ) from error
 
 
 def _check_operations(concrete: Any) -> None:

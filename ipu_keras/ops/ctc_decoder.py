@@ -55,13 +55,15 @@ def ctc_beam_search_decoder(
     Returns:
         Three tensors, each from the most to the least likely:
 
-        - Negative log probabilities, `(batch, top_paths)`, of the type of the logits.
+        - Log probabilities, `(batch, top_paths)`, of the type of the logits. They are at most
+          0, as those of `tf.nn.ctc_beam_search_decoder` and those that IPUs return; the
+          document of the interface calls them negative log probabilities.
         - The numbers of labels, int32 of the shape `(batch, top_paths)`.
         - The labels, int32 of the shape `(batch, top_paths, max_time)`. What follows after
           the last one is unspecified on an IPU; here it is -1, which is no class.
 
         If there are fewer sequences of labels than paths, the others have no labels and a
-        negative log probability of `inf`.
+        log probability of `-inf`.
 
     Raises:
         TypeError: Logits or lengths have another type.
@@ -71,8 +73,8 @@ def ctc_beam_search_decoder(
     Example:
 
     >>> logits = tf.math.log([[[0.3, 0.6, 0.1]], [[0.6, 0.3, 0.1]]])
-    >>> losses, lengths, labels = ctc_beam_search_decoder(logits, [2], 8, 2, blank_index=0)
-    >>> print(tf.exp(-losses).numpy().round(2), lengths.numpy(), labels.numpy())
+    >>> scores, lengths, labels = ctc_beam_search_decoder(logits, [2], 8, 2, blank_index=0)
+    >>> print(tf.exp(scores).numpy().round(2), lengths.numpy(), labels.numpy())
     [[0.63 0.18]] [[1 0]] [[[ 1 -1]
       [-1 -1]]]
     """
@@ -116,10 +118,10 @@ def ctc_beam_search_decoder_with_log_probs(
     Example:
 
     >>> log_probs = tf.math.log([[[0.3, 0.7]]])
-    >>> losses, lengths, labels = ctc_beam_search_decoder_with_log_probs(
+    >>> scores, lengths, labels = ctc_beam_search_decoder_with_log_probs(
     ...     log_probs, [1], beam_width=2, blank_index=0
     ... )
-    >>> print(tf.exp(-losses).numpy(), lengths.numpy(), labels.numpy())
+    >>> print(tf.exp(scores).numpy(), lengths.numpy(), labels.numpy())
     [[0.7]] [[1]] [[[1]]]
     """
     return _decode(
@@ -315,7 +317,7 @@ def _results(beams: _Beams, top_paths: int, dtype: tf.DType) -> tuple:
     score, length = beams.score[:, :top_paths], beams.length[:, :top_paths]
     is_alive = _is_alive(score)
     return (
-        tf.cast(tf.where(is_alive, -score, float("inf")), dtype),
+        tf.cast(tf.where(is_alive, score, float("-inf")), dtype),
         tf.where(is_alive, length, 0),
         tf.where(is_alive[..., tf.newaxis], beams.labels[:, :top_paths], _NONE),
     )

@@ -1,7 +1,7 @@
 """Operations of users' own: expressions of one vertex, and functions of shared libraries."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,9 +10,12 @@ from ipu_keras.ops.codelet_expressions import check_expression
 from ipu_keras.ops.user_operations import (
     UserFunction,
     UserLibrary,
+    file_path,
+    holds_numbers,
     host_operation,
     not_differentiable,
 )
+from ipu_keras.settings.counts import integer_in
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # After the `op_name` of an operation for IPUs: its function for the host.
@@ -30,16 +33,17 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         vertex_expression: A Python function of as many tensors as there are `args`. It is
             traced, may use TensorFlow's elementwise operations and scalar constants, and
             returns one tensor.
-        *args: The tensors that it is given. They have the same shape, or are scalars.
+        *args: The tensors that it is given, of shapes that broadcast to one.
 
     Returns:
         The tensor that it returns.
 
     Raises:
-        TypeError: `vertex_expression` is no function of so many arguments.
-        ValueError: The arguments have several shapes; or `vertex_expression` does not return
-            one tensor of their shape, computes something that is not elementwise, or reads
-            other tensors.
+        TypeError: `vertex_expression` is no function of so many arguments, or they are not
+            numbers.
+        ValueError: The arguments do not broadcast; or `vertex_expression` does not return one
+            tensor of the shape that they have then, computes something that is not elementwise,
+            or reads other tensors.
         LookupError: A gradient is asked for.
 
     Example:
@@ -114,7 +118,8 @@ def cpu_user_operation(
         A list of tensors. Without outputs: an empty one, or in a graph, the operation.
 
     Raises:
-        TypeError: `attributes` is no string, or an input is none of numbers.
+        TypeError: `attributes` or a name is no string, or an input or an output is none of
+            numbers.
         ValueError: The library or its function does not exist, or has another API level; or
             `outs` or `inputs_with_gradients` are malformed. Of the function of the gradient,
             when that is asked for.
@@ -127,6 +132,7 @@ def cpu_user_operation(
             outs={"output_types": [tf.float32], "output_shapes": [x.shape]},
         )
     """
+    _check_name("op_name", op_name)
     return _host_operation(
         "CpuUserOperation",
         UserLibrary(library_path),
@@ -181,11 +187,13 @@ def precompiled_user_op(
         ValueError: As for `cpu_user_operation`, or there is no file at `gp_path`.
     """
     library = UserLibrary(library_path)
-    if gp_path and not os.path.isfile(gp_path):
+    codelets = file_path("gp_path", gp_path)
+    if codelets and not os.path.isfile(codelets):
         raise ValueError(
             "`gp_path` must be the path of compiled codelets, or be left out. "
-            f"Received: gp_path={os.fspath(gp_path)!r}, which is no file"
+            f"Received: gp_path={codelets!r}, which is no file"
         )
+    _check_name("op_name", op_name)
     symbol = f"{op_name}{_HOST}"
     if not library.has(symbol):
         raise NotImplementedError(
@@ -224,7 +232,8 @@ def _host_operation(
     """Checks and completes what users give."""
     tensors = _tensors(inputs)
     specs = _output_specs(outs)
-    _check_indices(inputs_with_gradients, len(tensors))
+    indices = _indices(inputs_with_gradients, len(tensors))
+    _check_name("name", name)
     library.address(symbol)  # raises now, where the user's call is
     function = UserFunction(library, symbol, _text("attributes", attributes), name)
     return host_operation(
@@ -233,15 +242,17 @@ def _host_operation(
         tensors,
         specs,
         separate_gradients=separate_gradients,
-        inputs_with_gradients=inputs_with_gradients,
+        inputs_with_gradients=indices,
         gradient_attributes=_text("gradient_attributes", gradient_attributes),
     )
 
 
 def _tensors(inputs: Sequence[Any]) -> list[tf.Tensor]:
+    if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
+        raise TypeError(f"`inputs` must be a list of tensors. Received: inputs={inputs!r}")
     tensors = [tf.convert_to_tensor(given) for given in inputs]
     for position, tensor in enumerate(tensors):
-        if tensor.dtype in (tf.string, tf.resource, tf.variant):
+        if not holds_numbers(tensor.dtype):
             raise TypeError(
                 "`inputs` must be tensors of numbers; encode others first. "
                 f"Received: a tensor of {tensor.dtype.name} at position {position}"
@@ -252,7 +263,8 @@ def _tensors(inputs: Sequence[Any]) -> list[tf.Tensor]:
 def _output_specs(outs: Mapping[str, Sequence[Any]] | None) -> list[tf.TensorSpec]:
     if outs is None:
         return []
-    if not isinstance(outs, Mapping) or set(outs) != set(_OUTS):
+    is_complete = isinstance(outs, Mapping) and set(outs) == set(_OUTS)
+    if not is_complete or not all(isinstance(outs[key], list | tuple) for key in _OUTS):
         raise ValueError(
             '`outs` must be a dictionary with the lists "output_types" and "output_shapes". '
             f"Received: outs={outs!r}"
@@ -263,7 +275,10 @@ def _output_specs(outs: Mapping[str, Sequence[Any]] | None) -> list[tf.TensorSpe
             f"`outs` must have a type and a shape for each output. Received: {len(types)} types "
             f"and {len(shapes)} shapes"
         )
-    specs = [tf.TensorSpec(*pair) for pair in zip(shapes, types, strict=True)]
+    specs = [
+        tf.TensorSpec(_output_shape(shape), _output_type(dtype))
+        for shape, dtype in zip(shapes, types, strict=True)
+    ]
     unknown = [spec.shape for spec in specs if not spec.shape.is_fully_defined()]
     if unknown:
         raise ValueError(
@@ -273,15 +288,45 @@ def _output_specs(outs: Mapping[str, Sequence[Any]] | None) -> list[tf.TensorSpe
     return specs
 
 
-def _check_indices(indices: Sequence[int] | None, num_inputs: int) -> None:
-    if indices is None:
-        return
-    valid = all(type(k) is int and 0 <= k < num_inputs for k in indices)
-    if not valid or len(set(indices)) < len(indices):
+def _output_type(given: Any) -> tf.DType:
+    try:
+        dtype = tf.as_dtype(given)
+    except TypeError:
+        dtype = None
+    # The function writes plain memory: what it would put there for others are no objects.
+    if dtype is None or not holds_numbers(dtype):
+        raise TypeError(
+            'The "output_types" in `outs` must be types of numbers, such as tf.float32; write '
+            "others as bytes, in an output of tf.uint8. Received: "
+            f"{given!r}"
+        )
+    return dtype
+
+
+def _output_shape(given: Any) -> tf.TensorShape:
+    try:
+        return tf.TensorShape(given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f'The "output_shapes" in `outs` must be shapes, such as (2, 3). Received: {given!r}'
+        ) from error
+
+
+def _indices(given: Sequence[int] | None, num_inputs: int) -> list[int] | None:
+    if given is None:
+        return None
+    indices = [integer_in(index) for index in given] if isinstance(given, Iterable) else [None]
+    if not set(indices) <= set(range(num_inputs)) or len(set(indices)) < len(indices):
         raise ValueError(
             f"`inputs_with_gradients` must be different indices of the {num_inputs} inputs. "
-            f"Received: inputs_with_gradients={indices!r}"
+            f"Received: inputs_with_gradients={given!r}"
         )
+    return [index for index in indices if index is not None]
+
+
+def _check_name(argument: str, given: Any) -> None:
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise TypeError(f"`{argument}` must be a name. Received: {argument}={given!r}")
 
 
 def _text(argument: str, given: str | bytes | None) -> str | bytes:

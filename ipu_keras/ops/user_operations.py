@@ -52,12 +52,7 @@ class UserLibrary:
     """
 
     def __init__(self, path: str | os.PathLike):
-        if not isinstance(path, str | os.PathLike):
-            raise TypeError(
-                "`library_path` must be the path of a shared library, a string or a path object. "
-                f"Received: library_path={path!r} of type {type(path).__name__}"
-            )
-        self.path = os.fspath(path)
+        self.path = file_path("library_path", path)
         if not os.path.isfile(self.path):
             raise ValueError(
                 "`library_path` must be the path of a shared library: compile it, for instance "
@@ -106,6 +101,32 @@ class UserLibrary:
                 f"Received: library_path={self.path!r}, which has no such symbol"
             )
         return ctypes.cast(getattr(self._handle, symbol), ctypes.c_void_p).value or 0
+
+
+def file_path(argument: str, given: Any) -> str:
+    """A path as a string.
+
+    Args:
+        argument: What users call it.
+        given: What was given for it.
+
+    Raises:
+        TypeError: It is no path.
+    """
+    if not isinstance(given, str | bytes | os.PathLike):
+        raise TypeError(f"`{argument}` must be the path of a file. Received: {argument}={given!r}")
+    return os.fsdecode(given)
+
+
+def holds_numbers(dtype: tf.DType) -> bool:
+    """Whether tensors of a type are plain memory, as functions of libraries read and write it.
+
+    Args:
+        dtype: The type.
+    """
+    # A string is an object, a resource and a variant too, and a reference is to a variable.
+    is_plain = dtype == dtype.base_dtype and dtype != tf.string
+    return is_plain and dtype.is_numpy_compatible
 
 
 @dataclass(frozen=True)
@@ -212,7 +233,8 @@ def host_operation(
                 )
                 specs = [_spec(inputs[k]) for k in indices]
                 for k, found in zip(indices, _without_gradient(own, given, specs), strict=True):
-                    gradients[k] = found if found.dtype.is_floating else None
+                    is_trained = found.dtype.is_floating or found.dtype.is_complex
+                    gradients[k] = found if is_trained else None
             return gradients
 
         return results, gradient

@@ -79,8 +79,8 @@ def test_golden():
     # ab: 0.5 * 0.5. a: aa, a- and -a: 0.05 + 0.2 + 0.03. b: 0.1 + 0.08 + 0.15. ba: 0.02.
     # Nothing: 0.12.
     data = tf.math.log([[[0.5, 0.2, 0.3]], [[0.1, 0.5, 0.4]]])
-    losses, lengths, labels = ctc_beam_search_decoder_with_log_probs(data, [2], 5, 5)
-    np.testing.assert_allclose(np.exp(-losses), [[0.33, 0.28, 0.25, 0.12, 0.02]], rtol=1e-5)
+    scores, lengths, labels = ctc_beam_search_decoder_with_log_probs(data, [2], 5, 5)
+    np.testing.assert_allclose(np.exp(scores), [[0.33, 0.28, 0.25, 0.12, 0.02]], rtol=1e-5)
     np.testing.assert_array_equal(lengths, [[1, 1, 2, 0, 2]])
     np.testing.assert_array_equal(labels, [[[1, -1], [0, -1], [0, 1], [-1, -1], [1, 0]]])
     assert lengths.dtype == labels.dtype == tf.int32
@@ -106,18 +106,18 @@ def test_against_all_paths(numbers, lengths, kind):
     decoder = ctc_beam_search_decoder if from_logits else ctc_beam_search_decoder_with_log_probs
     data = logits if from_logits else np.log(softmax(logits)).astype("float32")
     options = {"beam_width": 32, "top_paths": 32, "blank_index": blank}
-    losses, label_lengths, labels = traced(decoder, **options)(data, lengths)
+    scores, label_lengths, labels = traced(decoder, **options)(data, lengths)
     for batch, length in enumerate(lengths):
         expected = probabilities_of_labels(softmax(logits[:length, batch]), blank % 3)
         found = list(sequences_in(label_lengths[batch], labels[batch]))
-        probabilities = np.exp(-losses[batch].numpy())
+        probabilities = np.exp(scores[batch].numpy())
         assert np.all(np.diff(probabilities) <= 0)
         count = len(expected)
         assert sorted(found[:count]) == sorted(expected)
         np.testing.assert_allclose(
             probabilities[:count], [expected[each] for each in found[:count]], rtol=1e-4
         )
-        np.testing.assert_array_equal(losses[batch, count:], [math.inf] * (32 - count))
+        np.testing.assert_array_equal(scores[batch, count:], [-math.inf] * (32 - count))
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -127,20 +127,20 @@ def test_narrow_beams(beam_width, jit_compile):
     batch = 12
     logits = logits_of(time=25, batch=batch)
     options = {"beam_width": beam_width, "top_paths": beam_width, "blank_index": 1}
-    losses, lengths, labels = traced(jit_compile=jit_compile, **options)(logits, [25] * batch)
+    scores, lengths, labels = traced(jit_compile=jit_compile, **options)(logits, [25] * batch)
     for entry in range(batch):
         expected = search_with_dictionaries(softmax(logits[:, entry]), beam_width, 1)
         found = list(sequences_in(lengths[entry], labels[entry]))
         assert found == [sequence for sequence, _ in expected]
-        np.testing.assert_allclose(-losses[entry], [score for _, score in expected], rtol=1e-4)
+        np.testing.assert_allclose(scores[entry], [score for _, score in expected], rtol=1e-4)
 
 
 def test_as_tensorflow():
     # TensorFlow's search differs from ours in narrow beams only.
     logits, lengths, options = logits_of(8, 4, 4), [8, 8, 5, 1], {"beam_width": 600}
     expected, log_probs = tf.nn.ctc_beam_search_decoder(logits, lengths, top_paths=3, **options)
-    losses, label_lengths, labels = traced(top_paths=3, **options)(logits, lengths)
-    np.testing.assert_allclose(-losses, log_probs, rtol=1e-4)
+    scores, label_lengths, labels = traced(top_paths=3, **options)(logits, lengths)
+    np.testing.assert_allclose(scores, log_probs, rtol=1e-4)
     for path, sparse in enumerate(expected):
         dense = tf.sparse.to_dense(sparse, -1)
         width = dense.shape[1]
@@ -156,7 +156,7 @@ def test_what_follows_after_the_end_is_ignored(jit_compile):
     logits[4:, 1] = logits[:, 2] = np.nan
     for one, other in zip(decoder(logits, lengths), expected, strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(expected[0][2], [0.0] + [math.inf] * 4)
+    np.testing.assert_array_equal(expected[0][2], [0.0] + [-math.inf] * 4)
     assert np.all(expected[1][2] == 0)
     assert np.all(expected[2][2] == -1)
 
@@ -164,27 +164,27 @@ def test_what_follows_after_the_end_is_ignored(jit_compile):
 def test_classes_without_a_probability():
     # There are only two paths: two and three labels.
     probabilities = [[[0.0, 1, 0]], [[0, 0, 1]], [[0.25, 0, 0.75]], [[0, 1, 0]]]
-    losses, lengths, labels = ctc_beam_search_decoder_with_log_probs(
+    scores, lengths, labels = ctc_beam_search_decoder_with_log_probs(
         tf.math.log(probabilities), [4], beam_width=6, top_paths=3
     )
-    np.testing.assert_allclose(np.exp(-losses), [[0.75, 0.25, 0]])
+    np.testing.assert_allclose(np.exp(scores), [[0.75, 0.25, 0]])
     np.testing.assert_array_equal(lengths, [[2, 3, 0]])
     np.testing.assert_array_equal(labels, [[[1, 1, -1, -1], [1, 0, 1, -1], [-1] * 4]])
 
 
 def test_only_a_blank():
-    losses, lengths, labels = ctc_beam_search_decoder(tf.ones((3, 1, 1)), [3], 4, 2)
-    np.testing.assert_array_equal(losses, [[0.0, math.inf]])
+    scores, lengths, labels = ctc_beam_search_decoder(tf.ones((3, 1, 1)), [3], 4, 2)
+    np.testing.assert_array_equal(scores, [[0.0, -math.inf]])
     np.testing.assert_array_equal(lengths, [[0, 0]])
     np.testing.assert_array_equal(labels, np.full((1, 2, 3), -1))
 
 
 def test_float16():
     logits = logits_of(dtype=np.float16)
-    losses, lengths, labels = traced(beam_width=6, top_paths=2)(logits, [10, 9, 3])
+    scores, lengths, labels = traced(beam_width=6, top_paths=2)(logits, [10, 9, 3])
     exact = traced(beam_width=6, top_paths=2)(logits.astype("float32"), [10, 9, 3])
-    assert losses.dtype == tf.float16
-    np.testing.assert_allclose(losses, exact[0], rtol=1e-3)
+    assert scores.dtype == tf.float16
+    np.testing.assert_allclose(scores, exact[0], rtol=1e-3)
     np.testing.assert_array_equal(lengths, exact[1])
     np.testing.assert_array_equal(labels, exact[2])
 
@@ -222,8 +222,8 @@ def test_has_no_gradient():
     logits = tf.constant(logits_of())
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        losses, _, _ = traced(beam_width=6)(logits, [10, 9, 3])
-    assert tape.gradient(losses, logits) is None
+        scores, _, _ = traced(beam_width=6)(logits, [10, 9, 3])
+    assert tape.gradient(scores, logits) is None
 
 
 def test_is_one_operation():

@@ -1,4 +1,4 @@
-"""Operations of users' own: a library that is compiled here, and expressions."""
+"""Operations of users' own, of a library that is compiled here."""
 
 import doctest
 import subprocess
@@ -7,12 +7,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.ops import codelet_expressions, cross_replica_ops, custom_ops, user_operations
+from ipu_keras.ops import cross_replica_ops, custom_ops, user_operations
 from ipu_keras.ops.custom_ops import (
-    codelet_expression_op,
     cpu_user_operation,
     precompiled_user_op,
 )
@@ -77,6 +77,18 @@ void Count(const Inputs& in, const Sizes& n, const Outputs& out, const std::stri
            const std::string& name) {
   ++calls;
   if (!out.empty()) *(std::int32_t*)out[0] = calls;
+}
+
+// As many bytes of each element as `attributes` says.
+void Copy(const Inputs& in, const Sizes& n, const Outputs& out, const std::string& attributes,
+          const std::string& name) {
+  for (std::size_t k = 0; k < out.size(); ++k)
+    std::memcpy(out[k], in[k], n[k] * std::stoi(attributes));
+}
+
+void Copy_grad(const Inputs& in, const Sizes& n, const Outputs& out,
+               const std::string& attributes, const std::string& name) {
+  Copy(in, n, out, attributes, name);
 }
 
 void Throw(const Inputs& in, const Sizes& n, const Outputs& out, const std::string& attributes,
@@ -154,7 +166,7 @@ def assert_product(found, factor=1, gradient_factor=1):
         np.testing.assert_array_equal(value, expected)
 
 
-@pytest.mark.parametrize("module", [codelet_expressions, custom_ops, user_operations])
+@pytest.mark.parametrize("module", [custom_ops, user_operations])
 def test_examples_in_the_docstrings(module):
     assert doctest.testmod(module).failed == 0
 
@@ -307,6 +319,67 @@ def test_models(multiply, jit_compile, num_ipus, no_configuration):
     assert report.not_lowered == ("PyFunc",)
 
 
+ALL_DTYPES = [
+    tf.as_dtype(number) for number in types_pb2.DataType.values() if number != types_pb2.DT_INVALID
+]
+# What no function of C++ can read or write as plain memory.
+OBJECTS = ("string", "resource", "variant")
+
+
+def holds_objects(dtype):
+    return dtype.name in OBJECTS or dtype.name.endswith("_ref")
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "function"])
+@pytest.mark.parametrize("dtype", ALL_DTYPES, ids=repr)
+def test_any_type_is_copied_or_refused(library, dtype, wrap):
+    """A function may be given tensors of any type of numbers, and give them, bit by bit."""
+    outs = {"output_types": [dtype], "output_shapes": [[2, 3]]}
+    if holds_objects(dtype):
+        with pytest.raises(TypeError, match=rf"`outs` must be types of numbers.*{dtype!r}"):
+            wrap(lambda: cpu_user_operation([X], library, outs, op_name="Copy"))()
+        return
+    x = np.random.default_rng(0).integers(0, 2, [2, 3]).astype(dtype.as_numpy_dtype)
+
+    @wrap
+    def copy(x, attributes=str(x.dtype.itemsize)):
+        return cpu_user_operation([x], library, outs, op_name="Copy", attributes=attributes)
+
+    [copied] = copy(tf.convert_to_tensor(x, dtype))
+    assert (copied.dtype, copied.shape) == (dtype, (2, 3))
+    assert copied.numpy().tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.constant("text"),
+        lambda: tf.Variable(1.0).handle,
+        lambda: tf.raw_ops.EmptyTensorList(
+            element_shape=-1, max_num_elements=1, element_dtype=tf.float32
+        ),
+    ],
+)
+def test_inputs_that_are_objects(library, make):
+    given_tensor = make()
+    with pytest.raises(
+        TypeError, match=rf"`inputs` must be .* a tensor of {given_tensor.dtype.name} at position 1"
+    ):
+        cpu_user_operation([X, given_tensor], library, OUTS, op_name="Copy")
+
+
+def test_gradients_of_complex_numbers(library):
+    x = tf.constant(X, tf.complex64)
+
+    def copy(x):
+        outs = {"output_types": [x.dtype], "output_shapes": [x.shape]}
+        return cpu_user_operation(
+            [x], library, outs, op_name="Copy", attributes="8", gradient_attributes="8"
+        )[0]
+
+    assert gradients_of(copy, x)[1].dtype == tf.complex64
+
+
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
 def test_an_exception_of_the_function(library, wrap):
     @wrap
@@ -391,6 +464,33 @@ def test_libraries_that_cannot_be_used(compiled, library, tmp_path):
         (TypeError, "`attributes` must be a string.*attributes=3", {"attributes": 3}),
         (TypeError, "`gradient_attributes` must be", {"gradient_attributes": {}}),
         (TypeError, "tensor of string at position 1", {"inputs": [X, "text"]}),
+        (TypeError, r"`inputs` must be a list of tensors\. Received: inputs=3", {"inputs": 3}),
+        (TypeError, "`inputs` must be .*inputs='text'", {"inputs": "text"}),
+        (TypeError, r"`library_path` must be .*Received: library_path=5", {"library_path": 5}),
+        (TypeError, r"`op_name` must be a name\. Received: op_name=5", {"op_name": 5}),
+        (TypeError, r"`op_name` must be a name\. Received: op_name=''", {"op_name": ""}),
+        (TypeError, r"`name` must be a name\. Received: name=None", {"name": None}),
+        (ValueError, r"Received: inputs_with_gradients=0", {"inputs_with_gradients": 0}),
+        (
+            ValueError,
+            r"Received: inputs_with_gradients=\[nan\]",
+            {"inputs_with_gradients": [np.nan]},
+        ),
+        (
+            TypeError,
+            r"types of numbers.*Received: 'flaot'",
+            {"outs": {"output_types": ["flaot"], "output_shapes": [[3]]}},
+        ),
+        (
+            ValueError,
+            r'"output_shapes" in `outs` must be shapes.*Received: \[1\.5\]',
+            {"outs": {"output_types": [tf.float32], "output_shapes": [[1.5]]}},
+        ),
+        (
+            ValueError,
+            "dictionary with the lists",
+            {"outs": {"output_types": tf.float32, "output_shapes": [3]}},
+        ),
     ],
 )
 def test_what_cannot_be_given(library, error, message, options):
@@ -412,6 +512,12 @@ def test_precompiled(library, tmp_path):
     assert_product(gradients_of(run, tf.constant(X), tf.constant(Y)))
 
 
+def test_precompiled_takes_no_objects(library):
+    outs = {"output_types": [tf.string], "output_shapes": [[3]]}
+    with pytest.raises(TypeError, match=r"types of numbers.*Received: tf\.string"):
+        precompiled_user_op([X, Y], library, outs=outs)
+
+
 def test_precompiled_without_a_function_for_the_host(library):
     with pytest.raises(
         NotImplementedError,
@@ -420,62 +526,3 @@ def test_precompiled_without_a_function_for_the_host(library):
         precompiled_user_op([X, Y], library, outs=OUTS, op_name="OnlyForIpus")
     with pytest.raises(ValueError, match=r"Received: gp_path='/no/codelets.gp'"):
         precompiled_user_op([X, Y], library, "/no/codelets.gp", OUTS)
-
-
-# -- expressions --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("jit_compile", [None, False, True])
-@pytest.mark.parametrize("dtype", [tf.float16, tf.float32])
-def test_expression(dtype, jit_compile):
-    def run(x, y, z):
-        return codelet_expression_op(lambda x, y, z: tf.maximum(x * x + y * z, 0.5), x, y, z)
-
-    wrapped = run if jit_compile is None else tf.function(run, jit_compile=jit_compile)
-    result = wrapped(tf.constant(X, dtype), tf.constant(Y, dtype), tf.constant(2, dtype))
-    assert result.dtype == dtype
-    np.testing.assert_array_equal(result, np.maximum(X * X + Y * 2, 0.5))
-
-
-def test_an_expression_is_one_operation():
-    @tf.function
-    def run(x):
-        return codelet_expression_op(lambda x: tf.sqrt(x) + 1.0, x)
-
-    names = [op.name for op in run.get_concrete_function(tf.TensorSpec([3])).graph.get_operations()]
-    assert any(name.startswith("poplar.CodeletExpression/Sqrt") for name in names)
-
-
-def test_an_expression_has_no_gradient():
-    x = tf.constant(X)
-    with pytest.raises(LookupError, match=r"No gradient: .*cannot be used for training"):
-        gradients_of(lambda x: codelet_expression_op(lambda x: x * x, x), x)
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "expression", "shapes"),
-    [
-        (TypeError, "Received: vertex_expression=3", 3, [[2]]),
-        (TypeError, "a function of 2 tensors.*takes 1 positional", lambda x: x, [[2], [2]]),
-        (ValueError, r"same shape.*Received: .*\(2,\), \(3,\)", lambda x, y: x + y, [[2], [3]]),
-        (ValueError, "at least one tensor", lambda: 1.0, []),
-        (ValueError, r"elementwise.*Received: Sum", lambda x: tf.reduce_sum(x), [[2]]),
-        (ValueError, r"elementwise.*Received: MatMul", lambda x: x @ x, [[2, 2]]),
-        (ValueError, "one tensor of the shape of its arguments", lambda x: (x, x), [[2]]),
-        (ValueError, r"its arguments, \(2,\)", lambda x: tf.constant(1.0), [[2]]),
-        (ValueError, r"its arguments, \(2,\)", lambda x: x + tf.ones((3, 1)), [[2]]),
-        (ValueError, "its arguments and constants", lambda x: x + CAPTURED, [[2]]),
-    ],
-)
-def test_what_is_no_expression(error, message, expression, shapes):
-    with pytest.raises(error, match=message):
-        codelet_expression_op(expression, *(tf.ones(shape) for shape in shapes))
-
-
-CAPTURED = tf.ones(2)
-
-
-@pytest.mark.parametrize("path", [5, None, True, ["library.so"]])
-def test_the_path_of_a_library_is_a_path(path):
-    with pytest.raises(TypeError, match=r"^`library_path` must be the path .* Received: library_p"):
-        UserLibrary(path)

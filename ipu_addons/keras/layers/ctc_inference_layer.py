@@ -32,14 +32,15 @@ class CTCInferenceLayer(keras.layers.Layer):
     Returns:
         Three tensors, each from the most to the least likely:
 
-        - Negative log probabilities, `(batch, top_paths)`.
+        - Log probabilities, `(batch, top_paths)`, at most 0; the document of the interface calls
+          them negative log probabilities.
         - The numbers of labels, `(batch, top_paths)`.
         - The labels, `(batch, top_paths, max_time)`, with -1 after the last.
 
     Example:
 
     >>> data = keras.ops.log([[[0.1, 0.9]], [[0.8, 0.2]], [[0.3, 0.7]]])
-    >>> losses, lengths, labels = CTCInferenceLayer(beam_width=4)(data, keras.ops.array([3]))
+    >>> scores, lengths, labels = CTCInferenceLayer(beam_width=4)(data, keras.ops.array([3]))
     >>> print(lengths.numpy(), labels.numpy())
     [[2]] [[[ 1  1 -1]]]
     """
@@ -69,9 +70,9 @@ class CTCInferenceLayer(keras.layers.Layer):
         return found, found, (*found, max_time)
 
     def compute_output_spec(self, data, data_length, **kwargs):
-        losses, lengths, labels = self.compute_output_shape(data.shape, data_length.shape)
+        scores, lengths, labels = self.compute_output_shape(data.shape, data_length.shape)
         return (
-            keras.KerasTensor(losses, self.compute_dtype),
+            keras.KerasTensor(scores, self.compute_dtype),
             keras.KerasTensor(lengths, "int32"),
             keras.KerasTensor(labels, "int32"),
         )

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_share, positive_integer
 from ipu_keras.ops.packed_sequences import Chunk, ChunkSizes, map_chunks, pack, unpack
 
 # The same as that of Keras's LayerNormalization.
@@ -56,18 +57,27 @@ class EffectiveTransformer(keras.layers.Layer):
         training: Whether dropout drops anything. Defaults to `True`.
 
     Output:
-        `(batch, from_length, output_layer_size)`, with zeros where the from sequences have
-        padding. A sequence that has nothing to attend to gets the output of zeros.
+        A tuple of two tensors that have a row for each place of a from sequence, so
+        `N = batch * from_length` of them, sequence after sequence:
+
+        - The outputs, `(N, output_layer_size)`.
+        - The context, which they are computed of: what the heads found, one beside the other,
+          `(N, num_attention_heads * attention_head_size)`.
+
+        Both have zeros where the from sequences have padding. A sequence that has nothing to
+        attend to gets the output of zeros.
 
     Raises:
+        TypeError: Sequences or a mask are not of numbers, or lengths are no integers.
         ValueError: An argument is out of its range, or `inputs` has not the tensors above.
 
     Example:
 
     >>> layer = EffectiveTransformer(8, max_batch_size=4, sequences_per_iter=2)
     >>> x, lengths = tf.ones((4, 6, 3)), tf.constant([6, 1, 0, 5])
-    >>> layer([x, lengths, x, lengths]).shape  # 12 tokens: one iteration
-    TensorShape([4, 6, 8])
+    >>> outputs, context = layer([x, lengths, x, lengths])  # 12 tokens: one iteration
+    >>> outputs.shape
+    TensorShape([24, 8])
     """
 
     def __init__(
@@ -90,26 +100,25 @@ class EffectiveTransformer(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if attention_head_size is None:
-            _check_size("num_attention_heads", num_attention_heads)
-            attention_head_size = output_layer_size // num_attention_heads
-        if sequences_per_iter is None:
-            sequences_per_iter = max_batch_size
-        self.output_layer_size = _check_size("output_layer_size", output_layer_size)
-        self.max_batch_size = _check_size("max_batch_size", max_batch_size)
+        self.output_layer_size = positive_integer("output_layer_size", output_layer_size)
+        self.max_batch_size = positive_integer("max_batch_size", max_batch_size)
         self.use_scale = use_scale
-        self.num_attention_heads = _check_size("num_attention_heads", num_attention_heads)
-        self.attention_head_size = _check_size("attention_head_size", attention_head_size)
-        self.sequences_per_iter = _check_size("sequences_per_iter", sequences_per_iter)
-        if sequences_per_iter > max_batch_size:
+        self.num_attention_heads = positive_integer("num_attention_heads", num_attention_heads)
+        if attention_head_size is None:
+            attention_head_size = self.output_layer_size // self.num_attention_heads
+        if sequences_per_iter is None:
+            sequences_per_iter = self.max_batch_size
+        self.attention_head_size = positive_integer("attention_head_size", attention_head_size)
+        self.sequences_per_iter = positive_integer("sequences_per_iter", sequences_per_iter)
+        if self.sequences_per_iter > self.max_batch_size:
             raise ValueError(
                 "`sequences_per_iter` must be less than or equal to `max_batch_size`. Received: "
                 f"sequences_per_iter={sequences_per_iter}, max_batch_size={max_batch_size}"
             )
         self.qkv_activation = keras.activations.get(qkv_activation)
-        self.attention_dropout_prob = _check_share("attention_dropout_prob", attention_dropout_prob)
+        self.attention_dropout_prob = check_share("attention_dropout_prob", attention_dropout_prob)
         self.output_activation = keras.activations.get(output_activation)
-        self.output_dropout_prob = _check_share("output_dropout_prob", output_dropout_prob)
+        self.output_dropout_prob = check_share("output_dropout_prob", output_dropout_prob)
         self.layer_norm_output = layer_norm_output
         self.embedding_initializer = keras.initializers.get(embedding_initializer)
         self.embedding_bias_initializer = keras.initializers.get(embedding_bias_initializer)
@@ -119,9 +128,9 @@ class EffectiveTransformer(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shapes):
-        _check_inputs(input_shapes)
+        _check_inputs(input_shapes, self.num_attention_heads)
         features = {"query": input_shapes[0], "key": input_shapes[2], "value": input_shapes[2]}
-        units = self.num_attention_heads * self.attention_head_size
+        units = self._context_size
         self._parameters = {}
         for name, shape in features.items():
             size = shape[2] if len(shape) == 3 else 1
@@ -148,6 +157,8 @@ class EffectiveTransformer(keras.layers.Layer):
         self._parameters[name] = self.add_weight(name=name, shape=shape, initializer=initializer)
 
     def call(self, inputs, training=True):
+        _check_inputs([tuple(tensor.shape) for tensor in inputs], self.num_attention_heads)
+        _check_types(inputs)
         from_sequences, from_lengths, to_sequences, to_lengths, *q_mask = inputs
         rows = [_with_features(from_sequences), _with_features(to_sequences)]
         lengths = [
@@ -159,17 +170,19 @@ class EffectiveTransformer(keras.layers.Layer):
         drops = training and (self.attention_dropout_prob or self.output_dropout_prob)
         seed = tf.cast(self.seed_generator.next(), tf.int32) if drops else None
         max_tokens = tuple(self.sequences_per_iter * row.shape[1] for row in rows[:2])
-        return map_chunks(
-            lambda chunk: self._outputs(chunk, seed),
+        sizes = [self.output_layer_size, self._context_size]
+        results = map_chunks(
+            lambda chunk: self._results(chunk, seed),
             rows,
             lengths,
             [tf.convert_to_tensor(variable) for variable in self._parameters.values()],
             ChunkSizes(max_rows=self.max_batch_size, max_tokens=max_tokens),
-            tf.TensorSpec((rows[0].shape[1], self.output_layer_size), rows[0].dtype),
+            tf.TensorSpec((rows[0].shape[1], sum(sizes)), rows[0].dtype),
         )
+        return tuple(tf.split(tf.reshape(results, (-1, sum(sizes))), sizes, axis=1))
 
-    def _outputs(self, chunk: Chunk, seed):
-        """The outputs of a chunk's rows; what needs no rows is computed of its tokens."""
+    def _results(self, chunk: Chunk, seed):
+        """Of a chunk's rows, outputs beside context; what needs no rows is computed of tokens."""
         weights = dict(zip(self._parameters, chunk.parameters, strict=True))
         (from_rows, to_rows, *masks), (from_lengths, to_lengths) = chunk.rows, chunk.lengths
         from_length, to_length = from_rows.shape[1], to_rows.shape[1]
@@ -183,9 +196,9 @@ class EffectiveTransformer(keras.layers.Layer):
         found = self._attend(weights, query, key, value, to_lengths, seeds)
         if masks:
             found *= masks[0][..., tf.newaxis]
-        units = self.num_attention_heads * self.attention_head_size
-        rows = tf.reshape(found, (-1, from_length, units))
-        tokens = self._output(weights, pack(rows, from_lengths, num_tokens), seeds)
+        rows = tf.reshape(found, (-1, from_length, self._context_size))
+        context = pack(rows, from_lengths, num_tokens)
+        tokens = tf.concat([self._output(weights, context, seeds), context], axis=1)
         return unpack(tokens, from_lengths, from_length)
 
     def _heads(self, weights, name, tokens, lengths, length):
@@ -219,8 +232,14 @@ class EffectiveTransformer(keras.layers.Layer):
         return tf.cast(normal, output.dtype) * weights["gamma"] + weights["beta"]
 
     def compute_output_shape(self, input_shapes):
-        _check_inputs(input_shapes)
-        return (*input_shapes[0][:2], self.output_layer_size)
+        _check_inputs(input_shapes, self.num_attention_heads)
+        batch, length = input_shapes[0][:2]
+        places = None if batch is None else batch * length
+        return (places, self.output_layer_size), (places, self._context_size)
+
+    @property
+    def _context_size(self):
+        return self.num_attention_heads * self.attention_head_size
 
     def get_config(self):
         return {
@@ -263,28 +282,68 @@ def _dropped(values, share, seeds):
     return values * kept
 
 
-def _check_size(argument, size):
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"`{argument}` must be a positive integer. Received: {argument}={size!r}")
-    return size
-
-
-def _check_share(argument, share):
-    if not 0 <= share < 1:
-        raise ValueError(f"`{argument}` must be in the range [0, 1). Received: {argument}={share}")
-    return share
-
-
-def _check_inputs(shapes):
+def _check_inputs(shapes, num_heads):
     """Whether the inputs are two sets of sequences with their lengths, and maybe a mask."""
-    if len(shapes) not in (4, 5) or any(len(shapes[k]) not in (2, 3) for k in (0, 2)):
+    is_listed = isinstance(shapes, list | tuple) and all(
+        hasattr(each, "__len__") for each in shapes
+    )
+    if (
+        not is_listed
+        or len(shapes) not in (4, 5)
+        or any(len(shapes[k]) not in (2, 3) for k in (0, 2))
+    ):
         raise ValueError(
             "`inputs` must be a list of from sequences, their lengths, to sequences and their "
             "lengths, and optionally a mask for heads; sequences have the shape (batch, length, "
-            f"features) or (batch, length). Received: tensors of the shapes {list(shapes)}"
+            f"features) or (batch, length). Received: {_shapes(shapes)}"
         )
-    if any(shapes[k][1] is None for k in (0, 2)):
+    sizes = [size for k in (0, 2) for size in shapes[k][1:]]
+    if None in sizes:
         raise ValueError(
-            "Sequences must be padded to a fixed length, as IPU programs are static. "
-            f"Received: tensors of the shapes {list(shapes)}"
+            "Sequences of `inputs` must be padded to a fixed length, as IPU programs are static. "
+            f"Received: {_shapes(shapes)}"
         )
+    batch, from_length = shapes[0][:2]
+    fits = {"from_sequence_lengths": _fits(shapes[1], (batch,), (batch, 1))}
+    fits["to_sequences"] = _fits(shapes[2][:1], (batch,))
+    fits["to_sequence_lengths"] = _fits(shapes[3], (batch,), (batch, 1))
+    if len(shapes) == 5:
+        fits["q_mask"] = _fits(shapes[4], (batch, num_heads), (batch, from_length, num_heads))
+    for name, is_fit in fits.items():
+        if not is_fit:
+            raise ValueError(
+                f"`{name}` in `inputs` must belong to the {batch} from sequences: lengths have the "
+                "shape (batch,), a mask of heads has the shape (batch, heads) or (batch, "
+                f"from_length, heads), with {num_heads} heads. Received: {_shapes(shapes)}"
+            )
+
+
+def _fits(shape, *expected):
+    """Whether a shape may be one of others, where `None` may be any size."""
+    return any(
+        len(shape) == len(sizes)
+        and all(None in pair or pair[0] == pair[1] for pair in zip(shape, sizes, strict=True))
+        for sizes in expected
+    )
+
+
+def _shapes(shapes):
+    return f"tensors of the shapes {list(shapes) if isinstance(shapes, tuple) else shapes}"
+
+
+def _check_types(inputs):
+    """Whether sequences and the mask are numbers to compute with, and lengths are integers."""
+    names = ("from_sequences", "from_sequence_lengths", "to_sequences", "to_sequence_lengths")
+    for name, tensor in zip((*names, "q_mask"), inputs, strict=False):
+        dtype = tf.as_dtype(tensor.dtype)
+        if name.endswith("lengths"):
+            fits, wanted = dtype.is_integer, "of integers, such as tf.int32"
+        elif name == "q_mask":
+            fits, wanted = dtype.is_floating or dtype.is_integer or dtype.is_bool, "of numbers"
+        else:
+            fits, wanted = dtype.is_floating, "of a floating point type, such as tf.float32"
+        if not fits:
+            raise TypeError(
+                f"`{name}` in `inputs` must be {wanted}; cast it first. "
+                f"Received: a tensor of {dtype.name}"
+            )

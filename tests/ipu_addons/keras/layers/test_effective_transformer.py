@@ -34,7 +34,7 @@ def weights_of(layer):
 
 
 def plain_attention(layer, weights, inputs, mask=None):
-    """All rows with their padding, in float64."""
+    """Outputs and context of all places, in float64."""
     x, x_lengths, t, t_lengths = inputs
     shape = (layer.num_attention_heads, layer.attention_head_size)
 
@@ -50,13 +50,20 @@ def plain_attention(layer, weights, inputs, mask=None):
     found = np.einsum("bhft,bthd->bfhd", scores / np.where(sums == 0, 1, sums), value)
     if mask is not None:
         found = found * mask[..., None]
-    outputs = found.reshape(*x.shape[:2], -1) @ weights["output_kernel"] + weights["output_bias"]
+    context = found.reshape(*x.shape[:2], -1)
+    outputs = context @ weights["output_kernel"] + weights["output_bias"]
     outputs = np.asarray(layer.output_activation(outputs))
     if layer.layer_norm_output:
         centred = outputs - outputs.mean(axis=-1, keepdims=True)
         outputs = centred / np.sqrt(outputs.var(axis=-1, keepdims=True) + 1e-3)
         outputs = outputs * weights["gamma"] + weights["beta"]
-    return outputs * (np.arange(x.shape[1]) < x_lengths[:, None])[..., None]
+    is_token = (np.arange(x.shape[1]) < x_lengths[:, None])[..., None]
+    return [(each * is_token).reshape(-1, each.shape[2]) for each in (outputs, context)]
+
+
+def assert_close(found, expected, **tolerances):
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, **tolerances)
 
 
 def build(layer, inputs):
@@ -79,9 +86,9 @@ def test_by_hand():
     """One head of size 1, all kernels 1: the mean of 1 and 3, weighted by exp(1) and exp(3)."""
     layer = EffectiveTransformer(1, 1, embedding_initializer="ones", output_initializer="ones")
     one, two = tf.constant([1]), tf.constant([2])
-    output = layer([tf.ones((1, 1)), one, tf.constant([[1.0, 3.0, 9.0]]), two])
+    results = layer([tf.ones((1, 1)), one, tf.constant([[1.0, 3.0, 9.0]]), two])
     # (1 e^1 + 3 e^3) / (e^1 + e^3)
-    np.testing.assert_allclose(output, [[[2.7615942]]], rtol=1e-6)
+    assert_close(results, [[[2.7615942]]] * 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -94,7 +101,7 @@ def test_values(rows, per_iteration, jit_compile):
     inputs = inputs_of()
     expected = plain_attention(layer, build(layer, inputs), inputs)
     outputs = tf.function(layer.__call__, jit_compile=jit_compile)(list(map(tf.constant, inputs)))
-    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+    assert_close(outputs, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("mask_shape", [(7, 2), (7, 5, 2)])
@@ -114,7 +121,7 @@ def test_all_options(mask_shape):
     weights = build(layer, [*inputs, mask])
     by_query = mask if mask.ndim == 3 else mask[:, None]
     expected = plain_attention(layer, weights, inputs, by_query)
-    np.testing.assert_allclose(layer([*inputs, mask]), expected, rtol=1e-4, atol=1e-4)
+    assert_close(layer([*inputs, mask]), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients():
@@ -126,7 +133,7 @@ def test_gradients():
 
     def run(x, t, *weights):
         with keras.StatelessScope(list(zip(layer.trainable_weights, weights, strict=True))):
-            return layer([x, inputs[1], t, inputs[3]])
+            return tf.concat(layer([x, inputs[1], t, inputs[3]]), axis=1)
 
     tensors = [tf.constant(inputs[0]), tf.constant(inputs[2])]
     tensors += [tf.constant(weight.numpy()) for weight in layer.trainable_weights]
@@ -140,9 +147,9 @@ def test_mixed_precision():
     inputs = inputs_of()
     expected = plain_attention(layer, build(layer, inputs), inputs)
     outputs = layer(list(map(tf.constant, inputs)))
-    assert outputs.dtype == tf.float16
+    assert [each.dtype for each in outputs] == [tf.float16] * 2
     assert {weight.dtype for weight in layer.weights} == {"float32"}
-    np.testing.assert_allclose(outputs, expected, rtol=0.02, atol=0.05)
+    assert_close(outputs, expected, rtol=0.02, atol=0.05)
 
 
 def test_dropout():
@@ -151,14 +158,14 @@ def test_dropout():
     layer = EffectiveTransformer(64, 7, **options)
     inputs = inputs_of()
     expected = plain_attention(layer, build(layer, inputs), inputs)
-    np.testing.assert_allclose(layer(inputs, training=False), expected, rtol=1e-3, atol=1e-3)
-    first, second = layer(inputs).numpy(), layer(inputs).numpy()
-    tokens = np.arange(5) < FROM_LENGTHS[:, None]
+    assert_close(layer(inputs, training=False), expected, rtol=1e-3, atol=1e-3)
+    first, second = layer(inputs)[0].numpy(), layer(inputs)[0].numpy()
+    tokens = (np.arange(5) < FROM_LENGTHS[:, None]).ravel()
     assert np.mean(first[tokens] == 0) == pytest.approx(0.5, abs=0.05)
     assert np.any(first != second)
     # The gradient computes the same mask once more: none flows where an output was dropped.
     with tf.GradientTape() as tape:
-        outputs = layer(inputs)
+        outputs, _ = layer(inputs)
         loss = tf.reduce_sum(outputs)
     gradient = tape.gradient(loss, layer._parameters["output_bias"].value)
     np.testing.assert_allclose(gradient, 2 * np.sum(outputs.numpy()[tokens] != 0, axis=0))
@@ -167,8 +174,9 @@ def test_dropout():
 def functional(**options):
     shapes = [((5, 3), "float32"), ((), "int32"), ((4, 2), "float32"), ((), "int32")]
     inputs = [keras.Input(shape, dtype=dtype) for shape, dtype in shapes]
-    outputs = EffectiveTransformer(6, 4, **options)(inputs)
-    return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(outputs)))
+    outputs, _ = EffectiveTransformer(6, 4, **options)(inputs)
+    outputs = keras.ops.reshape(outputs, (-1, 5 * 6))
+    return keras.Model(inputs, keras.layers.Dense(1)(outputs))
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -210,7 +218,7 @@ def test_serialization():
     assert again.get_config() == layer.get_config()
     shapes = [(2, 5, 3), (2,), (2, 4, 3), (2,)]
     again.build(shapes)
-    assert again.compute_output_shape(shapes) == (2, 5, 6)
+    assert again.compute_output_shape(shapes) == ((10, 6), (10, 8))
     np.testing.assert_array_equal(again._parameters["key_bias"], np.ones(8))
 
 
@@ -271,6 +279,10 @@ def test_cost_does_not_grow_with_padding():
     [
         (r"`max_batch_size` must be a positive.*max_batch_size=0", {"max_batch_size": 0}),
         ("`output_layer_size` must be", {"output_layer_size": 1.5}),
+        (r"`output_layer_size` must be .*='8'", {"output_layer_size": "8"}),
+        (r"`max_batch_size` must be .*=None", {"max_batch_size": None}),
+        (r"`attention_dropout_prob` must be .*=nan", {"attention_dropout_prob": float("nan")}),
+        (r"`output_dropout_prob` must be .*='0.1'", {"output_dropout_prob": "0.1"}),
         ("`num_attention_heads` must be", {"num_attention_heads": 0}),
         ("`attention_head_size` must be", {"num_attention_heads": 9}),
         (
@@ -290,10 +302,64 @@ def test_arguments_out_of_range(message, options):
     ("message", "shapes"),
     [
         (r"must be a list of from sequences", [(2, 3), (2,)]),
+        (r"must be a list of from sequences", (2, 3, 4)),
         (r"must be a list of from sequences", [(2, 3, 4, 5), (2,), (2, 3), (2,)]),
+        (r"must be a list of from sequences", [(2, 3), (2,), (2, 3), (2,), (2, 1), (2, 1)]),
         (r"padded to a fixed length.*None", [(2, None, 3), (2,), (2, 4, 3), (2,)]),
+        (r"`from_sequence_lengths` in .*\(3,\)", [(2, 5, 3), (3,), (2, 4, 3), (2,)]),
+        (r"`from_sequence_lengths` in .*\(2, 2\)", [(2, 5, 3), (2, 2), (2, 4, 3), (2,)]),
+        (r"`to_sequences` in .*\(3, 4, 3\)", [(2, 5, 3), (2,), (3, 4, 3), (2,)]),
+        (r"`to_sequence_lengths` in .*\(\)", [(2, 5, 3), (2,), (2, 4, 3), ()]),
+        (r"`q_mask` in .*1 heads", [(2, 5, 3), (2,), (2, 4, 3), (2,), (2, 3)]),
+        (r"`q_mask` in .*", [(2, 5, 3), (2,), (2, 4, 3), (2,), (2, 4, 1)]),
+        (r"`q_mask` in .*", [(2, 5, 3), (2,), (2, 4, 3), (2,), (2,)]),
     ],
 )
 def test_inputs_of_other_shapes(message, shapes):
     with pytest.raises(ValueError, match=message):
         EffectiveTransformer(8, 4).build(shapes)
+
+
+def test_shapes_are_checked_at_each_call():
+    layer = EffectiveTransformer(8, 4)
+    x, lengths = tf.ones((2, 5, 3)), tf.constant([1, 2])
+    layer([x, lengths, x, lengths])
+    with pytest.raises(ValueError, match=r"`to_sequence_lengths` in `inputs` must belong to the 2"):
+        layer([x, lengths, x, tf.constant([1, 2, 3])])
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "message"),
+    [
+        (0, tf.ones((2, 5, 3), tf.int32), "`from_sequences` .* floating point .* tensor of int32"),
+        (1, tf.ones(2), "`from_sequence_lengths` .* integers.* a tensor of float32"),
+        (2, tf.fill((2, 5, 3), "a"), "`to_sequences` .* floating point .* a tensor of string"),
+        (3, tf.ones(2, tf.bool), "`to_sequence_lengths` .* integers.* a tensor of bool"),
+        (4, tf.fill((2, 1), "a"), "`q_mask` .* numbers.* a tensor of string"),
+    ],
+)
+def test_inputs_of_other_types(position, value, message):
+    x, lengths = tf.ones((2, 5, 3)), tf.constant([1, 2])
+    inputs = [x, lengths, x, lengths, tf.ones((2, 1))]
+    inputs[position] = value
+    with pytest.raises(TypeError, match=message):
+        EffectiveTransformer(8, 4)(inputs)
+
+
+@pytest.mark.parametrize("dtype", [tf.bool, tf.int32, tf.float16])
+def test_masks_of_any_numbers(dtype):
+    layer = EffectiveTransformer(6, 7, num_attention_heads=2)
+    inputs = inputs_of()
+    mask = np.arange(14).reshape(7, 2) % 2
+    expected = plain_attention(layer, build(layer, [*inputs, mask]), inputs, mask[:, None])
+    assert_close(layer([*inputs, tf.cast(mask, dtype)]), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("wide", [np.int64, np.uint8])
+def test_lengths_of_any_integers(wide):
+    layer = EffectiveTransformer(np.int64(6), np.int32(7))
+    inputs = inputs_of()
+    expected = plain_attention(layer, build(layer, inputs), inputs)
+    x, x_lengths, t, t_lengths = inputs
+    results = layer([x, x_lengths.astype(wide)[:, None], t, t_lengths.astype(wide)])
+    assert_close(results, expected, rtol=1e-4, atol=1e-4)
