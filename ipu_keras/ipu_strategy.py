@@ -14,7 +14,7 @@ from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
-from ipu_keras.host.operation_kinds import HOST_OPERATIONS
+from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -108,6 +108,8 @@ class IPUStrategy(tf.distribute.Strategy):
         For each shape of its arguments, the function is a program: it is refused if it would not
         fit on an IPU, reported if `POPLAR_ENGINE_OPTIONS` asks for it, and what it would cost is
         what `ipu_keras.last_report` says after the call. Iterators of datasets count as infeeds.
+        The host computes without XLA what `jit_compile=True` asks XLA for and XLA lacks on CPU,
+        as it lacks the reading of datasets.
 
         Args:
             fn: A `tf.function`. Inside another one, any callable.
@@ -124,7 +126,7 @@ class IPUStrategy(tf.distribute.Strategy):
             tf.errors.ResourceExhaustedError: The program would not fit on an IPU. It has not run.
         """
         if not tf.executing_eagerly():
-            return super().run(fn, args, kwargs, options)
+            return super().run(self._compilable(fn, args, kwargs), args, kwargs, options)
         if not isinstance(fn, _TRACED):
             raise ValueError(
                 "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
@@ -186,10 +188,18 @@ class IPUStrategy(tf.distribute.Strategy):
             return fn(*args, **kwargs)
         return self.extended.call_for_each_replica(fn, args, kwargs)
 
+    def _compilable(self, fn: Any, args, kwargs) -> Any:
+        """What is called within another function, for which XLA has all operations if it must."""
+        if jit_compile_of(fn) and fn not in self._without_xla:
+            # The call that follows finds this trace in the function's cache.
+            traced = self.extended.call_for_each_replica(fn.get_concrete_function, args, kwargs)
+            self._leave_xla(fn, traced)
+        return self._without_xla.get(fn, fn) if jit_compile_of(fn) else fn
+
     def _leave_xla(self, fn: Any, concrete: Any) -> None:
         """Has a function for XLA run without it if XLA lacks one of its operations."""
         is_new = jit_compile_of(fn) and fn not in self._without_xla
-        if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
+        if is_new and lacked_by_xla(graph_of(concrete)):
             self._without_xla[fn] = tf.function(fn.python_function, autograph=autograph_of(fn))
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
@@ -282,8 +292,11 @@ def _signature(value: Any) -> tuple | None:
     """
     if isinstance(value, tf.Tensor | np.ndarray | np.generic):
         return value.dtype, tuple(value.shape)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str | tf.TypeSpec):
         return type(value), value
+    if isinstance(value, tf.data.Iterator):
+        elements = _signature(value.element_spec)
+        return None if elements is None else (tf.data.Iterator, elements)
     if isinstance(value, tuple | list):
         parts = [_signature(item) for item in value]
         return None if None in parts else (type(value), *parts)
