@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
+from ipu_keras.functions.data_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
@@ -26,9 +27,6 @@ from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
-
-# What the compiled programs of an IPU can neither take nor give.
-_REFUSED_DTYPES = (tf.float64,)
 
 # What is a program, or becomes one when it is called.
 _TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.ConcreteFunction)
@@ -122,7 +120,8 @@ class IPUStrategy(tf.distribute.Strategy):
 
         Raises:
             ValueError: `fn` is a plain function, called eagerly.
-            TypeError: An input or an output is float64.
+            TypeError: An input, an element of a dataset or an output is of a type that IPUs lack,
+                such as float64, int64 or string, or `fn` computes in bfloat16.
             tf.errors.ResourceExhaustedError: The program would not fit on an IPU. It has not run.
         """
         if not tf.executing_eagerly():
@@ -133,7 +132,6 @@ class IPUStrategy(tf.distribute.Strategy):
                 "into a tf.function or call it from within one: an IPU runs whole programs, not "
                 f"single operations. Received: fn={fn!r}"
             )
-        _refuse_dtypes("input", (args, kwargs))
         with layer_scopes():
             return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
 
@@ -152,7 +150,13 @@ class IPUStrategy(tf.distribute.Strategy):
         Returns:
             The reduced tensor.
         """
-        return super().reduce(reduce_op, value, axis)
+        is_mean = str(getattr(reduce_op, "value", reduce_op)).upper() == "MEAN"
+        if axis is None or not is_mean or not tf.executing_eagerly():
+            return super().reduce(reduce_op, value, axis)
+        # TensorFlow's own function for it returns a count of int64, which no IPU has.
+        total = super().reduce(tf.distribute.ReduceOp.SUM, value, axis)
+        count = tf.size(value) // tf.maximum(tf.size(total), 1)
+        return total / tf.cast(count, total.dtype)
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:
         """Calls `fn` after checking the trace that the call will use, and what it would cost."""
@@ -160,13 +164,15 @@ class IPUStrategy(tf.distribute.Strategy):
         programs = self._programs_of(fn)
         key = _signature((args, kwargs))
         if key is None or key not in programs:
+            refuse_dtypes("input", {"args": tuple(args), "kwargs": kwargs})
             concrete = (
                 _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
             )
-            _refuse_dtypes("output", concrete.structured_outputs)
+            refuse_dtypes("output", concrete.structured_outputs)
             if key is None:
                 key = concrete.name
             if key not in programs:
+                refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._leave_xla(fn, concrete)
         call = replicated or self._without_xla.get(fn, fn)
@@ -304,16 +310,6 @@ def _signature(value: Any) -> tuple | None:
         parts = [_signature(item) for item in value.values()]
         return None if None in parts else (dict, *zip(value, parts, strict=True))
     return None
-
-
-def _refuse_dtypes(what: str, structure: Any) -> None:
-    for leaf in tf.nest.flatten(structure):
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is not None and tf.as_dtype(dtype) in _REFUSED_DTYPES:
-            raise TypeError(
-                f"Unsupported data type for {what}: {tf.as_dtype(dtype).name}. IPUs compute in "
-                f"float32 and float16; cast it, for instance to tf.float32. Received: {leaf!r}"
-            )
 
 
 def _infeed_instead(iterator: Any) -> Iterator | None:

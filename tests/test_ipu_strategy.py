@@ -490,7 +490,7 @@ def test_a_function_for_xla_that_reads_an_iterator_is_as_fast_as_without(strateg
 
     assert runs[0]() == runs[1]()
     plain, xla = zip(*((seconds(runs[0]), seconds(runs[1])) for _ in range(40)), strict=True)
-    assert min(xla) < 1.25 * min(plain)  # interleaved, as the machine may be busy
+    assert min(xla) < 1.5 * min(plain)  # interleaved, as the machine may be busy
 
 
 # Custom training loops
