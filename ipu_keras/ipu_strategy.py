@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
+from ipu_keras.functions.data_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
-from ipu_keras.host.operation_kinds import HOST_OPERATIONS
+from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -26,9 +27,6 @@ from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
-
-# What the compiled programs of an IPU can neither take nor give.
-_REFUSED_DTYPES = (tf.float64,)
 
 # What is a program, or becomes one when it is called.
 _TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.ConcreteFunction)
@@ -114,6 +112,8 @@ class IPUStrategy(tf.distribute.Strategy):
         For each shape of its arguments, the function is a program: it is refused if it would not
         fit on an IPU, reported if `POPLAR_ENGINE_OPTIONS` asks for it, and what it would cost is
         what `ipu_keras.last_report` says after the call. Iterators of datasets count as infeeds.
+        The host computes without XLA what `jit_compile=True` asks XLA for and XLA lacks on CPU,
+        as it lacks the reading of datasets.
 
         Args:
             fn: A `tf.function`. Inside another one, any callable.
@@ -126,18 +126,18 @@ class IPUStrategy(tf.distribute.Strategy):
 
         Raises:
             ValueError: `fn` is a plain function, called eagerly.
-            TypeError: An input or an output is float64.
+            TypeError: An input, an element of a dataset or an output is of a type that IPUs lack,
+                such as float64, int64 or string, or `fn` computes in bfloat16.
             tf.errors.ResourceExhaustedError: The program would not fit on an IPU. It has not run.
         """
         if not tf.executing_eagerly():
-            return super().run(fn, args, kwargs, options)
+            return super().run(self._compilable(fn, args, kwargs), args, kwargs, options)
         if not isinstance(fn, _TRACED):
             raise ValueError(
                 "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
                 "into a tf.function or call it from within one: an IPU runs whole programs, not "
                 f"single operations. Received: fn={fn!r}"
             )
-        _refuse_dtypes("input", (args, kwargs))
         with layer_scopes():
             return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
 
@@ -156,7 +156,13 @@ class IPUStrategy(tf.distribute.Strategy):
         Returns:
             The reduced tensor.
         """
-        return super().reduce(reduce_op, value, axis)
+        is_mean = str(getattr(reduce_op, "value", reduce_op)).upper() == "MEAN"
+        if axis is None or not is_mean or not tf.executing_eagerly():
+            return super().reduce(reduce_op, value, axis)
+        # TensorFlow's own function for it returns a count of int64, which no IPU has.
+        total = super().reduce(tf.distribute.ReduceOp.SUM, value, axis)
+        count = tf.size(value) // tf.maximum(tf.size(total), 1)
+        return total / tf.cast(count, total.dtype)
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:
         """Calls `fn` after checking the trace that the call will use, and what it would cost."""
@@ -164,13 +170,15 @@ class IPUStrategy(tf.distribute.Strategy):
         programs = self._programs_of(fn)
         key = _signature((args, kwargs))
         if key is None or key not in programs:
+            refuse_dtypes("input", {"args": tuple(args), "kwargs": kwargs})
             concrete = (
                 _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
             )
-            _refuse_dtypes("output", concrete.structured_outputs)
+            refuse_dtypes("output", concrete.structured_outputs)
             if key is None:
                 key = concrete.name
             if key not in programs:
+                refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._leave_xla(fn, concrete)
         call = replicated or self._without_xla.get(fn, fn)
@@ -192,10 +200,18 @@ class IPUStrategy(tf.distribute.Strategy):
             return fn(*args, **kwargs)
         return self.extended.call_for_each_replica(fn, args, kwargs)
 
+    def _compilable(self, fn: Any, args, kwargs) -> Any:
+        """What is called within another function, for which XLA has all operations if it must."""
+        if jit_compile_of(fn) and fn not in self._without_xla:
+            # The call that follows finds this trace in the function's cache.
+            traced = self.extended.call_for_each_replica(fn.get_concrete_function, args, kwargs)
+            self._leave_xla(fn, traced)
+        return self._without_xla.get(fn, fn) if jit_compile_of(fn) else fn
+
     def _leave_xla(self, fn: Any, concrete: Any) -> None:
         """Has a function for XLA run without it if XLA lacks one of its operations."""
         is_new = jit_compile_of(fn) and fn not in self._without_xla
-        if is_new and HOST_OPERATIONS & graph_of(concrete).kinds:
+        if is_new and lacked_by_xla(graph_of(concrete)):
             self._without_xla[fn] = tf.function(fn.python_function, autograph=autograph_of(fn))
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
@@ -288,8 +304,11 @@ def _signature(value: Any) -> tuple | None:
     """
     if isinstance(value, tf.Tensor | np.ndarray | np.generic):
         return value.dtype, tuple(value.shape)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str | tf.TypeSpec):
         return type(value), value
+    if isinstance(value, tf.data.Iterator):
+        elements = _signature(value.element_spec)
+        return None if elements is None else (tf.data.Iterator, elements)
     if isinstance(value, tuple | list):
         parts = [_signature(item) for item in value]
         return None if None in parts else (type(value), *parts)
@@ -297,16 +316,6 @@ def _signature(value: Any) -> tuple | None:
         parts = [_signature(item) for item in value.values()]
         return None if None in parts else (dict, *zip(value, parts, strict=True))
     return None
-
-
-def _refuse_dtypes(what: str, structure: Any) -> None:
-    for leaf in tf.nest.flatten(structure):
-        dtype = getattr(leaf, "dtype", None)
-        if dtype is not None and tf.as_dtype(dtype) in _REFUSED_DTYPES:
-            raise TypeError(
-                f"Unsupported data type for {what}: {tf.as_dtype(dtype).name}. IPUs compute in "
-                f"float32 and float16; cast it, for instance to tf.float32. Received: {leaf!r}"
-            )
 
 
 def _infeed_instead(iterator: Any) -> Iterator | None:

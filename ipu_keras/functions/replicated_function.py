@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.host.operation_kinds import HOST_OPERATIONS
+from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
@@ -62,8 +62,8 @@ class ReplicatedFunction:
             return self._function.get_concrete_function(*given, **named)
 
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
-        kinds = graph_of(concrete).kinds
-        if not EXCHANGES & kinds:
+        graph = graph_of(concrete)
+        if not EXCHANGES & graph.kinds:
             return ReplicaVariables(concrete, 1, self._device), concrete
         num_replicas = len(self._device.ipus)
         variables = ReplicaVariables(concrete, num_replicas, self._device)
@@ -72,7 +72,7 @@ class ReplicatedFunction:
         def run(*tensors):
             return together([list(tensors)] * num_replicas)[0]
 
-        compiled = self._jit_compile and not HOST_OPERATIONS & kinds
+        compiled = self._jit_compile and not lacked_by_xla(graph)
         return variables, tf.function(run, autograph=False, jit_compile=compiled)
 
 

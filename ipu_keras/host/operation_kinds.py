@@ -1,5 +1,8 @@
 """Kinds of TensorFlow's operations by what they mean for the host."""
 
+from ipu_keras.internals.tensorflow.xla import cpu_kernels
+from ipu_keras.ir import Graph
+
 # XLA's CPU convolutions lose to TensorFlow's: inside a loop by a factor of 20,
 # outside one by up to 1.9.
 CONVOLUTIONS = frozenset(
@@ -70,3 +73,15 @@ ELEMENTWISE = frozenset(
 
 # Those that TensorFlow computes along with a convolution and its bias.
 FUSED_ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Relu6"})
+
+# Inputs of a function have no kernel, and need none.
+_INPUTS = frozenset({"Placeholder"})
+
+
+def lacked_by_xla(graph: Graph) -> frozenset[str]:
+    """The kinds of operations for which XLA has no kernel on CPU, such as reading an iterator.
+
+    Args:
+        graph: Of a traced function, with those that it calls.
+    """
+    return graph.kinds - cpu_kernels() - _INPUTS

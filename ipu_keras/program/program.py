@@ -14,9 +14,6 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.program.pipeline import Pipeline
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
-# The element types that an IPU feed carries.
-FEED_DTYPES = ("int32", "float32", "float16", "bool", "int8", "uint8")
-
 
 class OutfeedMode(enum.Enum):
     """Which results of an execution reach the host.

@@ -1,0 +1,75 @@
+"""The data types of what functions for an IPU take, read and return."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.functions import leaves_with_paths
+from ipu_keras.ir import Graph
+from ipu_keras.program.data_types import IPU_DTYPES, unsupported
+
+# Operations whose results are elements of a dataset.
+_READS = frozenset({"IteratorGetNext", "OptionalGetValue"})
+
+
+def refuse_dtypes(what: str, structure: Any) -> None:
+    """Refuses tensors of types that IPUs lack, and datasets with such elements.
+
+    Args:
+        what: `"input"` or `"output"`.
+        structure: The arguments, or the results, of a function.
+
+    Raises:
+        TypeError: There is such a tensor.
+    """
+    if all(dtype in IPU_DTYPES for leaf in tf.nest.flatten(structure) for dtype in _dtypes(leaf)):
+        return
+    for path, leaf in leaves_with_paths(structure):
+        for dtype in _dtypes(leaf):
+            if dtype not in IPU_DTYPES:
+                raise TypeError(unsupported(what, dtype, f"{_place(path)}{leaf!r}"))
+
+
+def refuse_computed_dtypes(graph: Graph) -> None:
+    """Refuses a function for what it reads of datasets that it captures, and for bfloat16.
+
+    Of other types that IPUs lack, a function may have values that it neither takes nor returns.
+
+    Args:
+        graph: Of the function, in TensorFlow's operations.
+
+    Raises:
+        TypeError: It reads tensors of a type that IPUs lack, or computes in bfloat16.
+    """
+    for op in graph.walk():
+        for dtype in {spec.dtype for spec in op.outputs}:
+            if op.kind in _READS and dtype not in IPU_DTYPES:
+                raise TypeError(unsupported("input", dtype, f"elements that {op.name!r} reads"))
+            if dtype == "bfloat16":
+                raise TypeError(unsupported("operation", dtype, f"{op.name!r}, of type {op.kind}"))
+
+
+def _dtypes(value: Any) -> Iterator[str]:
+    """Names of the types of the tensors in a value; a constant of Python's has none."""
+    if isinstance(value, tf.data.Iterator | tf.data.Dataset):
+        for spec in tf.nest.flatten(value.element_spec):
+            yield from _dtypes(spec)
+        return
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, tf.DType):
+        yield dtype.name
+    elif isinstance(value, np.ndarray | np.generic):
+        # Also what TensorFlow has no type for, such as dates.
+        yield "string" if value.dtype.kind in "US" else value.dtype.name
+    elif isinstance(dtype, str):  # such as of Keras's variables and layers
+        yield dtype
+
+
+def _place(path: tuple) -> str:
+    """Where in the structure a leaf is."""
+    if not path:
+        return ""
+    first, *rest = path
+    return f"{first}{''.join(f'[{part!r}]' for part in rest)} is "
