@@ -16,7 +16,6 @@ from ipu_keras.ops.custom_ops import (
     cpu_user_operation,
     precompiled_user_op,
 )
-from ipu_keras.ops.user_operations import UserLibrary
 from ipu_keras.profiling.reports import last_report
 
 HEADER = """
