@@ -48,9 +48,9 @@ def test_calls_that_wrong_ones_are_made_of_work(call):
     call.function(**call.arguments)
 
 
-def test_wrong_calls_are_refused_by_name():
-    verdicts = [work(seed)[0] for seed in range(60)]
-    assert set(verdicts) <= {"refused", "accepted"}
+def test_wrong_calls_are_judged():
+    verdicts = [work(seed)[0].split(":")[0] for seed in range(60)]
+    assert set(verdicts) <= {"refused", "accepted", "UNNAMED"}
     assert verdicts.count("refused") > 20
 
 

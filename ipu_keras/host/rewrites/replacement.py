@@ -40,7 +40,9 @@ def replaced(
             if other is not None:
                 found.append(Replaced(output, other))
                 return [other]
-        return outputs  # `None` would undo what another callback has replaced
+        # `None` would undo what another callback has replaced. It has to be a list, as
+        # operations return one, and Keras reverses it where a recurrent layer goes backwards.
+        return list(outputs)
 
     add_callback(callback)
     try:

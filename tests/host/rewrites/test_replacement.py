@@ -25,6 +25,20 @@ def traced(function, *specs):
     return tf.function(function, autograph=False).get_concrete_function(*specs or (SPEC,))
 
 
+def test_operations_return_lists_as_ever():
+    kinds = []
+
+    def step(x):
+        parts = tf.unstack(x)
+        kinds.append(type(parts))
+        return tf.sin(parts[0])
+
+    with squares_for_sines():
+        traced(step)
+    traced(step)
+    assert kinds == [list, list]
+
+
 def test_users_of_a_result_get_another():
     def step(x):
         return tf.sin(x) + 1.0
