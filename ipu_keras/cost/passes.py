@@ -26,6 +26,7 @@ from ipu_keras.cost.model import Model
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
+from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.offloading import offload
 from ipu_keras.cost.pipeline.placement import place_stages
 from ipu_keras.cost.pipeline.recomputation import recompute_stages
@@ -148,6 +149,16 @@ def place_on_ipus(model: Model) -> Model:
         minimum_bytes=model.options.minimum_remote_tensor_size,
     )
     return replace(model, program=program)
+
+
+def merge_sums(model: Model) -> Model:
+    """Lets sums over replicas wait for each other, as far as the options say."""
+    options = model.options
+    buffer_bytes = {
+        "all-reduce": options.maximum_cross_replica_sum_buffer_size,
+        "reduce-scatter": options.maximum_reduce_scatter_buffer_size,
+    }
+    return replace(model, program=merge_collectives(model.program, buffer_bytes))
 
 
 def estimate_cycles(model: Model) -> Model:
@@ -273,6 +284,7 @@ def keep_what_costs_more_to_drop(model: Model) -> Model:
 READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
 PLACING_PASSES = (
     place_on_ipus,
+    merge_sums,
     reuse_memory,
     estimate_cycles,
     run_pipeline,
