@@ -161,3 +161,19 @@ def test_a_program_on_two_ipus():
         "first": 0,
         "second": 1,
     }
+
+
+def test_whose_values_fill_the_worst_tile():
+    """A constant is of the layer that uses it, and no part of the infeed."""
+    step = graph(
+        argument("x", 64),
+        op("counted", "iota", (64,), dimensions=(0,)),
+        op("scale", "iota", (64,), dimensions=(0,)),
+        op("y", "multiply", (64,), "x", "counted", layer="first"),
+        op("z", "multiply", (64,), "y", "scale"),
+        results=("y", "z"),
+    )
+    found = Report.of(model_graph("step", step, GC200.with_numbers(num_tiles=1)))
+    # `y` is written over `x`, which fed it.
+    names = ("(no layer)", "constants", "first", "the infeed")
+    assert found.layers_of_worst_tile() == tuple((name, 256) for name in names)
