@@ -34,6 +34,7 @@ from ipu_keras.cost.pipeline.run import plan_of, run_of
 from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
+from ipu_keras.cost.rewrites.counters import with_counters_of_one_axis
 from ipu_keras.cost.rewrites.precision import with_precision
 from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
 from ipu_keras.cost.rewrites.strength_reduction import (
@@ -62,6 +63,8 @@ _REWRITTEN = (
     with_products_for_divisions,
     with_relu_gradients,
     with_batched_lookups,
+    # Lookups in batches are known by counters as XLA writes them.
+    with_counters_of_one_axis,
 )
 
 
