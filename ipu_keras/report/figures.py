@@ -127,11 +127,16 @@ class Figures:
         return sum(row.flops for row in self.rows) * self.model.options.num_replicas
 
     @property
+    def num_ipus(self) -> int:
+        """IPUs of all replicas."""
+        options = self.model.options
+        return options.ipus_per_replica * options.num_replicas
+
+    @property
     def peak_flops(self) -> float:
         """Floating point operations of float16 that all IPUs do in a second, at most."""
-        target, options = self.model.target, self.model.options
-        num_ipus = options.ipus_per_replica * options.num_replicas
-        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
+        target = self.model.target
+        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * self.num_ipus
 
     @property
     def utilisation(self) -> float:

@@ -150,6 +150,8 @@ def test_a_program_on_two_ipus():
     memory = json.loads(found.to_json())["memory"]
     assert (memory["worst_ipu"], memory["worst_tile"] // 1472) == (1, 1)
     assert f"The fullest tile is tile {memory['worst_tile'] - 1472} of IPU 1 of 2" in str(found)
+    assert f"bytes on tile {memory['worst_tile'] - 1472} of IPU 1\n" in str(found)
+    assert (found.num_ipus, found.to_dict()["num_ipus"], report().num_ipus) == (2, 2, 1)
     # The variable and the result, of 64 numbers on each tile, and what the first layer gives.
     assert found.layers_of_worst_tile() == (("second", 256 + 256 + 128),)
     # Both IPUs could work, but one waits for the other.
