@@ -109,7 +109,12 @@ def add_up_gradients(model: Model) -> Model:
     options = model.options
     program = reduce_over_replicas(model.program, options.num_replicas)
     if options.gradient_accumulation_count > 1:
-        program = accumulate(program, dtype=options.gradient_accumulation_dtype)
+        pipeline = options.pipeline_as_cut
+        program = accumulate(
+            program,
+            dtype=options.gradient_accumulation_dtype,
+            ipu_of_stage=() if pipeline is None else pipeline.device_mapping,
+        )
     return replace(model, program=program)
 
 
