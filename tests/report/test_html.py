@@ -383,3 +383,9 @@ def test_the_weight_update_is_a_phase_of_its_own():
     drawn = [one.attributes.get("class") for one in whole.section("trace").all("rect")]
     updates = [row for row in found.rows if row.weight_update and row.cycles]
     assert drawn.count("update") == len(updates)
+    (legend,) = (
+        one
+        for one in whole.section("trace").all("ul")
+        if one.attributes.get("aria-label") == "Colours of phases"
+    )
+    assert {one.text for one in legend.all("li")} == {"forward", "backward", "weight update"}
