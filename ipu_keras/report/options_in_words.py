@@ -1,9 +1,12 @@
 """What was chosen of a program, in words for people; `plain_options` has it for programs."""
 
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 from ipu_keras.cost.options import ModelOptions
+from ipu_keras.machine.target import Target
+from ipu_keras.program import Pipeline
 from ipu_keras.report.plain_options import plain_options
 from ipu_keras.settings.pipeline_choices import recomputation_mode
 
@@ -47,13 +50,35 @@ def options_in_words(options: ModelOptions) -> tuple[tuple[str, str], ...]:
     return tuple(_named(options))
 
 
+def choice_in_words(name: str, value: Any) -> str:
+    """The value of one option, as users give it; counts keep their digits together.
+
+    Args:
+        name: Of the option.
+        value: Of it.
+
+    Example:
+
+    >>> choice_in_words("recomputation", True), choice_in_words("dtype", None)
+    ('yes', 'as traced')
+    """
+    if value is None:
+        return _ABSENT.get(name, "none")
+    if isinstance(value, Pipeline):
+        ipus = ", ".join(map(str, value.device_mapping))
+        return f"{value.schedule.name}, stages on IPUs {ipus}"
+    if isinstance(value, Enum | Target):
+        return value.name
+    return _in_words(value) if isinstance(value, bool | Mapping) else str(value)
+
+
 def _named(options: ModelOptions) -> Iterator[tuple[str, str]]:
     yield "IPUs", ipus_in_words(options)
     for name, value in plain_options(options).items():
         if name == "pipeline":
             yield from _of_pipeline(options, value)
         elif name not in ("num_ipus", "num_replicas"):  # which are among the IPUs
-            yield _words(name), _ABSENT.get(name, "none") if value is None else _in_words(value)
+            yield _words(name), choice_in_words(name, None) if value is None else _in_words(value)
 
 
 def _of_pipeline(options: ModelOptions, choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
