@@ -100,6 +100,15 @@ class IPUStrategy(tf.distribute.Strategy):
         """The IPU device; `None` for a strategy on another kind of device."""
         return self._ipu_device
 
+    def scope(self) -> "StrategyScope":
+        """In this context, what is made and called is for the device.
+
+        Returns:
+            The context, for a `with` statement. It raises a `ValueError`, and changes nothing, if
+            the device is not configured any longer when it is entered.
+        """
+        return StrategyScope(super().scope(), self.extended._placed)
+
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
     @left_by_autograph
@@ -276,6 +285,34 @@ class IPUExtended(OneDeviceExtended):
 
     def _placed(self) -> contextlib.AbstractContextManager:
         return tf.device(self._device) if tf.executing_eagerly() else contextlib.nullcontext()
+
+
+class StrategyScope:
+    """The scope of an `IPUStrategy`: TensorFlow's own, entered as a whole or not at all.
+
+    TensorFlow enters the strategy first and the device last. Where that raises, the strategy
+    would stay entered, and no other one could be from then on.
+
+    Args:
+        scope: TensorFlow's scope.
+        placed: Returns a context on the device, which refuses one that is not configured.
+    """
+
+    def __init__(
+        self,
+        scope: contextlib.AbstractContextManager,
+        placed: Callable[[], contextlib.AbstractContextManager],
+    ):
+        self._scope = scope
+        self._placed = placed
+
+    def __enter__(self) -> IPUStrategy:
+        with self._placed():
+            pass
+        return self._scope.__enter__()
+
+    def __exit__(self, *exception) -> None:
+        self._scope.__exit__(*exception)
 
 
 # The name of the class in the releases before 2.6.
