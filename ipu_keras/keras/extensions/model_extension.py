@@ -177,15 +177,45 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
                 )
             return predict_feed(self, epoch_iterator, callbacks)
 
+    def train_on_batch(self, *args, **kwargs):
+        """As `keras.Model.train_on_batch`, on the IPU device.
+
+        Args:
+            *args: As in Keras. A batch goes without an infeed, so that its integers, such as
+                labels, may also be int64.
+            **kwargs: As in Keras.
+
+        Returns:
+            The loss and the metrics as Keras returns them.
+        """
+        call = self._ipu.batch(
+            "train", _bound(TensorFlowTrainer.train_on_batch, self, args, kwargs)
+        )
+        return super().train_on_batch(**call)
+
+    def test_on_batch(self, *args, **kwargs):
+        """As `keras.Model.test_on_batch`, on the IPU device.
+
+        Args:
+            *args: As in Keras, and of `train_on_batch`.
+            **kwargs: As in Keras.
+
+        Returns:
+            The loss and the metrics as Keras returns them.
+        """
+        call = self._ipu.batch("test", _bound(TensorFlowTrainer.test_on_batch, self, args, kwargs))
+        return super().test_on_batch(**call)
+
     def predict_on_batch(self, x):
         """As `keras.Model.predict_on_batch`, on the IPU device.
 
         Args:
-            x: As in Keras.
+            x: As in Keras, and of `train_on_batch`.
 
         Returns:
             NumPy arrays `(batch, ...)` in the model's output structure.
         """
+        x = self._ipu.batch("predict", {"x": x})["x"]
         self._ipu.check_data(data_batch=(x,))
         self.make_predict_function()
         return tree.map_structure(lambda output: output[0], self.predict_function([(x,)]))

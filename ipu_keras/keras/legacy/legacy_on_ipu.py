@@ -79,9 +79,10 @@ class LegacyOnIpu(ModelOnIpu):
             callbacks=callbacks,
         )
 
-    def _check_runnable(self) -> None:
+    def check_runnable(self, name: str) -> None:
+        """As of `ModelOnIpu`."""
         check_scope(type(self._model))
-        super()._check_runnable()
+        super().check_runnable(name)
 
     def _check_training(self, num_steps: int) -> None:
         # Keras counts weight updates.
