@@ -16,6 +16,7 @@ from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
+from ipu_keras.internals.keras_2_habits import explain
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -291,7 +292,8 @@ class StrategyScope:
     """The scope of an `IPUStrategy`: TensorFlow's own, entered as a whole or not at all.
 
     TensorFlow enters the strategy first and the device last. Where that raises, the strategy
-    would stay entered, and no other one could be from then on.
+    would stay entered, and no other one could be from then on. Errors that leave it, of models
+    made in it say, are explained if Keras 2 would not have raised them.
 
     Args:
         scope: TensorFlow's scope.
@@ -311,8 +313,10 @@ class StrategyScope:
             pass
         return self._scope.__enter__()
 
-    def __exit__(self, *exception) -> None:
-        self._scope.__exit__(*exception)
+    def __exit__(self, kind, error, traceback) -> None:
+        if error is not None:
+            explain(error)
+        self._scope.__exit__(kind, error, traceback)
 
 
 # The name of the class in the releases before 2.6.

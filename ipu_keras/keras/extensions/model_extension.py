@@ -9,6 +9,7 @@ import keras
 from keras import saving, tree
 
 from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
+from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
@@ -62,11 +63,13 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         _, saved = super().__reduce__()
         return keras.Model._unpickle_model, saved
 
+    @explained
     def __call__(self, *args, **kwargs):
         """As in Keras."""
         self._ipu.stages.note_arguments(args, kwargs)
         return super().__call__(*args, **kwargs)
 
+    @explained
     def compile(self, *args, **kwargs) -> None:
         """As `keras.Model.compile`; refuses to run eagerly.
 
@@ -101,6 +104,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             with self._ipu.scope():
                 self.optimizer.build(self.trainable_variables)
 
+    @explained
     def fit(self, *args, **kwargs):
         """As `keras.Model.fit`, on the IPU device.
 
@@ -126,6 +130,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         ):
             return super().fit(**call)
 
+    @explained
     def evaluate(self, *args, **kwargs):
         """As `keras.Model.evaluate`, on the IPU device.
 
@@ -141,6 +146,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         with self._ipu.running("test", call):
             return super().evaluate(**call)
 
+    @explained
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """As `keras.Model.predict`, on the IPU device.
 
@@ -177,6 +183,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
                 )
             return predict_feed(self, epoch_iterator, callbacks)
 
+    @explained
     def train_on_batch(self, *args, **kwargs):
         """As `keras.Model.train_on_batch`, on the IPU device.
 
@@ -193,6 +200,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         )
         return super().train_on_batch(**call)
 
+    @explained
     def test_on_batch(self, *args, **kwargs):
         """As `keras.Model.test_on_batch`, on the IPU device.
 
@@ -206,6 +214,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         call = self._ipu.batch("test", _bound(TensorFlowTrainer.test_on_batch, self, args, kwargs))
         return super().test_on_batch(**call)
 
+    @explained
     def predict_on_batch(self, x):
         """As `keras.Model.predict_on_batch`, on the IPU device.
 
