@@ -104,6 +104,12 @@ def own_trained_weights(layer: keras.Layer) -> Sequence[Any]:
     return layer._trainable_variables
 
 
+def device_of(variable: Any) -> str:
+    """The name of the device that a variable has its value on."""
+    _VARIABLE.get()
+    return variable._value.device
+
+
 def make_again(variable: Any) -> None:
     """Makes what a variable has its value in again, where variables are made at the moment."""
     _VARIABLE.get()

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ipu_keras.internals.keras.models import make_again
+from ipu_keras.internals.keras.models import device_of, make_again
 from ipu_keras.internals.keras.training import has_strategy, set_strategy
 from ipu_keras.ipu_strategy import IPUStrategy, current_ipu_strategy
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
@@ -98,8 +98,10 @@ class LegacyOnIpu(ModelOnIpu):
         """Ties a model that was made outside of any scope to the first that it is used in."""
         with self.called_by_program():
             variables = [*self._model.variables, *self._model.metrics_variables]
-        for variable in {id(variable): variable for variable in variables}.values():
-            make_again(variable)
+        for variable in variables:
+            # Another model that shares the variable may have moved it, and have programs with it.
+            if device_of(variable) != self.device.name:
+                make_again(variable)
         set_strategy(self._model, strategy)
 
     def _check_training(self, num_steps: int) -> None:

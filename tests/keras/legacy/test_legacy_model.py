@@ -273,6 +273,20 @@ def test_a_model_made_outside_of_a_scope_moves_to_the_first(
     assert_same(model.get_weights(), stock.get_weights())
 
 
+def test_models_made_outside_of_a_scope_share_what_they_shared(strategies, data):
+    x, y = data
+    inputs = keras.Input([6])
+    hidden = keras.layers.Dense(5, "tanh")(inputs)
+    models = [compiled(Model(inputs, keras.layers.Dense(3)(hidden))) for _ in range(2)]
+    with strategies[1].scope():
+        for model in (*models, models[0]):
+            before = model.get_weights()
+            model.fit(x, y, batch_size=8, verbose=0)
+            assert not np.array_equal(model.get_weights()[0], before[0])
+            for other in models:
+                np.testing.assert_array_equal(other.get_weights()[0], model.get_weights()[0])
+
+
 def test_evaluation_returns_a_list(strategies, data):
     x, y = data
     with strategies[1].scope():
