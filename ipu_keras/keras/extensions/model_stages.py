@@ -292,9 +292,11 @@ class ModelStages:
         Keras's `build(shape)` of a subclass only notes the shape.
         """
         if self._model.built and self._known_arguments() is not None:
+            noted = self._arguments
             try:
                 self.calls()
             except Exception as error:  # of the user's `call`, which may take no floats
+                self._arguments = noted
                 return error
         return None
 
