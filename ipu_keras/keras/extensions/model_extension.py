@@ -184,35 +184,38 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             return predict_feed(self, epoch_iterator, callbacks)
 
     @explained
-    def train_on_batch(self, *args, **kwargs):
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """As `keras.Model.train_on_batch`, on the IPU device.
 
         Args:
-            *args: As in Keras. A batch goes without an infeed, so that its integers, such as
-                labels, may also be int64.
-            **kwargs: As in Keras.
+            x: As in Keras. A batch goes without an infeed, so that its integers may also be of
+                other types than those of `fit`, such as int64.
+            y: As in Keras, and like `x`.
+            sample_weight: As in Keras, and like `x`.
+            class_weight: As in Keras.
+            return_dict: As in Keras.
 
         Returns:
             The loss and the metrics as Keras returns them.
         """
-        call = self._ipu.batch(
-            "train", _bound(TensorFlowTrainer.train_on_batch, self, args, kwargs)
-        )
-        return super().train_on_batch(**call)
+        x, y, sample_weight = self._ipu.batch("train", (x, y, sample_weight))
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
     @explained
-    def test_on_batch(self, *args, **kwargs):
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """As `keras.Model.test_on_batch`, on the IPU device.
 
         Args:
-            *args: As in Keras, and of `train_on_batch`.
-            **kwargs: As in Keras.
+            x: As in Keras, and of `train_on_batch`.
+            y: As in Keras, and of `train_on_batch`.
+            sample_weight: As in Keras, and of `train_on_batch`.
+            return_dict: As in Keras.
 
         Returns:
             The loss and the metrics as Keras returns them.
         """
-        call = self._ipu.batch("test", _bound(TensorFlowTrainer.test_on_batch, self, args, kwargs))
-        return super().test_on_batch(**call)
+        x, y, sample_weight = self._ipu.batch("test", (x, y, sample_weight))
+        return super().test_on_batch(x, y, sample_weight, return_dict)
 
     @explained
     def predict_on_batch(self, x):
@@ -224,7 +227,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         Returns:
             NumPy arrays `(batch, ...)` in the model's output structure.
         """
-        x = self._ipu.batch("predict", {"x": x})["x"]
+        (x,) = self._ipu.batch("predict", (x,))
         self._ipu.check_data(data_batch=(x,))
         self.make_predict_function()
         return tree.map_structure(lambda output: output[0], self.predict_function([(x,)]))

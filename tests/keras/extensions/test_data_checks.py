@@ -274,6 +274,7 @@ def test_single_batches_need_no_feed(pair, data, dtype, kind):
         lambda m: m.train_on_batch(x, kind(y.astype(dtype))),
         lambda m: m.train_on_batch(x, kind(y.astype(dtype)), class_weight={1: 3.0}),
         lambda m: m.test_on_batch(x, y=kind(y.astype(dtype)), return_dict=True),
+        lambda m: m.test_on_batch(x, kind(y), sample_weight=kind(np.arange(8).astype(dtype))),
         lambda m: m.predict_on_batch(kind(inputs)),
     ):
         stock, model = (call(one) for one in pair)
