@@ -16,6 +16,7 @@ from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
+from ipu_keras.internals.keras_2_habits import explain
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -99,6 +100,15 @@ class IPUStrategy(tf.distribute.Strategy):
     def device(self) -> IpuDevice | None:
         """The IPU device; `None` for a strategy on another kind of device."""
         return self._ipu_device
+
+    def scope(self) -> "StrategyScope":
+        """In this context, what is made and called is for the device.
+
+        Returns:
+            The context, for a `with` statement. It raises a `ValueError`, and changes nothing, if
+            the device is not configured any longer when it is entered.
+        """
+        return StrategyScope(super().scope(), self.extended._placed)
 
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
@@ -276,6 +286,37 @@ class IPUExtended(OneDeviceExtended):
 
     def _placed(self) -> contextlib.AbstractContextManager:
         return tf.device(self._device) if tf.executing_eagerly() else contextlib.nullcontext()
+
+
+class StrategyScope:
+    """The scope of an `IPUStrategy`: TensorFlow's own, entered as a whole or not at all.
+
+    TensorFlow enters the strategy first and the device last. Where that raises, the strategy
+    would stay entered, and no other one could be from then on. Errors that leave it, of models
+    made in it say, are explained if Keras 2 would not have raised them.
+
+    Args:
+        scope: TensorFlow's scope.
+        placed: Returns a context on the device, which refuses one that is not configured.
+    """
+
+    def __init__(
+        self,
+        scope: contextlib.AbstractContextManager,
+        placed: Callable[[], contextlib.AbstractContextManager],
+    ):
+        self._scope = scope
+        self._placed = placed
+
+    def __enter__(self) -> IPUStrategy:
+        with self._placed():
+            pass
+        return self._scope.__enter__()
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if error is not None:
+            explain(error)
+        self._scope.__exit__(kind, error, traceback)
 
 
 # The name of the class in the releases before 2.6.

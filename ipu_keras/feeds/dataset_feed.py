@@ -82,6 +82,11 @@ def element_format(element_spec: Any) -> ElementFormat:
     return ElementFormat(tuple(specs), structure)
 
 
+def dtype_of(leaf: Any) -> tf.DType:
+    """The data type of an array, a tensor or a number."""
+    return tf.as_dtype(getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
+
+
 class ElementFeed(Feed):
     """A feed whose batches are the elements of any source.
 
