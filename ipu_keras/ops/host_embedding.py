@@ -92,7 +92,7 @@ class HostEmbedding:
         """Refused: how releases before those with `register` opened the connection."""
         raise NotImplementedError(
             "HostEmbedding.__call__ is not supported. Please use the context manager created with "
-            "HostEmbedding.register: `with embedding.register(session):` around running the "
+            "HostEmbedding.register. Use `with embedding.register(session):` around running the "
             "program, and `embedding.lookup(ids)` in it."
         )
 

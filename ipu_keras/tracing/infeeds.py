@@ -56,8 +56,9 @@ class InfeedIterator:
     def _tensor(self, spec: Any) -> tf.Tensor:
         if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
             raise ValueError(
-                "What an IPU is fed must be dense tensors of fully defined shapes, for instance by "
-                f"batching with `drop_remainder=True`. Received: {spec}"
+                f"Output shape {getattr(spec, 'shape', None)} is not fully defined. If using "
+                "tf.Dataset.batch, set `drop_remainder=True`: what an IPU is fed must be dense "
+                f"tensors of fixed shapes. Received: {spec}"
             )
         return custom_call(
             [],
