@@ -54,11 +54,13 @@ class InfeedIterator:
     get_next = __next__
 
     def _tensor(self, spec: Any) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(f"What an IPU is fed must be dense tensors. Received: {spec}")
+        if not spec.shape.is_fully_defined():
             raise ValueError(
-                f"Output shape {getattr(spec, 'shape', None)} is not fully defined. If using "
-                "tf.Dataset.batch, set `drop_remainder=True`: what an IPU is fed must be dense "
-                f"tensors of fixed shapes. Received: {spec}"
+                f"Output shape {spec.shape} is not fully defined. If using tf.Dataset.batch, set "
+                "`drop_remainder=True`: what an IPU is fed must be tensors of fixed shapes. "
+                f"Received: {spec}"
             )
         return custom_call(
             [],
