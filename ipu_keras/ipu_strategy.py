@@ -26,6 +26,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
+from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
@@ -72,17 +73,15 @@ class IPUStrategy(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ):
-        if not isinstance(ipu_device, str):
-            raise TypeError(
-                "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'. "
-                f"Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
-            )
+        _check_device_name(ipu_device)
+        guards_iterators = checked_switch("enable_dataset_iterators", enable_dataset_iterators)
+        has_extensions = checked_switch("enable_keras_extensions", enable_keras_extensions)
         if not SYSTEM.devices:
             IPUConfig().configure_ipu_system()
         super().__init__(self._make_extended(ipu_device))
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
-        self._guards_iterators = enable_dataset_iterators
-        self.enable_keras_extensions = enable_keras_extensions
+        self._guards_iterators = guards_iterators
+        self.enable_keras_extensions = has_extensions
         # By function what it was compiled to.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
@@ -336,6 +335,21 @@ def _traced(fn: Any, args, kwargs) -> Any:
         # The call that follows finds this trace in the function's cache.
         return fn.get_concrete_function(*args, **kwargs)
     return fn
+
+
+def _check_device_name(ipu_device: Any) -> None:
+    """Refuses what TensorFlow cannot read as the name of a device."""
+    expected = "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'."
+    if not isinstance(ipu_device, str):
+        raise TypeError(
+            f"{expected} Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
+        )
+    try:
+        names_one = tf.DeviceSpec.from_string(ipu_device).device_type is not None
+    except ValueError:
+        names_one = False
+    if not names_one:
+        raise ValueError(f"{expected} Received: ipu_device={ipu_device!r}")
 
 
 def _signature(value: Any) -> tuple | None:

@@ -174,7 +174,7 @@ def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tenso
 
 def _check_axes(shape: tf.TensorShape, split: int, concat: int, groups: ReplicaGroups) -> None:
     for argument, axis in (("split_dimension", split), ("concat_dimension", concat)):
-        if axis not in range(shape.rank):
+        if isinstance(axis, bool) or axis not in range(shape.rank):
             raise ValueError(
                 f"`{argument}` must be an axis of the tensor, counted from 0. "
                 f"Received: {argument}={axis!r} for shape {shape}"

@@ -92,7 +92,7 @@ class HostEmbedding:
         """Refused: how releases before those with `register` opened the connection."""
         raise NotImplementedError(
             "HostEmbedding.__call__ is not supported. Please use the context manager created with "
-            "HostEmbedding.register: `with embedding.register(session):` around running the "
+            "HostEmbedding.register. Use `with embedding.register(session):` around running the "
             "program, and `embedding.lookup(ids)` in it."
         )
 
@@ -264,7 +264,7 @@ def _run(instruction: Any, session: Any) -> Any:
 
 def _check(name: Any, partition_strategy: Any, optimizer_spec: Any) -> None:
     checked_name("name", name)
-    if partition_strategy not in _STRATEGIES:
+    if not isinstance(partition_strategy, str) or partition_strategy not in _STRATEGIES:
         raise ValueError(
             f"`partition_strategy` must be one of {', '.join(map(repr, _STRATEGIES))}. "
             f"Received: partition_strategy={partition_strategy!r}"
@@ -278,23 +278,24 @@ def _check(name: Any, partition_strategy: Any, optimizer_spec: Any) -> None:
 
 def _check_table(table: Any, *, is_trained: bool) -> None:
     is_variable = isinstance(table, tf.Variable) and hasattr(table, "handle")
-    if not is_variable and (is_trained or not tf.is_tensor(table)):
+    if not is_variable and (is_trained or not isinstance(table, tf.Tensor)):
         raise TypeError(
             "`embedding_tensor` must be a resource variable of TensorFlow, or a tensor if it is "
             f"not trained. Received: embedding_tensor of type {type(table).__name__}"
             f"{', with an optimizer' if is_trained else ''}"
         )
-    _check_spec(table.shape, table.dtype)
+    _check_spec(table.shape, table.dtype, "embedding_tensor")
 
 
-def _check_spec(shape: tf.TensorShape, dtype: tf.DType) -> None:
+def _check_spec(shape: tf.TensorShape, dtype: tf.DType, argument: str = "") -> None:
+    received = f"{argument} of " if argument else ""
     if shape.rank != 2 or not shape.is_fully_defined() or 0 in shape:
         raise ValueError(
             "The table of a host embedding must have the shape (tokens, encoding), of two "
-            f"positive integers. Received: shape {shape}"
+            f"positive integers. Received: {received}shape {shape}"
         )
     if dtype not in (tf.float16, tf.float32):
         raise TypeError(
             "The table of a host embedding must be of float16 or float32, as IPUs compute in "
-            f"these. Received: {dtype.name}"
+            f"these. Received: {received}{dtype.name}"
         )

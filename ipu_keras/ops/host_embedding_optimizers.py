@@ -52,7 +52,8 @@ class HostEmbeddingOptimizerSpec:
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None):
         _check_number("learning_rate", learning_rate, numbers.Real, 0)
-        if optimizer_name not in (None, "SGD"):
+        is_name = isinstance(optimizer_name, str | None)
+        if not is_name or optimizer_name not in (None, "SGD"):
             raise ValueError(
                 "`optimizer_name` must be None or 'SGD': it is the only optimizer of host "
                 f"embeddings. Received: optimizer_name={optimizer_name!r}"

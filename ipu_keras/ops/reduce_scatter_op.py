@@ -54,7 +54,8 @@ def reduce_scatter(
     x = tf.convert_to_tensor(x)
     if x.shape.rank != 1:
         raise ValueError(
-            f"`reduce_scatter` takes a tensor of rank 1: reshape it first. Received: {x.shape}"
+            "`x` of `reduce_scatter` must be a tensor of rank 1: reshape it first. "
+            f"Received: x of shape {x.shape}"
         )
     if op == "COLLECTIVE_OP_LOCAL":
         return collectives.own_part(x, groups, name)

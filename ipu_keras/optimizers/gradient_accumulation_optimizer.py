@@ -89,7 +89,9 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         self._num_mini_batches = num_mini_batches
         self._dtype = dtype_choice("dtype", dtype)
-        self._method = GradientAccumulationReductionMethod.parse(reduction_method)
+        self._method = GradientAccumulationReductionMethod.parse(
+            "reduction_method", reduction_method
+        )
 
     def apply_gradients(
         self,

@@ -228,7 +228,11 @@ def test_is_one_operation():
             "`embedding_tensor` must be.*with an optimizer",
         ),
         ({"embedding_tensor": tf.zeros(3)}, ValueError, r"\(tokens, encoding\).*\(3,\)"),
-        ({"embedding_tensor": tf.zeros((3, 2), tf.int32)}, TypeError, "float16 or.*: int32"),
+        (
+            {"embedding_tensor": tf.zeros((3, 2), tf.int32)},
+            TypeError,
+            "float16 or.*: embedding_tensor of int32",
+        ),
     ],
 )
 def test_refused(change, error, message):

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import keras
 import tensorflow as tf
@@ -100,7 +100,7 @@ class ModelStages:
         if not isinstance(assignment, list):
             raise ValueError(
                 "`pipeline_stage_assignment` needs to be a list. Received: "
-                f"{type(assignment).__name__}"
+                f"pipeline_stage_assignment={assignment!r} of type {type(assignment).__name__}"
             )
         self._check_built("set")
         calls = self.calls()
@@ -323,6 +323,8 @@ class ModelStages:
                 if stage is not None:
                     check_stage(stage)
             return tuple(assignment)
+        if self._takes_integers and any(integers):
+            self._refuse_mixture(assignment, integers)
         layer_calls = [call for call in calls if call.is_layer]
         for index, (entry, call) in enumerate(zip(assignment, layer_calls, strict=True)):
             self._check_entry(entry, call, index)
@@ -330,17 +332,32 @@ class ModelStages:
 
     def _check_entry(self, entry: Any, call: LayerCall, index: int) -> None:
         if not isinstance(entry, self._assignment_class):
-            integers = "integers or all " if self._takes_integers else ""
-            raise ValueError(
-                f"All elements of `pipeline_stage_assignment` need to be {integers}instances of "
-                f"{self._assignment_class.__name__}. Received: {entry!r} at index {index}"
-            )
+            self._refuse_entry(entry, index)
         if not self._is_for(entry, call):
             raise ValueError(
                 "`pipeline_stage_assignment` needs to have the order of "
                 f"`get_pipeline_stage_assignment()`. Received: {entry!r} at index {index}, where "
                 f"call {call.node_index} of {call.operation.name} is expected"
             )
+
+    def _refuse_mixture(self, assignment: list, integers: list[bool]) -> NoReturn:
+        """Blames what can be no entry at all, else the first that is of another kind."""
+        index = next(
+            (
+                index
+                for index, entry in enumerate(assignment)
+                if not isinstance(entry, int | self._assignment_class)
+            ),
+            integers.index(not integers[0]),
+        )
+        self._refuse_entry(assignment[index], index)
+
+    def _refuse_entry(self, entry: Any, index: int) -> NoReturn:
+        integers = "integers or all " if self._takes_integers else ""
+        raise ValueError(
+            f"All elements of `pipeline_stage_assignment` need to be {integers}instances of "
+            f"{self._assignment_class.__name__}. Received: {entry!r} at index {index}"
+        )
 
     def _known_arguments(self) -> tuple[Any, Any] | None:
         """What the model can be traced with: of a call, else from shapes that it was built for."""

@@ -200,7 +200,7 @@ def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: 
             f"The {'pipelined ' if pipelined else ''}model has been configured to use gradient "
             "accumulation for training, however the current `steps_per_execution` value (set to "
             f"{steps_per_execution}) is not divisible by `gradient_accumulation_steps_per_replica` "
-            f"(set to {steps_per_replica}). Change `steps_per_execution` of `compile` or "
+            f"({steps_per_replica}). Change `steps_per_execution` of `compile` or "
             f"`gradient_accumulation_steps_per_replica` of `{setter}`."
         )
 

@@ -334,10 +334,17 @@ def test_a_dimension_without_elements(model, data):
     dataset = batched((data[0][:, :0], data[1]))
     message = (
         "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
-        "from the inputs. Received: shape (8, 0) at index 0"
+        "from the inputs. Received: shape (8, 0) at index 0 of the element"
     )
-    with raises(message):
-        model.fit(dataset, shuffle=False, verbose=0)
+    x, y = data[0][:, :0], data[1]
+    for call in (
+        lambda: model.fit(dataset, shuffle=False, verbose=0),
+        *each_call(model, x, y, batch_size=8),
+        lambda: model.train_on_batch(x[:8], y[:8]),
+        lambda: model.predict_on_batch(x[:8]),
+    ):
+        with raises(message, tf.errors.InvalidArgumentError):
+            call()
 
 
 def test_shapes_that_do_not_fit_the_model(model, data):

@@ -394,7 +394,7 @@ def test_an_accumulation_that_does_not_divide_an_execution(data):
         RuntimeError,
         "The model has been configured to use gradient accumulation for training, however the "
         "current `steps_per_execution` value (set to 4) is not divisible by "
-        "`gradient_accumulation_steps_per_replica` (set to 3).",
+        "`gradient_accumulation_steps_per_replica` (3).",
     ):
         model.fit(*data, batch_size=8, verbose=0)
     assert int(model.optimizer.iterations) == 0
