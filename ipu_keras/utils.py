@@ -19,6 +19,7 @@ from ipu_keras.config import (
 from ipu_keras.device import DRIVER
 from ipu_keras.internals.tensorflow.operations import move_operation
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
+from ipu_keras.ops.argument_checks import check_flag, check_integer
 from ipu_keras.ops.random_keys import seed_keys
 from ipu_keras.settings.flags import current_flags
 
@@ -134,19 +135,19 @@ def reset_ipu_seed(
             draws its own.
 
     Raises:
-        TypeError: `seed` is not an integer.
+        TypeError: `seed` is not an integer, or the last argument no boolean.
         ValueError: There is no such IPU device, or `cpu_device` is not a CPU.
 
     Example:
 
     >>> reset_ipu_seed(42)
     """
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise TypeError(f"`seed` must be an integer. Received: seed={seed!r}")
+    seed = check_integer("seed", seed)
+    identical = check_flag("experimental_identical_replicas", experimental_identical_replicas)
     check_cpu_device(cpu_device)
     # Which need not be configured yet: it keeps its engine through all configurations.
-    engine = DRIVER.known_device(SYSTEM.device_or_default(device).ordinal).engine
-    engine.identical_replicas = bool(experimental_identical_replicas)
+    engine = DRIVER.known_device(SYSTEM.device_or_default(device, "device").ordinal).engine
+    engine.identical_replicas = identical
     engine.num_seedings += 1
     tf.random.set_seed(seed)
     seed_keys(seed)

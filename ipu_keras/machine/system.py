@@ -134,11 +134,12 @@ class System:
         self.require_configured()
         return self.device_or_default(name)
 
-    def device_or_default(self, name: str) -> DeviceConfiguration:
+    def device_or_default(self, name: str, argument: str = "ipu_device") -> DeviceConfiguration:
         """As `device`; if nothing is configured, of the devices that there are by default.
 
         Args:
             name: As of `device`.
+            argument: What users gave it as.
 
         Raises:
             ValueError: If there is no such device.
@@ -152,7 +153,8 @@ class System:
         there = "Configured devices" if self._devices else "Devices as long as none is configured"
         raise ValueError(
             f"There is no IPU device {name!r}. {there}: {_names(devices)}. Use "
-            "one of these, or ask for more devices with `auto_select_ipus` or `select_ipus`."
+            "one of these, or ask for more devices with `auto_select_ipus` or `select_ipus`. "
+            f"Received: {argument}={name!r}"
         )
 
     def require_configured(self) -> None:

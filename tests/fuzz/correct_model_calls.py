@@ -45,10 +45,12 @@ def _configured(**values: Any) -> None:
 
 
 def _profile(**options: Any) -> Any:
+    configure()
     return ipu_keras.profile(_dense(), tf.TensorSpec((4, 3)), **options)
 
 
 def _what_if(**options: Any) -> Any:
+    configure()
     return ipu_keras.what_if(_dense(), tf.TensorSpec((4, 3)), **options)
 
 
@@ -100,7 +102,7 @@ def model_calls() -> list[Call]:
     x, y = numbers(8, 3), numbers(8, 1)
     data = {"x": x, "y": y, "batch_size": 2, "verbose": 0}
     compiled = {"optimizer": "sgd", "loss": "mse", "steps_per_execution": 2}
-    cost = {"target": "mk2", "num_replicas": 1, "gradient_accumulation_count": 1}
+    cost = {"target": "gc200", "num_replicas": 1, "gradient_accumulation_count": 1}
 
     return [
         Call("compile", _fresh("compile"), compiled),
@@ -188,4 +190,5 @@ def _stage(stage: Any) -> None:
 
 
 def _suggested(**arguments: Any) -> Any:
+    configure()
     return ipu_keras.suggest_pipeline(_dense(), arguments.pop("num_ipus"), tf.TensorSpec((4, 3)))

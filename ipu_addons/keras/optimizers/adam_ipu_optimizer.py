@@ -9,6 +9,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     stage_precisions,
     wide,
 )
+from ipu_keras.ops.argument_checks import check_flag, check_number
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -79,14 +80,14 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.beta_1 = float(beta_1)
-        self.beta_2 = float(beta_2)
-        self.epsilon = float(epsilon)
-        self.amsgrad = amsgrad
+        self.beta_1 = check_number("beta_1", beta_1)
+        self.beta_2 = check_number("beta_2", beta_2)
+        self.epsilon = check_number("epsilon", epsilon)
+        self.amsgrad = check_flag("amsgrad", amsgrad)
         self.m_dtype = dtype_name("m_dtype", m_dtype)
         self.v_dtype = dtype_name("v_dtype", v_dtype)
         self.vhat_dtype = dtype_name("vhat_dtype", vhat_dtype)
-        self.debiasing = debiasing
+        self.debiasing = check_flag("debiasing", debiasing)
         self.optimizer_compute_precisions = compute_precisions(
             optimizer_compute_precisions, "one type for the moments and one for the weights"
         )

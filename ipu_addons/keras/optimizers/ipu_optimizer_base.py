@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from ipu_keras.ops.argument_checks import check_not_negative, converted
+
 
 class IpuOptimizerBase(keras.optimizers.Optimizer):
     """A Keras optimizer whose state variables have data types of their own.
@@ -48,8 +50,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         super().__init__(
             learning_rate=_rate(learning_rate if lr is None else lr), name=name, **kwargs
         )
-        if decay < 0:
-            raise ValueError(f"`decay` must not be negative. Received: decay={decay}")
+        decay = check_not_negative("decay", decay)
         if decay and self.weight_decay is not None:
             # Keras applies it before `update_step`, with a rate that has not decayed.
             raise ValueError(
@@ -58,7 +59,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
                 f"`decay`. Received: decay={decay}, weight_decay={self.weight_decay}"
             )
         _check_outlining(outline_apply_gradients, outline_apply_gradients_kwargs)
-        self.decay = float(decay)
+        self.decay = decay
         self.outline_apply_gradients = outline_apply_gradients
         self.outline_apply_gradients_kwargs = outline_apply_gradients_kwargs
 
@@ -204,7 +205,7 @@ def compute_precisions(value: Any, stages: str) -> tuple[str, str] | None:
 def _rate(value: Any) -> Any:
     """Numbers and constant tensors as floats, which is what Keras takes besides schedules."""
     if isinstance(value, int | np.number | np.ndarray | tf.Tensor):
-        return float(value)
+        return converted("learning_rate", float, value)
     return value
 
 

@@ -12,6 +12,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     path_of,
     stage_precisions,
 )
+from ipu_keras.ops.argument_checks import check_flag, check_number
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -91,10 +92,10 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.beta_1 = float(beta_1)
-        self.beta_2 = float(beta_2)
-        self.epsilon = float(epsilon)
-        self.weight_decay_rate = float(weight_decay_rate)
+        self.beta_1 = check_number("beta_1", beta_1)
+        self.beta_2 = check_number("beta_2", beta_2)
+        self.epsilon = check_number("epsilon", epsilon)
+        self.weight_decay_rate = check_number("weight_decay_rate", weight_decay_rate)
         # Keras has a method of the name `exclude_from_weight_decay`.
         self.weight_decay_exclusions = _patterns(
             "exclude_from_weight_decay", exclude_from_weight_decay
@@ -102,10 +103,12 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.layer_adaptation_exclusions = _patterns(
             "exclude_from_layer_adaptation", exclude_from_layer_adaptation
         )
-        self.debiasing = debiasing
+        self.debiasing = check_flag("debiasing", debiasing)
         self.m_dtype = dtype_name("m_dtype", m_dtype)
         self.v_dtype = dtype_name("v_dtype", v_dtype)
-        self.weight_norm_clip = None if weight_norm_clip is None else float(weight_norm_clip)
+        self.weight_norm_clip = (
+            None if weight_norm_clip is None else check_number("weight_norm_clip", weight_norm_clip)
+        )
         self.optimizer_compute_precisions = compute_precisions(
             optimizer_compute_precisions, "one type for the moments and one for the weights"
         )

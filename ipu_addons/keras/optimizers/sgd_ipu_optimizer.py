@@ -8,6 +8,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     dtype_name,
     stage_precisions,
 )
+from ipu_keras.ops.argument_checks import check_flag, check_number
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -67,10 +68,10 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.momentum = float(momentum)
+        self.momentum = check_number("momentum", momentum)
         if not 0 <= self.momentum <= 1:
             raise ValueError(f"`momentum` must be between [0, 1]. Received: momentum={momentum}")
-        self.nesterov = nesterov
+        self.nesterov = check_flag("nesterov", nesterov)
         self.momentum_accum_dtype = dtype_name("momentum_accum_dtype", momentum_accum_dtype)
         if isinstance(optimizer_compute_precisions, list | tuple):
             # Without momentum there is one stage.

@@ -57,7 +57,9 @@ def accumulation_options(
         TypeError: The optimizer has no such argument, or a value has the wrong type.
     """
     steps_per_replica = accumulation_steps(steps_per_replica)
-    method = GradientAccumulationReductionMethod.parse(reduction)
+    method = GradientAccumulationReductionMethod.parse(
+        reduction, "gradient_accumulation_reduction_method"
+    )
     _check_keys(kwargs)
     for key in ("offload_weight_update_variables", "replicated_optimizer_state_sharding"):
         check_choice(key, kwargs.get(key))

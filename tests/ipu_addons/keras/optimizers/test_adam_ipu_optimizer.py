@@ -176,7 +176,7 @@ def test_wrong_types():
     message = "`optimizer_compute_precisions` must be a tuple of size 2: one type for the moments"
     with pytest.raises(ValueError, match=f"^{re.escape(message)} and one for the weights. Rec"):
         AdamIpuOptimizer(optimizer_compute_precisions=(tf.float32,))
-    with pytest.raises(TypeError, match="^`optimizer_compute_precisions` must be"):
+    with pytest.raises(TypeError, match=r"^`optimizer_compute_precisions` must be"):
         AdamIpuOptimizer(optimizer_compute_precisions=(tf.float32, "int8"))
 
 

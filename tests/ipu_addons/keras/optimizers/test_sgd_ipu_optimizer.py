@@ -99,7 +99,7 @@ def test_wrong_momentum():
 
 def test_wrong_precisions():
     with pytest.raises(
-        ValueError, match="^`optimizer_compute_precisions` must be a tuple of size 2"
+        ValueError, match=r"^`optimizer_compute_precisions` must be a tuple of size 2"
     ):
         SGDIpuOptimizer(optimizer_compute_precisions=("float32",) * 3)
 
