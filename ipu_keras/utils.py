@@ -19,6 +19,7 @@ from ipu_keras.config import (
 from ipu_keras.device import DRIVER
 from ipu_keras.internals.tensorflow.operations import move_operation
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
+from ipu_keras.ops.argument_checks import check_integer
 from ipu_keras.ops.random_keys import seed_keys
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.switches import checked_switch
@@ -142,8 +143,7 @@ def reset_ipu_seed(
 
     >>> reset_ipu_seed(42)
     """
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise TypeError(f"`seed` must be an integer. Received: seed={seed!r}")
+    seed = check_integer("seed", seed)
     check_cpu_device(cpu_device, "cpu_device")
     identical = checked_switch("experimental_identical_replicas", experimental_identical_replicas)
     # Which need not be configured yet: it keeps its engine through all configurations.

@@ -310,7 +310,7 @@ def target_named(name: str) -> Target:
     Raises:
         ValueError: There is none of that name.
     """
-    if name not in TARGETS:
+    if not isinstance(name, str) or name not in TARGETS:
         raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}")
     return TARGETS[name]
 

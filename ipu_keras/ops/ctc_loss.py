@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.decorators import deprecated
+from ipu_keras.ops.argument_checks import converted
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
     Given,
@@ -232,7 +233,7 @@ def _loss(
 def _loss_dtype(out_dtype: Any, dtype: tf.DType, name: str) -> tf.DType:
     if out_dtype is None:
         return dtype
-    wanted = tf.as_dtype(out_dtype)
+    wanted = converted("out_dtype", tf.as_dtype, out_dtype)
     if wanted not in (tf.float16, tf.float32):
         raise ValueError(f"`out_dtype` must be float16 or float32. Received: {wanted.name}")
     if wanted == tf.float16 and dtype == tf.float32:

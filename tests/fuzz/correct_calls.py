@@ -267,6 +267,7 @@ def _op_calls() -> list[Call]:
                 lambda a, b: a + b, *given.values()
             ),
             {"a": x, "b": x},
+            called={"a": "args", "b": "args"},
         ),
         Call(
             "cross_replica_sum",
