@@ -102,8 +102,7 @@ def check_flag(argument: str, value: Any) -> bool:
 
     Args:
         argument: What users call it.
-        value: What was given: a boolean of Python or NumPy, 0 or 1, or a tensor with such a
-            static value.
+        value: What was given: a boolean of Python or NumPy, or a tensor with such a static value.
 
     Raises:
         TypeError: It is none of these.
@@ -113,12 +112,7 @@ def check_flag(argument: str, value: Any) -> bool:
         return bool(known)
     if isinstance(known, np.ndarray) and known.shape == () and known.dtype == bool:
         return bool(known)
-    number = counts.integer_in(known)
-    if number not in (0, 1):
-        raise TypeError(
-            f"`{argument}` must be True or False. Received: {received(argument, value)}"
-        )
-    return bool(number)
+    raise TypeError(f"`{argument}` must be True or False. Received: {received(argument, value)}")
 
 
 def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:

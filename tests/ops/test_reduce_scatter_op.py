@@ -133,7 +133,7 @@ def test_mistakes():
         reduce_scatter([1.0], 1, "ADD")
     with pytest.raises(ValueError, match="replication_factor=2 in a program of 1"):
         reduce_scatter([1.0], 2)
-    with pytest.raises(TypeError, match=r"takes tensors of bool.*a tensor of float32"):
+    with pytest.raises(TypeError, match=r"takes tensors of bool.*`x` of float32"):
         reduce_scatter([1.0], 1, "COLLECTIVE_OP_LOGICAL_OR")
     with pytest.raises(TypeError, match=r"mean is one of floating point.*int32"):
         reduce_scatter([1], 1, "COLLECTIVE_OP_MEAN")
