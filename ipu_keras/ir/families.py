@@ -80,6 +80,7 @@ FREE = frozenset(
         "tuple",
         "add-dependency",
         "get-dimension-size",
+        "set-dimension-size",
         "domain",
         "partition-id",
         "replica-id",

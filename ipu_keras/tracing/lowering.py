@@ -5,7 +5,8 @@ and trusts them; one that is missing or of another type ends the process.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +27,25 @@ _NO_DATASET = (
 _STAGE = "hlo_serialized"
 
 
+# How XLA names operations that it refuses. One of a function that is called comes with the name
+# of that function too, which is left out: calls and loops are named besides.
+_NAMED = re.compile(r"node `([^`]+)`|(?<!\}\})\{\{node ([^}]+)\}\}|\[\[([^\]{}]+)\]\]")
+
+
 class LoweringError(RuntimeError):
     """XLA cannot express a traced function, or its inputs are not such that it could.
 
     Carries XLA's text, which names the operation.
+
+    Args:
+        message: What is wrong, and how to mend it.
+        operations: Names of the operations that XLA refused, as far as it says. Those of a
+            function that is called follow the name of the call.
     """
+
+    def __init__(self, message: str, operations: Iterable[str] = ()):
+        super().__init__(message)
+        self.operations = frozenset(operations)
 
 
 @dataclass(frozen=True)
@@ -57,11 +72,14 @@ class Lowering:
         inputs: In the order in which the function takes them.
         module: XLA's `HloModuleProto`, serialised. Calls in it may stand in for operations, of
             which `instructions_of` of `stand_ins` knows the instructions.
+        refused: Names of operations for which XLA read the values of inputs: it refused them
+            without.
     """
 
     name: str
     inputs: tuple[FunctionInput, ...]
     module: bytes
+    refused: frozenset[str] = frozenset()
 
 
 def lower(concrete, *, stand_ins: bool = True) -> Lowering:
@@ -92,8 +110,8 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
             if quick != name:
                 return Lowering(name, inputs, _module(quick, specs, captures))
     try:
-        module = _module(name, specs, captures)
-    except LoweringError:
+        return Lowering(name, inputs, _module(name, specs, captures))
+    except LoweringError as error:
         if all(given.role != "capture" for given in inputs):
             raise
         # XLA reads captured values, which may be a shape or an axis, only when the
@@ -101,8 +119,7 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
         # among the parameters, which whoever assigns the inputs to them will see.
         with tf.device(_HOST):
             zeros = [tf.zeros(p.shape, p.dtype) for p in placeholders]
-        module = _module(name, zeros, captures)
-    return Lowering(name, inputs, module)
+        return Lowering(name, inputs, _module(name, zeros, captures), error.operations)
 
 
 def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> bytes:
@@ -118,7 +135,8 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
     except (ValueError, tf.errors.OpError) as error:
         raise LoweringError(
             f"XLA cannot lower the function {name!r}. Replace the operation that it names, or run "
-            f"without XLA. Received: {error}"
+            f"without XLA. Received: {error}",
+            {next(filter(None, found.groups())) for found in _NAMED.finditer(str(error))},
         ) from error
 
 
