@@ -3,7 +3,7 @@
 One after the other, in one process: layers in training and in prediction, models from random
 weights at 96 x 96, or at the smallest size that they take. Nothing may end in an exception; those
 that do are listed below, and the exit status is their number. Without arguments, all is profiled,
-which takes an hour.
+which takes a quarter of an hour.
 """
 
 import argparse
@@ -54,7 +54,6 @@ def main() -> int:
                     continue
                 finally:
                     taken = time.perf_counter() - start
-                    keras.backend.clear_session()
                 print(f"{name} {mode} {taken:.1f} s", file=sys.stderr, flush=True)
                 guesses = ", ".join((*report.not_lowered, *report.not_modelled))
                 count = f"{len(report.rows):,}"
@@ -100,6 +99,7 @@ def applications() -> Iterator[tuple[str, Make]]:
 
 def _built(build: Callable[..., keras.Model]) -> tuple[keras.Model, int]:
     """A model, and the size of its images."""
+    keras.backend.clear_session()  # of the model before
     size = SIZE
     while True:
         try:

@@ -243,7 +243,10 @@ class Figures:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to know about the figures besides, a sentence each without a full stop."""
-        guesses = {"XLA cannot lower": self.not_lowered, "the model does not know": self.not_modelled}
+        guesses = {
+            "XLA cannot lower": self.not_lowered,
+            "the model does not know": self.not_modelled,
+        }
         return tuple(remarks(self.model, self.pipeline, guesses, self.recompilations))
 
 

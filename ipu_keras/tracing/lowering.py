@@ -23,6 +23,10 @@ _NO_DATASET = (
     "A function for XLA takes numbers and captures variables; of a dataset, read an iterator with "
     "`next` in a loop over `tf.range`."
 )
+_NO_VARIABLE = (
+    "A captured resource must be a variable of the shape and type that the function was traced "
+    "with."
+)
 # Before XLA's own passes, which would widen float16 for a CPU.
 _STAGE = "hlo_serialized"
 
@@ -54,7 +58,8 @@ class FunctionInput:
 
     Args:
         spec: Its type; of a variable, that of its value.
-        role: `"argument"`, `"variable"` or `"capture"`, a tensor.
+        role: `"argument"`, `"variable"`, `"capture"`, a tensor, or `"table"`, another resource,
+            which XLA lacks.
         name: Of a variable, the one that TensorFlow gave it.
     """
 
@@ -100,6 +105,7 @@ def lower(concrete, *, stand_ins: bool = True) -> Lowering:
 def _lowered(concrete, stand_ins: bool) -> Lowering:
     name = concrete.function_def.signature.name
     inputs = inputs_of(concrete)
+    _check_resources(concrete, inputs)
     captures = [_on_host(capture) for capture in concrete.captured_inputs]
     _check_values(captures, inputs)
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
@@ -138,6 +144,17 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
             f"without XLA. Received: {error}",
             {next(filter(None, found.groups())) for found in _NAMED.finditer(str(error))},
         ) from error
+
+
+def _check_resources(concrete, inputs: Sequence[FunctionInput]) -> None:
+    """Refuses what takes another resource than a variable."""
+    pairs = zip(concrete.inputs, inputs, strict=True)
+    tables = [placeholder for placeholder, given in pairs if given.role == "table"]
+    if tables:
+        raise LoweringError(
+            f"{_NO_VARIABLE} Received: {tables[0].op.name!r}",
+            [op.name for table in tables for op in table.consumers()],
+        )
 
 
 def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> None:
@@ -216,6 +233,8 @@ def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
         )
     if capture.dtype != tf.resource:
         return FunctionInput(_tensor_spec(capture.shape, capture.dtype), "capture", name)
+    if contents_of(capture) is None and contents_of(placeholder) is None:
+        return FunctionInput(TensorSpec((), "resource"), "table", name)
     return FunctionInput(
         _variable_spec(capture, placeholder), "variable", names.get(id(capture), name)
     )
@@ -226,8 +245,7 @@ def _variable_spec(capture, placeholder) -> TensorSpec:
     found = [_handle_spec(tensor) for tensor in (capture, placeholder)]
     if found[0] is None or found[0] != found[1]:
         raise LoweringError(
-            "A captured resource must be a variable of the shape and type that the function was "
-            f"traced with. Received: {found[0]} for {placeholder.op.name!r} of {found[1]}"
+            f"{_NO_VARIABLE} Received: {found[0]} for {placeholder.op.name!r} of {found[1]}"
         )
     return found[0]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +34,7 @@ class Cut:
     given: tuple[tf.Tensor, ...]
     fetched: tuple[tf.Tensor, ...]
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Of what was cut out."""
         return frozenset(op.name for op in self.operations)
@@ -72,7 +73,7 @@ def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
     results = tf.nest.flatten(concrete.structured_outputs)
     taken = [t for op in every if op.name not in names for t in inputs[op.name]]
     given = _distinct(t for t in (*taken, *results) if t.op.name in names)
-    _check_results([t for t in results if t.op.name in names], operations)
+    _check_results(t for t in results if t.op.name in names)
     fetched = _distinct(
         t for op in operations for t in op.inputs if t.op.name not in names and _is_array(t)
     )
@@ -103,11 +104,11 @@ def _refused(names: Collection[str], operations: Sequence[tf.Operation]) -> set[
     return {name for name in found if by_name[name].type != "Placeholder"}
 
 
-def _check_results(results: Iterable[tf.Tensor], operations: Sequence[tf.Operation]) -> None:
-    if all(map(_is_array, results)):
+def _check_results(results: Iterable[tf.Tensor]) -> None:
+    lost = next((tensor for tensor in results if not _is_array(tensor)), None)
+    if lost is None:
         return
-    outputs = [tensor for op in operations for tensor in op.outputs]
-    tensor = next(tensor for tensor in outputs if not _is_array(tensor))
+    tensor = _origin(lost)
     if _is_numeric(tensor):
         what = "its result has no known shape. Give it one with `set_shape`"
     else:
@@ -116,6 +117,14 @@ def _check_results(results: Iterable[tf.Tensor], operations: Sequence[tf.Operati
         f"XLA cannot lower {tensor.op.type}, and {what}. Received: {tensor.op.name!r} of shape "
         f"{tensor.shape}"
     )
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """The first tensor without a known shape, or of texts, to which one goes back."""
+    for before in tensor.op.inputs:
+        if not _is_array(before) and _is_numeric(before) == _is_numeric(tensor):
+            return _origin(before)
+    return tensor
 
 
 def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
@@ -139,7 +148,7 @@ def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
     stand_ins = arguments[len(arguments) - len(cut.given) :]
     renamed = {op.name: values[t.ref()] for op, t in zip(stand_ins, cut.given, strict=True)}
     ops = [op for op in graph.ops if op.name not in renamed]
-    ops += [_operation(op, cut.given, values, layers) for op in cut.operations]
+    ops += [_operation(op, cut, values, layers) for op in cut.operations]
     results = graph.results[:num_results] + graph.results[end:]
     return replace(
         graph,
@@ -160,15 +169,16 @@ def _references(given: Sequence[tf.Tensor]) -> dict[Any, str]:
     }
 
 
-def _operation(
-    op: tf.Operation, given: Sequence[tf.Tensor], values: Mapping[Any, str], layers: LayerNames
-) -> Op:
+def _operation(op: tf.Operation, cut: Cut, values: Mapping[Any, str], layers: LayerNames) -> Op:
+    """In TensorFlow's words; for what of its inputs is no array, it waits."""
     place = layers.place(op.name)
+    others = (t.op.name for t in op.inputs if t.ref() not in values)
     return Op(
         op.name,
         op.type,
-        tuple(TensorSpec(tuple(t.shape), t.dtype.name) for t in given if t.op is op),
+        tuple(TensorSpec(tuple(t.shape), t.dtype.name) for t in cut.given if t.op is op),
         inputs=tuple(values[t.ref()] for t in op.inputs if t.ref() in values),
+        after=tuple(dict.fromkeys(name for name in others if name in cut.names)),
         attributes={NOT_LOWERED: True},
         **vars(place),
     )
@@ -184,7 +194,7 @@ def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> 
 
 
 def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Operations in their order, but each after those whose results it takes.
+    """Operations in their order, but each after those whose results it takes, or waits for.
 
     Raises:
         LoweringError: There is no such order.
@@ -196,7 +206,9 @@ def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
     while pending:
         op = pending[-1]
         missing = [
-            by_name[name] for name in map(operation_of_reference, op.inputs) if name not in ordered
+            by_name[name]
+            for name in (*map(operation_of_reference, op.inputs), *op.after)
+            if name not in ordered
         ]
         if missing and op.name in opened:
             raise LoweringError(
