@@ -32,6 +32,11 @@ def _square(x: tf.Tensor) -> tf.Tensor:
     return tf.matmul(_rows(x), _rows(x), adjoint_b=True)
 
 
+def _ordered(x: tf.Tensor) -> tf.Tensor:
+    """Rows of numbers that have an order: among others, XLA ends the process of who searches."""
+    return tf.maximum(_rows(x), _rows(x))
+
+
 def _index(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.reduce_max(tf.cast(x, tf.float32)), tf.int32) % 3
 
@@ -149,7 +154,7 @@ STEPS: Mapping[str, Step] = {
     "loop": _loop,
     "map": lambda x: tf.map_fn(lambda row: row + row, _rows(x)),
     "matrix band": lambda x: tf.linalg.band_part(_rows(x), 1, 0),
-    "matrix diagonal": lambda x: tf.linalg.diag(_rows(x)),
+    "matrix diagonal": lambda x: tf.linalg.diag(_rows(x)[:, :5]),
     "nonzero": lambda x: tf.where(tf.cast(x, tf.bool)),
     "normal": lambda x: tf.random.normal(x.shape, dtype=x.dtype),
     "one hot": lambda x: tf.one_hot(_indices(x), 4, dtype=x.dtype),
@@ -169,7 +174,7 @@ STEPS: Mapping[str, Step] = {
     "scatter of maxima": lambda x: tf.tensor_scatter_nd_max(
         tf.zeros((3,), x.dtype), _indices(x)[:, None], tf.reshape(x, (-1,))
     ),
-    "search": lambda x: tf.searchsorted(_rows(x), _rows(x)),
+    "search": lambda x: tf.searchsorted(_ordered(x), _ordered(x)),
     "segments": lambda x: tf.math.unsorted_segment_prod(tf.reshape(x, (-1,)), _indices(x), 3),
     "shuffle": tf.random.shuffle,
     "slice": lambda x: tf.slice(_rows(x), [0, _index(x)], [1, 1]),
@@ -179,7 +184,7 @@ STEPS: Mapping[str, Step] = {
     "sort downwards": lambda x: tf.argsort(_rows(x), axis=0, direction="DESCENDING"),
     "svd": lambda x: tf.linalg.svd(_rows(x), compute_uv=False),
     "text": lambda x: tf.strings.to_number(tf.strings.as_string(x)),
-    "tile": lambda x: tf.tile(_rows(x), [2, 3]),
+    "tile": lambda x: tf.tile(_rows(x), [1, 2]),
     "top": lambda x: tf.math.top_k(_rows(x), 1).indices,
     "transpose": tf.transpose,
     "unique": lambda x: tf.unique(tf.reshape(x, (-1,)))[0],

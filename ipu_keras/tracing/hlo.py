@@ -76,7 +76,7 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
           tensors; it has `trip_count` and `max_trip_count`. That of a
           `"conditional"` has one graph per branch; it takes the predicate or
           index and then the tensors of each branch, `num_branch_inputs` of them.
-        - An operation that XLA lacks is left in TensorFlow's words: its kind is
+        - An operation that XLA lacks or refuses is left in TensorFlow's words: its kind is
           TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute
           `not_lowered`.
         - Of a `"constant"`, only what a scalar is has an attribute, `value`, and that integers
@@ -87,8 +87,8 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
           with that graph as its `body`, and so is its gradient; see `poplar_calls`.
 
     Raises:
-        LoweringError: XLA lacks an operation with a result that is no array of
-            known shape, or needs a value that is known only when it runs.
+        LoweringError: An input is none for XLA, or the function returns what is no array
+            of known shape once XLA has refused an operation.
 
     Example:
         >>> import tensorflow as tf
