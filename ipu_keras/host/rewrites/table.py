@@ -85,7 +85,7 @@ REWRITES = (
         name="random_bits",
         # Without it, TensorFlow's executor runs the step, as XLA draws other numbers.
         applies=lambda purpose: purpose.for_xla,
-        gain="32.1 to 28.5 ms/step (transformer with dropout), 3.3 to 1.8 (MLP with Gaussian noise)",
+        gain="32.1 to 28.5 ms/step (transformer with dropout), 3.3 to 1.8 (MLP with noise)",
         undone=_RENAMED,
         replaces=compilable_random,
     ),
