@@ -24,6 +24,7 @@ from ipu_keras.internals.tensorflow.strategies import (
     update_context,
 )
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops.argument_checks import converted
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
@@ -76,6 +77,7 @@ class IPUStrategy(tf.distribute.Strategy):
                 "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'. "
                 f"Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
             )
+        converted("ipu_device", tf.DeviceSpec.from_string, ipu_device)
         if not SYSTEM.devices:
             IPUConfig().configure_ipu_system()
         super().__init__(self._make_extended(ipu_device))

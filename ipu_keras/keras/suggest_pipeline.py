@@ -18,6 +18,7 @@ from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.report.advice_tables import balance_table
 from ipu_keras.report.text import rendered
+from ipu_keras.settings.counts import MOST, integer_in
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 from ipu_keras.tracing import no_garbage_collection
 
@@ -66,8 +67,10 @@ def suggest_pipeline(
     Stages of ...
     [0, 0, 1, 1]
     """
-    if not isinstance(num_ipus, int) or num_ipus < 2:
+    ipus = integer_in(num_ipus)
+    if ipus is None or not 2 <= ipus <= MOST:
         raise ValueError(f"A pipeline needs at least two IPUs. Received: num_ipus={num_ipus!r}")
+    num_ipus = ipus
     assignments, layers = _layers_of(model)
     name, graph = traced_step(model, specs, mode, _step_by_layer)
     training = name.endswith(".train")

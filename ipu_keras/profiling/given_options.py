@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.cost.options import ModelOptions, is_positive_integer
+from ipu_keras.cost.options import ModelOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
+from ipu_keras.settings.counts import positive_integer
 from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 
 MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
@@ -67,9 +68,7 @@ def checked_batch_size(size: Any) -> int:
     Raises:
         ValueError: It is no positive integer.
     """
-    if not is_positive_integer(size):
-        raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={size!r}")
-    return int(size)
+    return positive_integer("batch_size", size)
 
 
 def listed(name: str, values: Any) -> list[Any]:

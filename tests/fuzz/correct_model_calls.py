@@ -13,6 +13,9 @@ from tensorflow.python import ipu
 import ipu_keras
 from ipu_keras.machine.system import SYSTEM
 
+# Stands for that of a model which the call makes.
+ASSIGNMENT: list = []
+
 
 @functools.cache
 def _dense() -> keras.Model:
@@ -156,7 +159,7 @@ def model_calls() -> list[Call]:
         Call(
             "set_pipeline_stage_assignment",
             _fresh("set_pipeline_stage_assignment"),
-            {"pipeline_stage_assignment": []},
+            {"pipeline_stage_assignment": ASSIGNMENT},
         ),
         Call("PipelineStage", _stage, {"stage": 0}),
         Call("profile", _profile, {**cost, "name": "model"}, cheap=False),
@@ -172,10 +175,7 @@ def _fresh(name: str) -> Callable[..., Any]:
         configure()
         with ipu_keras.ipu_strategy.IPUStrategy().scope():
             model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-            if (
-                name == "set_pipeline_stage_assignment"
-                and arguments["pipeline_stage_assignment"] == []
-            ):
+            if arguments.get("pipeline_stage_assignment") is ASSIGNMENT:
                 arguments["pipeline_stage_assignment"] = model.get_pipeline_stage_assignment()
                 arguments["pipeline_stage_assignment"][0].pipeline_stage = 0
             return getattr(model, name)(**arguments)

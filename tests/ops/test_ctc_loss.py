@@ -378,7 +378,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("name", ["labels", "label_length", "logit_length"])
     def test_type_of_integers(self, name):
-        with pytest.raises(TypeError, match=f"`{name}` must have integers.* tensor of float32$"):
+        with pytest.raises(TypeError, match=f"`{name}` must be a tensor of int.*of float32$"):
             self.call(**{name: tf.zeros((5,))})
 
     def test_shape_of_labels(self):

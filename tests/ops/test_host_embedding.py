@@ -219,7 +219,7 @@ def test_is_one_operation():
         ({"name": 3}, TypeError, "`name` must be a string. Received: name=3"),
         ({"name": ""}, ValueError, "`name` must be a text of one line .* Received: name=''"),
         ({"name": "a\nb"}, ValueError, "`name` must be a text of one line"),
-        ({"partition_strategy": "ROW"}, ValueError, "'TOKEN', 'ENCODING'.*='ROW'"),
+        ({"partition_strategy": "ROW"}, ValueError, "one of TOKEN, ENCODING.*='ROW'"),
         ({"optimizer_spec": "SGD"}, TypeError, "`optimizer_spec` must be.*='SGD'"),
         ({"embedding_tensor": TABLE}, TypeError, "`embedding_tensor` must be.*ndarray"),
         (

@@ -10,9 +10,17 @@ from ipu_keras.settings import gradient_accumulation
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 
 
-def test_by_name_and_member():
-    assert Method.parse("sum") is Method.parse("SUM") is Method.parse(Method.SUM) is Method.SUM
-    assert Method.parse("running_mean") is Method.RUNNING_MEAN
+@pytest.mark.parametrize(
+    ("value", "method"),
+    [
+        ("sum", Method.SUM),
+        ("SUM", Method.SUM),
+        (Method.SUM, Method.SUM),
+        ("running_mean", Method.RUNNING_MEAN),
+    ],
+)
+def test_by_name_and_member(value, method):
+    assert Method.parse(value, "reduction_method") is method
 
 
 @pytest.mark.parametrize("value", [None, "max", 1])
@@ -21,8 +29,9 @@ def test_what_is_no_method(value):
         f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values are: "
         "SUM, MEAN, RUNNING_MEAN."
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        Method.parse(value)
+    message = rf"^{re.escape(message)} .* Received: reduction_method={value!r}$"
+    with pytest.raises(ValueError, match=message):
+        Method.parse(value, "reduction_method")
 
 
 def test_examples():

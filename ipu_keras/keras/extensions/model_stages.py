@@ -15,12 +15,13 @@ from ipu_keras.keras.extensions import pipeline_checks as checks
 from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.call_observer import in_stages, recorded_calls
 from ipu_keras.keras.extensions.layer_calls import LayerCall, functional_calls, sequential_calls
-from ipu_keras.keras.extensions.pipeline_stage import check_stage, stage_of
+from ipu_keras.keras.extensions.pipeline_stage import checked_stage, stage_of
 from ipu_keras.keras.extensions.pipeline_stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
     SequentialLayerPipelineStageAssignment,
 )
+from ipu_keras.ops.argument_checks import integer_in
 from ipu_keras.program import Pipeline, PipelineChoices
 
 
@@ -292,11 +293,11 @@ class ModelStages:
 
     def _assigned(self, calls, assignment: list) -> tuple[int, ...]:
         """The stages in a list that a user gives, complete or not."""
-        integers = [isinstance(entry, int) for entry in assignment]
+        integers = [
+            isinstance(entry, bool) or integer_in(entry) is not None for entry in assignment
+        ]
         if self._takes_integers and assignment and all(integers):
-            for stage in assignment:
-                check_stage(stage)
-            return tuple(assignment)
+            return tuple(checked_stage(stage) for stage in assignment)
         layer_calls = [call for call in calls if call.is_layer]
         for index, (entry, call) in enumerate(zip(assignment, layer_calls, strict=True)):
             self._check_entry(entry, call, index)
