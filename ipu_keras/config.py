@@ -14,6 +14,7 @@ from typing import Any
 
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
+from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, Constraint, category
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
@@ -692,7 +693,7 @@ def configure_ipu_system(
     >>> get_ipu_config()[0].auto_select_ipus
     2
     """
-    _configure(config, device, reset_configuration)
+    _configure(config, device, check_flag("reset_configuration", reset_configuration))
 
 
 def get_ipu_config(session: Any = None) -> list[IPUConfig]:

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras._missing_names import missing_attribute
-from ipu_keras.ops.argument_checks import check_tensor
+from ipu_keras.settings.argument_errors import converted
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
 from ipu_keras.settings.pipeline_choices import RecomputationMode as RecomputationMode
@@ -54,5 +54,5 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 
 def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
     # XLA forgets an identity; a new shape that is the old one it keeps, with the name.
-    tensor = check_tensor("tensors", tensor)
+    tensor = converted("tensors", tf.convert_to_tensor, tensor)
     return tf.reshape(tensor, tf.shape(tensor), name=name)

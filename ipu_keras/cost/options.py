@@ -10,17 +10,8 @@ from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.cost.products.options import PoplarOptions, ProductOptions, product_options
 from ipu_keras.cost.rewrites.precision import PRECISIONS
 from ipu_keras.program import Pipeline
+from ipu_keras.settings.counts import integer_in, positive_integer
 from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mode
-
-
-def is_positive_integer(value: Any) -> bool:
-    """Whether a value is a count: an integer above 0, of Python or of NumPy.
-
-    Args:
-        value: What a user gave.
-    """
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return is_integer and value >= 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +110,7 @@ class ModelOptions:
             "steps_per_execution",
         )
         for name in names:
-            count = getattr(self, name)
-            if not is_positive_integer(count):
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={count!r}")
+            object.__setattr__(self, name, positive_integer(name, getattr(self, name)))
         if self.steps_per_execution % self.gradient_accumulation_count:
             raise ValueError(
                 "`steps_per_execution` must be a multiple of `gradient_accumulation_count`: "
@@ -129,24 +118,23 @@ class ModelOptions:
                 f"steps_per_execution={self.steps_per_execution}, "
                 f"gradient_accumulation_count={self.gradient_accumulation_count}"
             )
-        if not is_positive_integer(self.num_ipus) or self.num_ipus & (self.num_ipus - 1):
+        num_ipus = integer_in(self.num_ipus)
+        if num_ipus is None or num_ipus < 1 or num_ipus & (num_ipus - 1):
             raise ValueError(
                 "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
                 f"Received: num_ipus={self.num_ipus!r}"
             )
-        for name in (*names, "num_ipus"):
-            # NumPy's integers cannot be written down.
-            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "num_ipus", num_ipus)
         self._check_not_negative("minimum_remote_tensor_size")
         self._check_not_negative("maximum_cross_replica_sum_buffer_size")
         self._check_not_negative("maximum_reduce_scatter_buffer_size")
 
     def _check_not_negative(self, name: str) -> None:
-        count = getattr(self, name)
-        is_integer = isinstance(count, numbers.Integral) and not isinstance(count, bool)
-        if not is_integer or count < 0:
-            raise ValueError(f"`{name}` must be an integer, 0 or more. Received: {name}={count!r}")
-        object.__setattr__(self, name, int(count))
+        given = getattr(self, name)
+        count = integer_in(given)
+        if count is None or count < 0:
+            raise ValueError(f"`{name}` must be an integer, 0 or more. Received: {name}={given!r}")
+        object.__setattr__(self, name, count)
 
     def _check_io_tiles(self) -> None:
         self._check_not_negative("num_io_tiles")

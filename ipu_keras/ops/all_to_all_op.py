@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops import collectives
+from ipu_keras.ops.argument_checks import positive_integer
 from ipu_keras.ops.collectives import replica_groups
 
 
@@ -32,7 +33,8 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.T
     >>> all_gather(tf.ones((2, 3)), 1).shape  # without replicas
     TensorShape([1, 2, 3])
     """
-    groups = replica_groups(replication_factor, "replication_factor")
+    factor = positive_integer("replication_factor", replication_factor)
+    groups = replica_groups(factor, "replication_factor")
     return collectives.all_gather(x, groups, name)
 
 
@@ -70,7 +72,8 @@ def all_to_all(
     >>> all_to_all(tf.ones((2, 3)), 0, 1, 1).shape  # without replicas
     TensorShape([2, 3])
     """
-    groups = replica_groups(replication_factor, "replication_factor")
+    factor = positive_integer("replication_factor", replication_factor)
+    groups = replica_groups(factor, "replication_factor")
     if groups.size != groups.num_replicas:
         raise ValueError(
             "`replication_factor` must be the number of replicas of the program. Received: "

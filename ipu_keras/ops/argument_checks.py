@@ -5,50 +5,18 @@ Each names the argument, and shows what was given for it.
 
 import math
 import numbers
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras.settings import counts
+from ipu_keras.settings.argument_errors import converted as converted
+from ipu_keras.settings.argument_errors import received as received
 
-# Of what was given, so much of its text is shown.
-_SHOWN = 300
-
-
-def converted(argument: str, convert: Callable[..., Any], value: Any, *args: Any) -> Any:
-    """What a function makes of an argument; where it refuses it, the error names the argument.
-
-    Args:
-        argument: What users call it.
-        convert: Called with the value and `args`, such as `tf.convert_to_tensor`.
-        value: What was given.
-        *args: What else `convert` is called with.
-
-    Raises:
-        TypeError: `convert` raised one.
-        ValueError: `convert` raised another error.
-
-    Example:
-
-    >>> converted("momentum", float, "0.5")
-    0.5
-    """
-    try:
-        return convert(value, *args)
-    except Exception as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(
-            f"`{argument}` is not what is taken for it. Received: {received(argument, value)}. "
-            f"{error}"
-        ) from error
-
-
-def received(argument: str, value: Any) -> str:
-    """How errors show what was given, which may be long."""
-    text = repr(value)
-    return f"{argument}={text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}"
+# In which programs compute.
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def static(value: Any) -> Any:
@@ -81,19 +49,30 @@ def positive_integer(argument: str, value: Any) -> int:
     return counts.positive_integer(argument, static(value))
 
 
-def check_integer(argument: str, value: Any) -> int:
-    """Any integer, such as the number of an axis.
+def check_integer(
+    argument: str, value: Any, least: int | None = None, most: int = 2**63 - 1
+) -> int:
+    """An integer, such as the number of an axis.
 
     Args:
         argument: What users call it.
         value: What was given.
+        least: The least that it may be; `None` for the opposite of `most`.
+        most: The most that it may be.
 
     Raises:
         TypeError: It is no integer.
+        ValueError: It is another one than those.
     """
     integer = integer_in(value)
     if integer is None:
         raise TypeError(f"`{argument}` must be an integer. Received: {received(argument, value)}")
+    least = -most if least is None else least
+    if not least <= integer <= most:
+        raise ValueError(
+            f"`{argument}` must be at least {least}, and at most {most}. "
+            f"Received: {received(argument, value)}"
+        )
     return integer
 
 
@@ -141,7 +120,7 @@ def real_in(value: Any) -> float | None:
         value: Anything. A tensor of a graph that has no value yet is none either.
     """
     number = _number_in(value)
-    return number if number is not None and math.isfinite(number) else None
+    return number if number is not None and abs(number) <= _LARGEST else None
 
 
 def _number_in(value: Any) -> float | None:
@@ -220,14 +199,15 @@ def check_number(argument: str, value: Any) -> float:
 
     Raises:
         TypeError: It is no number.
-        ValueError: It is infinite or NaN.
+        ValueError: It is NaN, or beyond the numbers of float32, in which programs compute.
     """
     number = _number_in(value)
     if number is None:
         raise TypeError(f"`{argument}` must be a number. Received: {received(argument, value)}")
-    if not math.isfinite(number):
+    if not abs(number) <= _LARGEST:
         raise ValueError(
-            f"`{argument}` must be a finite number. Received: {received(argument, value)}"
+            f"`{argument}` must be a finite number of float32. "
+            f"Received: {received(argument, value)}"
         )
     return number
 
@@ -292,7 +272,7 @@ def check_integers(argument: str, value: Any) -> tf.Tensor:
         return tf.cast(tensor, tf.int32)
     if not tensor.dtype.is_integer:
         raise TypeError(
-            f"`{argument}` must be integers, such as tf.int32; cast it first. "
-            f"Received: {argument} of {tensor.dtype.name}"
+            f"`{argument}` must be a tensor of integers, such as tf.int32; cast it first. "
+            f"Received: a tensor of {tensor.dtype.name}"
         )
     return tensor

@@ -224,7 +224,7 @@ def _tensor(x: Any, dtypes: Collection[str], name: str) -> tf.Tensor:
     if x.dtype.name not in dtypes:
         raise TypeError(
             f"`{name}` takes tensors of {', '.join(dtypes)}; cast it first. "
-            f"Received: `x` of {x.dtype.name}"
+            f"Received: `x`, a tensor of {x.dtype.name}"
         )
     # Keras calls layers with an open batch size while a model is made, for no replicas yet.
     if current_replicas() > 1 and not x.shape.is_fully_defined():

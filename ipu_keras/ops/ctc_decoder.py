@@ -164,7 +164,7 @@ class _Beams(NamedTuple):
 def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, name, *, from_logits):
     tensor = time_major(data)
     max_time, batch, num_classes = tensor.shape
-    num_steps = integers(lengths, (batch,))
+    num_steps = integers(lengths, (batch,), data)
     blank = blank_class(blank_index, num_classes)
     beam_width, top_paths = checked_widths(beam_width, top_paths)
     with poplar_operation("CTCBeamSearchDecoder"):

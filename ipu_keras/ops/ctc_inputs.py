@@ -44,12 +44,13 @@ def time_major(data: Given) -> tf.Tensor:
     return tensor
 
 
-def integers(given: Given, shape: tuple[int | None, ...]) -> tf.Tensor:
+def integers(given: Given, shape: tuple[int | None, ...], beside: Given) -> tf.Tensor:
     """The int32 tensor of lengths or labels that was given.
 
     Args:
         given: What the user gave.
         shape: What its shape must be compatible with.
+        beside: What that shape is of.
 
     Raises:
         TypeError: It has no integers.
@@ -60,7 +61,8 @@ def integers(given: Given, shape: tuple[int | None, ...]) -> tf.Tensor:
     if not values.shape.is_compatible_with(shape):
         expected = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(
-            f"`{name}` must have a shape of rank {len(shape)} with the sizes ({expected}). "
+            f"`{name}` must have a shape of rank {len(shape)} with the sizes ({expected}), "
+            f"as `{beside.name}` has them. "
             f"Received: {name}.shape={values.shape}"
         )
     return tf.cast(values, tf.int32)

@@ -189,14 +189,14 @@ def _loss(
     tensor = time_major(data)
     dtype = _loss_dtype(out_dtype, tensor.dtype, data.name)
     batch, num_classes = tensor.shape[1:]
-    labels = integers(Given(labels, "labels"), (batch, None))
+    labels = integers(Given(labels, "labels"), (batch, None), data)
     if labels.shape[1] is None:
         raise ValueError(
             "`labels` must have the shape (batch_size, max_label_length), with a known number of "
             f"labels. Received: labels.shape={labels.shape}"
         )
-    label_length = integers(Given(label_length, "label_length"), (batch,))
-    data_length = integers(data_length, (batch,))
+    label_length = integers(Given(label_length, "label_length"), (batch,), data)
+    data_length = integers(data_length, (batch,), data)
     blank = blank_class(blank_index, num_classes)
 
     def run(tensor):

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_tensor, integer_in
 from ipu_keras.ops.codelet_expressions import check_expression
 from ipu_keras.ops.user_operations import (
     UserFunction,
@@ -15,7 +16,6 @@ from ipu_keras.ops.user_operations import (
     host_operation,
     not_differentiable,
 )
-from ipu_keras.settings.counts import integer_in
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # After the `op_name` of an operation for IPUs: its function for the host.
@@ -52,7 +52,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
     >>> codelet_expression_op(lambda x, y, z: x * x + y * z, x, x, 2.0).numpy()
     array([ 3.,  8., 15.], dtype=float32)
     """
-    tensors = [tf.convert_to_tensor(argument) for argument in args]
+    tensors = [check_tensor("args", argument) for argument in args]
     check_expression(vertex_expression, tensors)
     with poplar_operation("CodeletExpression"):
         return not_differentiable(
@@ -250,7 +250,7 @@ def _host_operation(
 def _tensors(inputs: Sequence[Any]) -> list[tf.Tensor]:
     if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
         raise TypeError(f"`inputs` must be a list of tensors. Received: inputs={inputs!r}")
-    tensors = [tf.convert_to_tensor(given) for given in inputs]
+    tensors = [check_tensor("inputs", given) for given in inputs]
     for position, tensor in enumerate(tensors):
         if not holds_numbers(tensor.dtype):
             raise TypeError(

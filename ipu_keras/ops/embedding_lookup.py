@@ -61,12 +61,13 @@ def embedding_lookup(
         return _serialized(params, ids, serialization_factor)
 
 
-def checked_serialization_factor(value: Any, num_rows: int | None) -> int:
+def checked_serialization_factor(value: Any, num_rows: int | None, table: str = "params") -> int:
     """A factor that parts a table.
 
     Args:
         value: Into how many parts.
         num_rows: Of the table.
+        table: What users gave the table, or its rows, as.
 
     Raises:
         TypeError: The factor is no integer.
@@ -82,7 +83,7 @@ def checked_serialization_factor(value: Any, num_rows: int | None) -> int:
         raise ValueError(
             f"The serialization_factor ({factor}) must divide the size of the first dimension of "
             "the table, so that its parts are alike. Use a divisor, or a table with more rows. "
-            f"Received: serialization_factor={factor} for {num_rows} rows"
+            f"Received: serialization_factor={factor} for {num_rows} rows of `{table}`"
         )
     return factor
 

@@ -85,7 +85,7 @@ def outlined_function(
             results = func(*tensors)
             if all(result is None for result in tf.nest.flatten(results)):
                 raise ValueError(
-                    "An outlined function must return at least one tensor: what it computes "
+                    "`func`, if outlined, must return at least one tensor: what it computes "
                     f"cannot be used otherwise. Received: {results!r} from {title!r}"
                 )
             return tf.nest.map_structure(_tensor, results)

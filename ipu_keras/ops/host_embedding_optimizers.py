@@ -13,6 +13,7 @@ from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.argument_checks import check_integer, check_number
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
+from ipu_keras.settings.counts import MOST
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 from ipu_keras.tracing.replication import current_replicas
 
@@ -196,12 +197,9 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
     def __init__(self, learning_rate: float, accumulation_factor: int):
         super().__init__(learning_rate)
-        factor = check_integer("accumulation_factor", accumulation_factor)
-        if factor < 1:
-            raise ValueError(
-                f"`accumulation_factor` must be at least 1. Received: accumulation_factor={factor}"
-            )
-        self._accumulation_factor = factor
+        self._accumulation_factor = check_integer(
+            "accumulation_factor", accumulation_factor, 1, MOST
+        )
 
     def get_accumulation_factor(self) -> int:
         """How many mini-batches' gradients are summed."""

@@ -74,7 +74,7 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
             results = func(*tensors)
         if not any(tf.is_tensor(result) for result in tf.nest.flatten(results)):
             raise ValueError(
-                "A function of `multi_conv` must return at least one tensor. "
+                "`func`, a function of `multi_conv`, must return at least one tensor. "
                 f"Received: {results!r} from {func!r}"
             )
         return results

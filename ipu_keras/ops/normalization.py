@@ -35,12 +35,12 @@ def checked_groups(groups: Any, channels: int) -> int:
     if not 1 <= groups <= channels:
         raise ValueError(
             f"Invalid groups {groups} for {channels} channels. Set `groups` to a divisor of the "
-            "number of channels"
+            f"number of channels. Received: groups={groups} for `inputs` of {channels} channels"
         )
     if channels % groups:
         raise ValueError(
             f"{channels} channels is not commensurate with {groups} groups. Set `groups` to a "
-            "divisor of the number of channels"
+            f"divisor of them. Received: groups={groups} for `inputs` of {channels} channels"
         )
     return groups
 

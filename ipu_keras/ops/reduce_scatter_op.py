@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops import collectives
-from ipu_keras.ops.argument_checks import check_choice, check_tensor
+from ipu_keras.ops.argument_checks import check_choice, check_tensor, positive_integer
 from ipu_keras.ops.collectives import replica_groups
 
 # XLA's names of what needs no operation before or after it.
@@ -51,7 +51,8 @@ def reduce_scatter(
     >>> reduce_scatter([1.0, 2.0, 3.0], 1).numpy()  # without replicas
     array([1., 2., 3.], dtype=float32)
     """
-    groups = replica_groups(replication_factor, "replication_factor")
+    factor = positive_integer("replication_factor", replication_factor)
+    groups = replica_groups(factor, "replication_factor")
     x = check_tensor("x", x)
     if x.shape.rank != 1:
         raise ValueError(
@@ -72,6 +73,6 @@ def _share(x: tf.Tensor, size: int) -> tf.Tensor:
     if not x.dtype.is_floating:
         raise TypeError(
             "The mean is one of floating point numbers; cast them first. "
-            f"Received: `x` of {x.dtype.name}"
+            f"Received: `x`, a tensor of {x.dtype.name}"
         )
     return x / size

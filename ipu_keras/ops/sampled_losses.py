@@ -68,6 +68,7 @@ def nce_loss(
     """
     with tf.name_scope(name):
         weights, biases, inputs = _tensors(weights, biases, inputs, num_classes)
+        num_true = positive_integer("num_true", num_true)
         labels = _true_classes(labels, num_true, inputs)
         sample = _sample(labels, num_sampled, num_classes, sampled_values, None)
         true, sampled = _logits(weights, biases, labels, inputs, sample)
@@ -127,6 +128,7 @@ def sampled_softmax_loss(
     """
     with tf.name_scope(name):
         weights, biases, inputs = _tensors(weights, biases, inputs, num_classes)
+        num_true = positive_integer("num_true", num_true)
         labels = _true_classes(labels, num_true, inputs)
         sample = _sample(labels, num_sampled, num_classes, sampled_values, seed)
         true, sampled = _logits(weights, biases, labels, inputs, sample)
@@ -194,7 +196,7 @@ def _log(count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _true_classes(labels: Any, num_true: int, inputs: tf.Tensor) -> tf.Tensor:
-    labels, num_true = check_tensor("labels", labels), positive_integer("num_true", num_true)
+    labels = check_tensor("labels", labels)
     if not (labels.dtype.is_integer or labels.dtype.is_floating):
         raise TypeError(f"`labels` must be integers. Received: labels of {labels.dtype.name}")
     labels = tf.cast(labels, tf.int64)

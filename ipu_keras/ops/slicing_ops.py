@@ -12,6 +12,7 @@ from ipu_keras.ops.argument_checks import (
     check_tensor,
 )
 from ipu_keras.ops.row_gather import num_rows, rows_or_zeros
+from ipu_keras.settings.counts import MOST
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 _KIND = "SequenceSlice"
@@ -125,7 +126,7 @@ def sequence_slice_unpack(
     >>> print(sequence_slice_unpack(src, [2, 1], [2, 0], 3).numpy().ravel())
     [2. 3. 0.]
     """
-    total_elements = _number_of_rows(total_elements)
+    total_elements = check_integer("total_elements", total_elements, 0, MOST)
     src = check_tensor("src", src)
     _check_rank("src", src)
     num_elems, src_offsets = _slices(num_elems=num_elems, src_offsets=src_offsets)
@@ -218,13 +219,3 @@ def _slices(**given: Any) -> tuple[tf.Tensor, ...]:
             f"of each for every slice. Received: {received}"
         )
     return tuple(tf.cast(tensor, tf.int32) for tensor in tensors.values())
-
-
-def _number_of_rows(total_elements: Any) -> int:
-    count = check_integer("total_elements", total_elements)
-    if count < 0:
-        raise ValueError(
-            "`total_elements` must not be negative: it is the number of rows of the result. "
-            f"Received: total_elements={count}"
-        )
-    return count

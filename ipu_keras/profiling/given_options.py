@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.cost.options import ModelOptions, is_positive_integer
+from ipu_keras.cost.options import ModelOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
+from ipu_keras.settings.counts import positive_integer
 from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 
 MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))

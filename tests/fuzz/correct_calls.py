@@ -163,6 +163,9 @@ def _layer_calls() -> list[Call]:
                 "max_batch_size": 2,
                 "num_attention_heads": 2,
                 "attention_head_size": 4,
+                "sequences_per_iter": 1,
+                "attention_dropout_prob": 0.25,
+                "output_dropout_prob": 0.25,
             },
         ),
         Call(
@@ -272,7 +275,7 @@ def _op_calls() -> list[Call]:
         Call(
             "cross_replica_sum",
             _on_ipu(ipu.cross_replica_ops.cross_replica_sum),
-            {"x": x, "replica_group_size": None},
+            {"x": x, "replica_group_size": 1},
         ),
         Call(
             "all_gather", _on_ipu(ipu.all_to_all_op.all_gather), {"x": x, "replication_factor": 1}

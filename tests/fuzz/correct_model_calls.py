@@ -14,6 +14,9 @@ import ipu_keras
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.pipelining_ops import PipelineSchedule, RecomputationMode
 
+# Stands for that of a model which the call makes.
+ASSIGNMENT: list = []
+
 
 @functools.cache
 def _dense() -> keras.Model:

@@ -119,7 +119,8 @@ def _judge(call: Any, argument: str, value: Any) -> str:
     except Exception as error:
         # Options of a configuration are named by their path.
         name = call.called.get(argument, argument.split("__")[-1])
-        named = re.search(rf"\b{re.escape(name)}\b", str(error))
+        notes = getattr(error, "__notes__", [])
+        named = re.search(rf"\b{re.escape(name)}\b", "\n".join([str(error), *notes]))
         if not named and _is_in(value, error):
             return "of the function"
         return "refused" if named else f"UNNAMED: {_short(error)}"

@@ -168,7 +168,7 @@ MATCHING = "must have matching, nonzero shapes of rank 1"
         ({"src": tf.zeros(6)}, ValueError, "`src` must be of at least rank 2"),
         ({"dst": tf.zeros(6)}, ValueError, "`dst` must be of at least rank 2"),
         ({"src": tf.zeros((6, 6), tf.int32)}, ValueError, "one type.*float32, src of int32"),
-        ({"zero_unused": 1}, TypeError, "`zero_unused` must be True or False.*zero_unused=1"),
+        ({"zero_unused": 2}, TypeError, "`zero_unused` must be True or False.*zero_unused=2"),
     ],
 )
 def test_refused_slices(change, error, message):

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
     check_share,
@@ -146,27 +147,22 @@ class EffectiveTransformer(keras.layers.Layer):
         self._parameters = {}
         for name, shape in features.items():
             size = shape[2] if len(shape) == 3 else 1
-            self._add_dense(
-                name, (size, units), self.embedding_initializer, self.embedding_bias_initializer
-            )
-        self._add_dense(
-            "output",
-            (units, self.output_layer_size),
-            self.output_initializer,
-            self.output_bias_initializer,
-        )
+            self._add_dense(name, (size, units), "embedding")
+        self._add_dense("output", (units, self.output_layer_size), "output")
         if self.use_scale:
             self._add("scale", (), "ones")
         if self.layer_norm_output:
             self._add("gamma", (self.output_layer_size,), "ones")
             self._add("beta", (self.output_layer_size,), "zeros")
 
-    def _add_dense(self, name, shape, initializer, bias_initializer):
-        self._add(f"{name}_kernel", shape, initializer)
-        self._add(f"{name}_bias", shape[1:], bias_initializer)
+    def _add_dense(self, name, shape, argument):
+        kinds = {"kernel": (f"{argument}_initializer", shape)}
+        kinds["bias"] = (f"{argument}_bias_initializer", shape[1:])
+        for kind, (initializer, of_kind) in kinds.items():
+            self._add(f"{name}_{kind}", of_kind, getattr(self, initializer), initializer)
 
-    def _add(self, name, shape, initializer):
-        self._parameters[name] = self.add_weight(name=name, shape=shape, initializer=initializer)
+    def _add(self, name, shape, initializer, argument="initializer"):
+        self._parameters[name] = add_weight(self, argument, initializer, name=name, shape=shape)
 
     def call(self, inputs, training=True):
         _check_inputs([tuple(tensor.shape) for tensor in inputs], self.num_attention_heads)

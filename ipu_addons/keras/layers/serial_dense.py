@@ -2,6 +2,7 @@
 
 import keras
 
+from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_choice,
     check_flag,
@@ -95,18 +96,22 @@ class SerialDense(keras.layers.Layer):
     def build(self, input_shape):
         features = input_shape[-1]
         self._check_factor(input_shape)
-        self.kernel = self.add_weight(
+        self.kernel = add_weight(
+            self,
+            "kernel_initializer",
+            self.kernel_initializer,
             shape=(features, self.units),
-            initializer=self.kernel_initializer,
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
             name="kernel",
         )
         self.bias = None
         if self.use_bias:
-            self.bias = self.add_weight(
+            self.bias = add_weight(
+                self,
+                "bias_initializer",
+                self.bias_initializer,
                 shape=(self.units,),
-                initializer=self.bias_initializer,
                 regularizer=self.bias_regularizer,
                 constraint=self.bias_constraint,
                 name="bias",

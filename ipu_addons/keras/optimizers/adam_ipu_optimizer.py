@@ -9,7 +9,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     stage_precisions,
     wide,
 )
-from ipu_keras.ops.argument_checks import check_flag, check_number
+from ipu_keras.ops.argument_checks import check_flag, check_number, check_share
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -49,7 +49,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
 
     Raises:
         TypeError: A data type is no floating point type.
-        ValueError: There are not two compute precisions.
+        ValueError: There are not two compute precisions, or a number is out of its range.
 
     References:
         - [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)
@@ -80,8 +80,8 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.beta_1 = check_number("beta_1", beta_1)
-        self.beta_2 = check_number("beta_2", beta_2)
+        self.beta_1 = check_share("beta_1", beta_1)
+        self.beta_2 = check_share("beta_2", beta_2)
         self.epsilon = check_number("epsilon", epsilon)
         self.amsgrad = check_flag("amsgrad", amsgrad)
         self.m_dtype = dtype_name("m_dtype", m_dtype)

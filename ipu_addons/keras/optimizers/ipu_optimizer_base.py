@@ -109,7 +109,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
             dtype: In which to compute.
         """
         # Not in float16, which has no whole numbers between all of those above 2048.
-        rate = ops.cast(learning_rate, wide(dtype))
+        rate = converted("learning_rate", ops.cast, learning_rate, wide(dtype))
         if self.decay:
             rate = rate / (1.0 + self.decay * ops.cast(self.iterations, rate.dtype))
         return ops.cast(rate, dtype)

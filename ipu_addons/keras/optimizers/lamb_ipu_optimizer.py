@@ -12,7 +12,7 @@ from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     path_of,
     stage_precisions,
 )
-from ipu_keras.ops.argument_checks import check_flag, check_number
+from ipu_keras.ops.argument_checks import check_flag, check_number, check_share
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -60,7 +60,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 
     Raises:
         TypeError: A data type is no floating point type, or the expressions are no list.
-        ValueError: There are not two compute precisions.
+        ValueError: There are not two compute precisions, or a number is out of its range.
 
     References:
         - [You et al., 2019](https://arxiv.org/abs/1904.00962)
@@ -92,8 +92,8 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.beta_1 = check_number("beta_1", beta_1)
-        self.beta_2 = check_number("beta_2", beta_2)
+        self.beta_1 = check_share("beta_1", beta_1)
+        self.beta_2 = check_share("beta_2", beta_2)
         self.epsilon = check_number("epsilon", epsilon)
         self.weight_decay_rate = check_number("weight_decay_rate", weight_decay_rate)
         # Keras has a method of the name `exclude_from_weight_decay`.

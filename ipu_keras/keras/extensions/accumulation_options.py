@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.counts import MOST, integer_in
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.names import name_or_none
 
@@ -100,7 +100,7 @@ def accumulation_steps(steps: Any) -> int | None:
     if steps is None:
         return None
     count = integer_in(steps)
-    if count is None or count < 1:
+    if count is None or not 1 <= count <= MOST:
         raise ValueError(
             "Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got "
             f"{steps} instead."

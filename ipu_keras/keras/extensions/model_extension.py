@@ -11,12 +11,14 @@ from keras import saving, tree
 from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.argument_notes import notes_arguments
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.saved_options import SavedOptions
-from ipu_keras.settings.counts import positive_integer, positive_or_none
+from ipu_keras.ops.argument_checks import check_integer, converted
+from ipu_keras.settings.counts import MOST, positive_integer, positive_or_none
 
 
 class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTrainer):
@@ -89,6 +91,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         asked = call["jit_compile"]
         self._ipu.compiled = asked if isinstance(asked, bool) else None
         with self._ipu.scope():
+            call["optimizer"] = converted("optimizer", keras.optimizers.get, call["optimizer"])
             super().compile(**call)
 
     def compile_from_config(self, config) -> None:
@@ -120,8 +123,10 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             Keras's `History`.
         """
         call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
-        for steps in ("steps_per_epoch", "validation_steps"):
-            call[steps] = positive_or_none(steps, call[steps])
+        for count in ("steps_per_epoch", "validation_steps", "batch_size", "validation_batch_size"):
+            call[count] = positive_or_none(count, call[count])
+        for epoch in ("epochs", "initial_epoch"):
+            call[epoch] = check_integer(epoch, call[epoch], 0, MOST)
         data_checks.refuse_generators(call["validation_data"])
         epochs = max(call["epochs"] - call["initial_epoch"], 0)
         with (
@@ -142,7 +147,8 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             The loss and the metrics as Keras returns them.
         """
         call = _bound(TensorFlowTrainer.evaluate, self, args, kwargs)
-        call["steps"] = positive_or_none("steps", call["steps"])
+        for count in ("steps", "batch_size"):
+            call[count] = positive_or_none(count, call[count])
         with self._ipu.running("test", call):
             return super().evaluate(**call)
 
@@ -161,6 +167,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             NumPy arrays `(samples, ...)` in the model's output structure.
         """
         steps = positive_or_none("steps", steps)
+        batch_size = positive_or_none("batch_size", batch_size)
         call = {"x": x, "callbacks": callbacks, "verbose": verbose}
         with self._ipu.running("predict", call):
             epoch_iterator = TFEpochIterator(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ipu_keras.keras.extensions.argument_notes import notes_arguments
 from ipu_keras.keras.extensions.stage_summary import print_summary
 
 
@@ -25,6 +26,7 @@ class ModelPipeline:
         """
         return self._ipu.stages.assignments()
 
+    @notes_arguments()
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list) -> None:
         """Assigns the layers of the model to pipeline stages, whatever scopes they were made in.
 

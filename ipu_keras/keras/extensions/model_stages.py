@@ -17,12 +17,13 @@ from ipu_keras.keras.extensions import pipeline_checks as checks
 from ipu_keras.keras.extensions.accumulation_options import check_minimize
 from ipu_keras.keras.extensions.call_observer import in_stages, recorded_calls
 from ipu_keras.keras.extensions.layer_calls import LayerCall, functional_calls, sequential_calls
-from ipu_keras.keras.extensions.pipeline_stage import check_stage, stage_of
+from ipu_keras.keras.extensions.pipeline_stage import checked_stage, stage_of
 from ipu_keras.keras.extensions.pipeline_stage_assignment import (
     FunctionalLayerPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
     SequentialLayerPipelineStageAssignment,
 )
+from ipu_keras.ops.argument_checks import integer_in
 from ipu_keras.program import Pipeline, PipelineChoices
 
 

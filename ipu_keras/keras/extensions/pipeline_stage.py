@@ -7,6 +7,8 @@ from ipu_keras.hooks.keras.construction import tell_of_calls_and_layers
 from ipu_keras.internals.keras.backend import called_layer
 from ipu_keras.internals.keras.models import layers_in
 from ipu_keras.ipu_strategy import current_ipu_strategy
+from ipu_keras.ops.argument_checks import integer_in, received
+from ipu_keras.settings.counts import MOST
 
 # What layers and nodes of Keras's graphs remember their scope as.
 _MARK = "_ipu_pipeline_stage"
@@ -44,8 +46,7 @@ class PipelineStage:
     """
 
     def __init__(self, stage: int):
-        check_stage(stage)
-        self._stage = stage
+        self._stage = checked_stage(stage)
         self._token: Token | None = None
 
     def __enter__(self) -> "PipelineStage":
@@ -68,16 +69,22 @@ class PipelineStage:
         _stage.reset(self._token)
 
 
-def check_stage(stage: Any) -> None:
-    """Checks the number of a pipeline stage.
+def checked_stage(stage: Any) -> int:
+    """The number of a pipeline stage.
+
+    Args:
+        stage: What was given, an integer of Python or NumPy, or a tensor of one.
 
     Raises:
         ValueError: It is not an integer from 0.
     """
-    if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
+    number = integer_in(stage)
+    if number is None or not 0 <= number <= MOST:
         raise ValueError(
-            f"{stage!r} is not a valid pipeline stage. Stages are integers, counted from 0."
+            f"{stage!r} is not a valid pipeline stage. Stages are integers, counted from 0. "
+            f"Received: {received('stage', stage)}"
         )
+    return number
 
 
 def current_stage() -> int | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from ipu_keras.keras.extensions.pipeline_stage import check_stage
+from ipu_keras.keras.extensions.pipeline_stage import checked_stage
 
 
 class _LayerAssignment:
@@ -30,9 +30,7 @@ class _LayerAssignment:
 
     @pipeline_stage.setter
     def pipeline_stage(self, stage: int | None) -> None:
-        if stage is not None:
-            check_stage(stage)
-        self._pipeline_stage = stage
+        self._pipeline_stage = None if stage is None else checked_stage(stage)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._layer.name}, stage {self._pipeline_stage})"

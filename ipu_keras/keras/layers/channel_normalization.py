@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
     check_integer,
@@ -102,12 +103,22 @@ class ChannelNormalization(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=len(input_shape), axes={axis: channels})
         self.gamma = self.beta = None
         if self.scale:
-            self.gamma = self.add_weight(
-                shape=(channels,), initializer=self.gamma_initializer, name="gamma", autocast=False
+            self.gamma = add_weight(
+                self,
+                "gamma_initializer",
+                self.gamma_initializer,
+                shape=(channels,),
+                name="gamma",
+                autocast=False,
             )
         if self.center:
-            self.beta = self.add_weight(
-                shape=(channels,), initializer=self.beta_initializer, name="beta", autocast=False
+            self.beta = add_weight(
+                self,
+                "beta_initializer",
+                self.beta_initializer,
+                shape=(channels,),
+                name="beta",
+                autocast=False,
             )
 
     def call(self, inputs, training=None):

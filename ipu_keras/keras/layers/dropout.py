@@ -4,10 +4,10 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import (
-    check_integer,
     check_rate,
     converted,
     integer_in,
+    received,
     static,
 )
 from ipu_keras.ops.rand_ops import dropout
@@ -78,5 +78,8 @@ class Dropout(keras.layers.Layer):
 
 def _listed(argument, numbers) -> list:
     """A tensor, an array or a sequence as a list, which a file can hold."""
-    numbers = converted(argument, list, static(numbers))
-    return [None if number is None else check_integer(argument, number) for number in numbers]
+    listed = converted(argument, list, static(numbers))
+    integers = [None if number is None else integer_in(number) for number in listed]
+    if any(n is None and number is not None for n, number in zip(integers, listed, strict=True)):
+        raise TypeError(f"`{argument}` must be integers. Received: {received(argument, numbers)}")
+    return integers

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.keras.layers.unsupported_arguments import refuse_unsupported
+from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import converted, integer_in, received
 from ipu_keras.ops.embedding_lookup import checked_serialization_factor, embedding_lookup
 from ipu_keras.settings.counts import MOST
@@ -80,14 +81,16 @@ class Embedding(keras.Layer):
             "embeddings_initializer", keras.initializers.get, embeddings_initializer
         )
         self.serialization_factor = checked_serialization_factor(
-            serialization_factor, self.input_dim
+            serialization_factor, self.input_dim, "input_dim"
         )
 
     def build(self, input_shape=None):
-        self.embeddings = self.add_weight(
+        self.embeddings = add_weight(
+            self,
+            "embeddings_initializer",
+            self.embeddings_initializer,
             name="embeddings",
             shape=(self.input_dim, self.output_dim),
-            initializer=self.embeddings_initializer,
             trainable=True,
         )
         self.built = True

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.keras.layers.channel_normalization import weight_policy
+from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
     check_integer,
@@ -109,18 +110,22 @@ class LayerNormalization(keras.layers.Layer):
             )
         self.gamma = self.beta = None
         if self.scale:
-            self.gamma = self.add_weight(
+            self.gamma = add_weight(
+                self,
+                "gamma_initializer",
+                self.gamma_initializer,
                 shape=shape,
-                initializer=self.gamma_initializer,
                 regularizer=self.gamma_regularizer,
                 constraint=self.gamma_constraint,
                 name="gamma",
                 autocast=False,
             )
         if self.center:
-            self.beta = self.add_weight(
+            self.beta = add_weight(
+                self,
+                "beta_initializer",
+                self.beta_initializer,
                 shape=shape,
-                initializer=self.beta_initializer,
                 regularizer=self.beta_regularizer,
                 constraint=self.beta_constraint,
                 name="beta",

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.keras.layers.popnn_rnn import PopnnRNN
+from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.ops.rnn.operations import popnn_gru
 
 
@@ -114,7 +115,7 @@ class PopnnGRU(PopnnRNN):
     ):
         arguments = locals()
         super().__init__(units, num_gates=3, num_states=1, arguments=arguments, kwargs=kwargs)
-        self.reset_after = reset_after
+        self.reset_after = check_flag("reset_after", reset_after)
 
     def _bias_shape(self):
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
     check_integer,
@@ -145,18 +146,28 @@ class PopnnRNN(keras.layers.Layer):
                 f"known. Received: input_shape={input_shape}"
             )
         width = self._num_gates * self.units
-        self.kernel = self.add_weight(
-            shape=(shape[2], width), initializer=self.kernel_initializer, name="kernel"
+        self.kernel = add_weight(
+            self,
+            "kernel_initializer",
+            self.kernel_initializer,
+            shape=(shape[2], width),
+            name="kernel",
         )
-        self.recurrent_kernel = self.add_weight(
+        self.recurrent_kernel = add_weight(
+            self,
+            "recurrent_initializer",
+            self.recurrent_initializer,
             shape=(self.units, width),
-            initializer=self.recurrent_initializer,
             name="recurrent_kernel",
         )
         self.bias = None
         if self.use_bias:
-            self.bias = self.add_weight(
-                shape=self._bias_shape(), initializer=self._bias_initializer(), name="bias"
+            self.bias = add_weight(
+                self,
+                "bias_initializer",
+                self._bias_initializer(),
+                shape=self._bias_shape(),
+                name="bias",
             )
         if self.stateful:
             self._create_states(shape[1 if self.time_major else 0])

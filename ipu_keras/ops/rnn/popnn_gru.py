@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.ops.rnn.operations import popnn_gru
 from ipu_keras.ops.rnn.popnn_layer import PopnnLayer, length_mask, swap_batch_and_time
 
@@ -40,7 +41,7 @@ class _GRULayer(PopnnLayer):
             available_memory_proportion_fwd,
             available_memory_proportion_bwd,
         )
-        self.reset_after = reset_after
+        self.reset_after = check_flag("reset_after", reset_after)
 
     @property
     def canonical_bias_shape(self) -> list[int]:

@@ -102,7 +102,7 @@ def test_predicts_on_the_ipu():
 
 @pytest.mark.parametrize("top_paths", [0, 101])
 def test_more_paths_than_the_beam_has(top_paths):
-    message = f"Received: top_paths={top_paths}, beam_width=100"
+    message = f"^`top_paths` must be .* Received: top_paths={top_paths}(, beam_width=100)?$"
     with pytest.raises(ValueError, match=message):
         CTCInferenceLayer(top_paths=top_paths)
 

@@ -163,7 +163,7 @@ def test_clipping(clipping, expected):
 def test_decay_and_weight_decay_exclude_each_other():
     with pytest.raises(ValueError, match=r"^`decay` and `weight_decay` cannot be combined\. "):
         AdamIpuOptimizer(decay=0.1, weight_decay=0.1)
-    with pytest.raises(ValueError, match=r"^`decay` must not be negative\. Received: decay=-1"):
+    with pytest.raises(ValueError, match=r"^`decay` must be .* not negative\. Received: decay=-1"):
         AdamIpuOptimizer(decay=-1)
     with pytest.raises(ValueError, match=r"not recognized: .*'betas'"):
         AdamIpuOptimizer(betas=(0.9, 0.99))
