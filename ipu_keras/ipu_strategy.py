@@ -25,7 +25,6 @@ from ipu_keras.internals.tensorflow.strategies import (
     update_context,
 )
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.ops.argument_checks import converted
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing import graph_of, layer_scopes

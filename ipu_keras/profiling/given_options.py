@@ -19,7 +19,6 @@ MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
 _DTYPES = ("dtype", "gradient_accumulation_dtype")
 
 # With more, sizes of tensors are soon beyond what XLA can count.
-_MOST_SAMPLES = 2**31 - 1
 
 
 def target_of(target: str | Target | None) -> Target:
@@ -71,12 +70,7 @@ def checked_batch_size(size: Any) -> int:
     Raises:
         ValueError: It is no positive integer, or larger than any axis on an IPU.
     """
-    if not is_positive_integer(size) or size > _MOST_SAMPLES:
-        raise ValueError(
-            f"`batch_size` must be a positive integer, of at most {_MOST_SAMPLES}. "
-            f"Received: batch_size={size!r}"
-        )
-    return int(size)
+    return positive_integer("batch_size", size)
 
 
 def listed(name: str, values: Any) -> list[Any]:

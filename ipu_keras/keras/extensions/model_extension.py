@@ -72,6 +72,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         return super().__call__(*args, **kwargs)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.compile)
     def compile(self, *args, **kwargs) -> None:
         """As `keras.Model.compile`; refuses to run eagerly.
 
@@ -108,6 +109,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
                 self.optimizer.build(self.trainable_variables)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.fit)
     def fit(self, *args, **kwargs):
         """As `keras.Model.fit`, on the IPU device.
 
@@ -136,6 +138,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             return super().fit(**call)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.evaluate)
     def evaluate(self, *args, **kwargs):
         """As `keras.Model.evaluate`, on the IPU device.
 
@@ -153,6 +156,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             return super().evaluate(**call)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.predict)
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """As `keras.Model.predict`, on the IPU device.
 
@@ -191,6 +195,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             return predict_feed(self, epoch_iterator, callbacks)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.train_on_batch)
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """As `keras.Model.train_on_batch`, on the IPU device.
 
@@ -209,6 +214,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.test_on_batch)
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """As `keras.Model.test_on_batch`, on the IPU device.
 
@@ -225,6 +231,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         return super().test_on_batch(x, y, sample_weight, return_dict)
 
     @explained
+    @notes_arguments(TensorFlowTrainer.predict_on_batch)
     def predict_on_batch(self, x):
         """As `keras.Model.predict_on_batch`, on the IPU device.
 

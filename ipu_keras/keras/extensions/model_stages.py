@@ -318,12 +318,12 @@ class ModelStages:
 
     def _assigned(self, calls, assignment: list) -> tuple[int | None, ...]:
         """The stages in a list that a user gives, complete or not."""
-        integers = [entry is None or isinstance(entry, int) for entry in assignment]
+        integers = [
+            entry is None or isinstance(entry, bool) or integer_in(entry) is not None
+            for entry in assignment
+        ]
         if self._takes_integers and assignment and all(integers):
-            for stage in assignment:
-                if stage is not None:
-                    check_stage(stage)
-            return tuple(assignment)
+            return tuple(None if one is None else checked_stage(one) for one in assignment)
         if self._takes_integers and any(integers):
             self._refuse_mixture(assignment, integers)
         layer_calls = [call for call in calls if call.is_layer]
@@ -347,7 +347,7 @@ class ModelStages:
             (
                 index
                 for index, entry in enumerate(assignment)
-                if not isinstance(entry, int | self._assignment_class)
+                if integer_in(entry) is None and not isinstance(entry, self._assignment_class)
             ),
             integers.index(not integers[0]),
         )
