@@ -18,8 +18,6 @@ from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_po
 MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
 _DTYPES = ("dtype", "gradient_accumulation_dtype")
 
-# With more, sizes of tensors are soon beyond what XLA can count.
-
 
 def target_of(target: str | Target | None) -> Target:
     """The hardware of a name; what is no name is returned as it is.
