@@ -3,11 +3,11 @@
 The public types of functions show their signatures and graphs, and nothing of how they are called.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ipu_keras.internals.forms import Class, Function, PrivateName
+from ipu_keras.internals.forms import Class, Function, Module, PrivateName
 
 _TF_FUNCTION = PrivateName(
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
@@ -46,6 +46,14 @@ _READ_ONLY = PrivateName(
     Function("func_graph"),
 )
 _NUMBER = PrivateName("tensorflow.python.framework.ops", "uid", Function())
+_COMPILATION = PrivateName(
+    "tensorflow.python.eager.polymorphic_function",
+    "tracing_compilation",
+    Module(
+        trace_function=Function("args", "kwargs", "tracing_options"),
+        TracingOptions=Function("python_function", "name", keywords=("autograph",)),
+    ),
+)
 _PATHS = PrivateName(
     "tensorflow.python.util.nest", "flatten_with_tuple_paths", Function("structure")
 )
@@ -67,6 +75,27 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
     """Calls a traced function with other captures than its own, which a usual call takes."""
     _CALL_FLAT.get()
     return concrete._call_flat(list(tensors), list(captures))
+
+
+def traced_where_variables_are_made(
+    function: Callable[..., Any], specs: Sequence[Any], name: str
+) -> Any:
+    """A trace of a function that may make variables whenever it is traced.
+
+    They are made as they would be without the function: in the graph around all functions, if
+    there is one, and not by `tf.function`, which makes them once, when it is traced first.
+
+    Args:
+        function: Takes tensors.
+        specs: A `tf.TensorSpec` for each.
+        name: Of the trace.
+
+    Returns:
+        A `tf.ConcreteFunction`.
+    """
+    compilation = _COMPILATION.get()
+    options = compilation.TracingOptions(function, name, autograph=False)
+    return compilation.trace_function(list(specs), {}, options)
 
 
 def functions_in(graph: Any) -> Mapping[str | bytes, Any]:
