@@ -465,16 +465,17 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
         "sums each at once. More needs larger buffers and less code.",
+        effect="Reports, and whether a program fits, count one all-reduce for all that may wait "
+        "for each other, and their memory at the same time.",
         constraint=_NOT_NEGATIVE,
-        why_idle="Models cost a sum for each gradient.",
     ),
     _option(
         "optimizations.maximum_reduce_scatter_buffer_size",
         int,
         0,
         "Bytes that may wait for a common reduce-scatter.",
+        effect="As that of all-reduces, of what is scattered in operations that a step has.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_NO_PASS,
     ),
     _option(
         "optimizations.maximum_inter_ipu_copies_buffer_size",

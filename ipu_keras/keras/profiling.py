@@ -76,6 +76,7 @@ def profile(
             `num_replicas`, `pipeline` (a `Pipeline`; by default that of the model's stages),
             `selection_order` (a `SelectionOrder`), `stage_splits` (stages in place of each of the
             pipeline, on as many IPUs in place of one), `minimum_remote_tensor_size`,
+            `maximum_cross_replica_sum_buffer_size`, `maximum_reduce_scatter_buffer_size`,
             `num_io_tiles`, `place_ops_on_io_tiles` and `io_tile_available_memory_proportion`.
             Functions that have stages or a weight update trace them in the scopes of these.
 

@@ -51,7 +51,7 @@ class Program:
     """The work of one execution on a TensorFlow device.
 
     Args:
-        name: What the work is called in counters, errors and reports.
+        name: What the work is called in counters and errors.
         step: The computation of one step. It takes the element of the infeed
             (a structure as `unflatten` makes it) and returns a structure of
             tensors for the outfeed.
@@ -72,6 +72,7 @@ class Program:
         carried: What each step hands on to the next, besides variables. `step` then takes the
             element and these tensors, a list, and returns a pair, what it would without and
             such a list.
+        model_name: Of the Keras model whose step it is; `None` if it is of no model.
 
     Raises:
         ValueError: A shape is not fully known, an axis has no elements,
@@ -92,6 +93,7 @@ class Program:
     compiled: bool | None = None
     fast_math: bool = False
     carried: tuple[TensorSpec, ...] = ()
+    model_name: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):
@@ -114,6 +116,11 @@ class Program:
             )
         for index, spec in enumerate(self.infeed):
             _check_feed_tensor(self.name, index, spec)
+
+    @property
+    def title(self) -> str:
+        """What reports call the work: as `profile` does, behind the name of the model."""
+        return self.name if self.model_name is None else f"{self.model_name}.{self.name}"
 
 
 def _check_feed_tensor(name: str, index: int, spec: TensorSpec) -> None:

@@ -18,6 +18,9 @@ from ipu_keras.report.pipeline_view import PipelineView, pipeline_view
 from ipu_keras.report.remarks import remarks
 from ipu_keras.report.rows import Row, arranged
 
+# Whose a value is that no layer makes or uses, by its role.
+_OWNERS = {"argument": "the infeed", "constant": "constants", "variable": "variables"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
@@ -124,11 +127,16 @@ class Figures:
         return sum(row.flops for row in self.rows) * self.model.options.num_replicas
 
     @property
+    def num_ipus(self) -> int:
+        """IPUs of all replicas."""
+        options = self.model.options
+        return options.ipus_per_replica * options.num_replicas
+
+    @property
     def peak_flops(self) -> float:
         """Floating point operations of float16 that all IPUs do in a second, at most."""
-        target, options = self.model.target, self.model.options
-        num_ipus = options.ipus_per_replica * options.num_replicas
-        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
+        target = self.model.target
+        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * self.num_ipus
 
     @property
     def utilisation(self) -> float:
@@ -204,19 +212,19 @@ class Figures:
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
         """Layers and bytes of their values on the fullest tile at its fullest, largest first.
 
-        A variable is one of the first layer that uses it, or of the optimizer.
+        A variable or constant is one of the first layer that uses it, or of the optimizer.
         """
         model = self.model
         layers: dict[str, str] = {}
         for one in model.program.compute_sets:
             layers.update((value.name, one.layer) for value in one.writes)
-            if one.layer:  # the first to use a variable has it
+            if one.layer:  # the first to use what it does not make has it
                 for name in one.reads:
-                    if model.program.values[name].role == "variable":
+                    if model.program.values[name].role in ("variable", "constant"):
                         layers.setdefault(name, one.layer)
         sizes: Counter[str] = Counter()
         for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
-            owner = "variables" if model.program.values[name].role == "variable" else "the infeed"
+            owner = _OWNERS.get(model.program.values[name].role, "")
             sizes[layers.get(name, owner) or "(no layer)"] += size
         return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 

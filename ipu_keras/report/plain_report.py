@@ -26,6 +26,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "name": report.name,
         "target": _target_dict(model.target),
+        "num_ipus": report.num_ipus,
         "options": plain_options(model.options),
         "cycles": {
             "per_step": report.cycles_per_step,

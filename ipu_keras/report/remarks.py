@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from ipu_keras.cost.model import Model
 from ipu_keras.program.compilation_history import Recompilation
+from ipu_keras.report.fullest_tile import fullest_tile
+from ipu_keras.report.options_in_words import ipus_in_words
 from ipu_keras.report.pipeline_view import PipelineView
 
 
@@ -21,14 +23,11 @@ def remarks(
         not_lowered: Operations that XLA lacks.
         recompilations: Of programs of this name, oldest first.
     """
-    memory = model.memory
+    memory, ipus = model.memory, ipus_in_words(model.options)
+    if ipus != "1 IPU":
+        yield f"It is for {ipus}"
     if memory.num_ipus > 1:
-        tile = memory.worst_tile % model.target.num_tiles
-        pipelined = model.pipeline_run is not None
-        yield (
-            f"The fullest tile is tile {tile} of IPU {memory.worst_ipu} of {memory.num_ipus}"
-            f"{'' if pipelined else ', which share the layers; one computes at a time'}"
-        )
+        yield f"The fullest tile is {fullest_tile(memory)} of {memory.num_ipus}"
     if pipeline is not None:
         yield str(pipeline)
     if model.options.num_io_tiles:

@@ -34,6 +34,11 @@ def test_arguments_have_names():
         Program("train", lambda element: element, (), tuple, 1)
 
 
+def test_reports_have_the_name_of_the_model():
+    assert program(name="train").title == "train"
+    assert program(name="train", model_name="classifier").title == "classifier.train"
+
+
 def test_programs_are_values():
     made = program()
     assert made == dataclasses.replace(made)

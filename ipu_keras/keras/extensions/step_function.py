@@ -50,6 +50,7 @@ class StepFunction:
         layout: How the steps are spread.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
+        model_name: Of the model, if it has one.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class StepFunction:
         layout: Layout,
         compiled: bool | None,
         history: CompilationHistory,
+        model_name: str | None = None,
     ):
         self._name = name
         self._step = step
@@ -72,6 +74,7 @@ class StepFunction:
         self._layout = layout
         self._compiled = compiled
         self._history = history
+        self._model_name = model_name
         self._executables: dict[tuple, Executable] = {}
 
     @property
@@ -133,6 +136,7 @@ class StepFunction:
                 pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
                 fast_math=SYSTEM.config.optimizations.enable_fast_math,
+                model_name=self._model_name,
             )
             self._executables[key] = self._compile(program, _signature(program, element))
         return self._executables[key]
