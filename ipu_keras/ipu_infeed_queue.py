@@ -162,8 +162,8 @@ class IPUInfeedQueue:
                     None,
                     None,
                     "Detected an input tensor to an infeed queue with a dimension of size 0. "
-                    f"Please remove it from the inputs. Received: shape {spec.shape} at index {index} of "
-                    f"{self._iterator.name}",
+                    f"Please remove it from the inputs. Received: shape {spec.shape} at index "
+                    f"{index} of {self._iterator.name}",
                 )
 
     def _refuse_deletion(self) -> None:

@@ -3,7 +3,7 @@
 import enum
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -186,13 +186,7 @@ class IPUOutfeedQueue:
         rows = zip(*map(tf.unstack, tensors), strict=True)
         return (tf.nest.pack_sequence_as(self._structure, row) for row in rows)
 
-    def _enqueue(self, tensors: Any, *, num_replicas: int | None = None) -> tf.Operation:
-        """Sends a result, whatever other graphs do.
-
-        Args:
-            tensors: A structure of them.
-            num_replicas: That send it; `None` for those that the device has.
-        """
+    def _enqueue(self, tensors: Any) -> tf.Operation:
         structure = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         flat = tf.nest.flatten(structure)
         found = current_step_results()
@@ -201,14 +195,18 @@ class IPUOutfeedQueue:
             if is_traced_for_model():
                 return tf.no_op()
             return queue.write([tensor[None] for tensor in flat])
-        found.written[self._queue_for(structure, found.num_replicas)] = flat
+        found.written[self._queue_for(structure, found.num_replicas, found.sums)] = flat
         with tf.control_dependencies(flat):
             return tf.no_op(name=self._name)
 
-    def _queue_for(self, structure: Any, num_replicas: int) -> ResultQueue:
+    def _queue_for(
+        self, structure: Any, num_replicas: int, dtype_of: Callable[[Any], tf.DType] | None = None
+    ) -> ResultQueue:
         leading = () if num_replicas == 1 else (num_replicas,)
         specs = [
-            tf.TensorSpec((*leading, *tensor.shape), tensor.dtype)
+            tf.TensorSpec(
+                (*leading, *tensor.shape), tensor.dtype if dtype_of is None else dtype_of(tensor)
+            )
             for tensor in tf.nest.flatten(structure)
         ]
         if self._queue is None:

@@ -61,9 +61,9 @@ def call_in_graph(
         # What is in a function is on the device of the function.
         with tf.device(None):
             returned = computation(*tf.nest.pack_sequence_as(given, tensors))
-            tensors, operations = tensors_then_operations(returned, _ORDER)
+            results, operations = tensors_then_operations(returned, _ORDER)
             with tf.control_dependencies(operations):
-                return [tf.identity(tensor) for tensor in tensors]
+                return [tf.identity(result) for result in results]
 
     if is_trace(graph):
         return run(*flat) or graph.get_operations()[-1]

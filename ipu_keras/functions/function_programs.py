@@ -249,6 +249,7 @@ def compiled_in_graph(
         ValueError: As of that.
         LoweringError: As of that.
     """
+    program.check()
     described = program.executable.program
     if name is not None:
         described = replace(described, name=name)

@@ -47,9 +47,11 @@ class GraphProgram:
         synchronize: To be called before the function runs.
         note_execution: To be called after that.
         infeed: What it reads, if that is known.
+        check: Called before it is compiled; raises if it cannot run.
     """
 
     executable: Executable
+    check: Callable[[], None] = _nothing
     synchronize: Callable[[], None] = _nothing
     note_execution: Callable[[], None] = _nothing
     infeed: DatasetIterator | None = None
@@ -116,11 +118,13 @@ class StepResults:
     Args:
         graph: Of the step.
         num_replicas: That run it together.
+        sums: As of `Work`.
         written: By queue, the tensors of what is written to it.
     """
 
     graph: Any
     num_replicas: int
+    sums: Callable[[tf.Tensor], tf.DType] | None
     written: dict[ResultQueue, Sequence[tf.Tensor]] = field(default_factory=dict)
 
 
@@ -135,8 +139,12 @@ class Work:
         num_steps: How often it runs.
         infeed: Where elements are read from.
         carried: What the first step is handed.
-        accumulation: As of `Program`; `None` if steps update weights themselves.
+        accumulation: As of `Program`.
+        trains: Whether weights are updated with what was accumulated.
         pipeline: As of `Program`.
+        sums: Gives the type in which results are added up over the accumulated steps, and sent
+            once; `None` if all are sent.
+        check: Called before it runs for the first time; raises if it cannot.
     """
 
     name: str
@@ -144,8 +152,11 @@ class Work:
     num_steps: int
     infeed: DatasetIterator | None = None
     carried: Sequence[tf.Tensor] = ()
-    accumulation: Accumulation | None = None
+    accumulation: Accumulation = field(default_factory=Accumulation)
+    trains: bool = False
     pipeline: Pipeline | None = None
+    sums: Callable[[tf.Tensor], tf.DType] | None = None
+    check: Callable[[], None] = _nothing
 
 
 _step_results: ContextVar[StepResults | None] = ContextVar("step_results", default=None)
@@ -216,6 +227,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
             synchronize=host.synchronize,
             note_execution=host.note_execution,
             infeed=work.infeed,
+            check=work.check,
         )
     )
 
@@ -224,7 +236,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
         found = call(*feeds, *carried)
         results, handed = found if work.carried else (found, [])
         for queue, tensors in zip(queues, results, strict=True):
-            queue.write(_by_step(tensors, program))
+            queue.write(_sent(tensors, program, work.sums))
         return list(handed)
 
     return _repeated(run, program.repeat_count // num_steps, work.carried)
@@ -235,7 +247,7 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, list[ResultQue
     queues: list[ResultQueue] = []
 
     def step(*tensors: tf.Tensor) -> Any:
-        found = StepResults(tf.compat.v1.get_default_graph(), num_replicas)
+        found = StepResults(tf.compat.v1.get_default_graph(), num_replicas, work.sums)
         token = _step_results.set(found)
         try:
             handed = list(work.step(*tensors))
@@ -249,12 +261,10 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, list[ResultQue
         for_xla=True,
         onednn=uses_onednn(),
         fast_math=False,
-        accumulates=work.accumulation is not None,
+        accumulates=work.trains,
     )
     given = [*_infeed_of(work), *map(_spec_of, work.carried)]
-    traced = StepInAGraph.trace(
-        work.name, step, given, purpose=purpose, num_replicas=num_replicas
-    )
+    traced = StepInAGraph.trace(work.name, step, given, purpose=purpose, num_replicas=num_replicas)
     return traced, queues
 
 
@@ -270,7 +280,7 @@ def _program(
         repeat_count=work.num_steps,
         outfeed_mode=OutfeedMode.ALL if keeps_all else OutfeedMode.LAST,
         update=None if step.update is None else refuse_another_trace,
-        accumulation=work.accumulation or Accumulation(),
+        accumulation=work.accumulation,
         num_replicas=num_replicas,
         pipeline=work.pipeline,
         carried=tuple(map(_spec_of, work.carried)),
@@ -300,13 +310,21 @@ def _steps_per_call(program: Program, step: StepInAGraph) -> int:
     return unit * max((k for k in divisors if k * unit <= most), default=1)
 
 
-def _by_step(tensors: Sequence[tf.Tensor], program: Program) -> list[tf.Tensor]:
+def _sent(
+    tensors: Sequence[tf.Tensor],
+    program: Program,
+    sums: Callable[[tf.Tensor], tf.DType] | None,
+) -> list[tf.Tensor]:
     """Results of a call as a queue takes them: those of a step, of all its replicas, together."""
     if program.outfeed_mode is OutfeedMode.LAST:
         return [tensor[None] for tensor in tensors]
-    if program.num_replicas == 1:
-        return list(tensors)
-    return [tf.reshape(t, (-1, program.num_replicas, *t.shape[1:])) for t in tensors]
+    leading = () if program.num_replicas == 1 else (program.num_replicas,)
+    by_step = [tf.reshape(t, (-1, *leading, *t.shape[1:])) for t in tensors]
+    if sums is None:
+        return by_step
+    count = program.accumulation.count
+    parted = [tf.reshape(t, (-1, count, *t.shape[1:])) for t in by_step]
+    return [tf.reduce_sum(tf.cast(t, sums(t)), axis=1) for t in parted]
 
 
 def _repeated(

@@ -31,8 +31,8 @@ class Place:
         if num_ipus % ipus_per_replica:
             raise ValueError(
                 f"Current device has {num_ipus} IPUs attached, however the current program "
-                f"requires a multiple of {ipus_per_replica} IPUs. Configure as many, for instance with "
-                f"`IPUConfig.auto_select_ipus = {ipus_per_replica}`."
+                f"requires a multiple of {ipus_per_replica} IPUs. Configure as many, for instance "
+                f"with `IPUConfig.auto_select_ipus = {ipus_per_replica}`."
             )
         return num_ipus // ipus_per_replica
 
