@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import tensorflow as tf
+
 from ipu_keras.internals.forms import Class, Function, Module, PrivateName
 
 _TF_FUNCTION = PrivateName(
@@ -54,6 +56,9 @@ _COMPILATION = PrivateName(
         TracingOptions=Function("python_function", "name", keywords=("autograph",)),
     ),
 )
+_LIFT = PrivateName(
+    "tensorflow.python.eager.lift_to_graph", "lift_to_graph", Function("tensors", "graph")
+)
 _PATHS = PrivateName(
     "tensorflow.python.util.nest", "flatten_with_tuple_paths", Function("structure")
 )
@@ -94,8 +99,27 @@ def traced_where_variables_are_made(
         A `tf.ConcreteFunction`.
     """
     compilation = _COMPILATION.get()
-    options = compilation.TracingOptions(function, name, autograph=False)
+
+    def making(*tensors: Any) -> Any:
+        with tf.variable_creator_scope(_in_outer_graph):
+            return function(*tensors)
+
+    options = compilation.TracingOptions(making, name, autograph=False)
     return compilation.trace_function(list(specs), {}, options)
+
+
+def _in_outer_graph(create: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of what a traced function has computed, such as random numbers."""
+    value = options.get("initial_value")
+    if tf.is_tensor(value) and is_trace(getattr(value, "graph", None)):
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                graph = tf.compat.v1.get_default_graph()
+                options["initial_value"] = _LIFT.get()([value], graph)[value]
+    # What is no resource cannot be captured.
+    if not options.get("use_resource", True):
+        options["use_resource"] = True
+    return create(**options)
 
 
 def functions_in(graph: Any) -> Mapping[str | bytes, Any]:
