@@ -224,6 +224,7 @@ def pipeline(
     put_into_graph(
         Work(
             name=name_or_none("name", name) or "pipeline",
+            is_named=name is not None,
             step=traced_step,
             num_steps=count * serial * positive_integer("repeat_count", repeat_count),
             infeed=None if infeed_queue is None else infeed_queue._elements,

@@ -242,7 +242,7 @@ def compiled_in_graph(
         device: Which runs it.
         history: What was compiled before of the function.
         compile_program: As `ipu_keras.profiling.compilation.compiled`.
-        name: Of the program, in place of its own.
+        name: Of the program, unless it has one that a user chose.
 
     Raises:
         tf.errors.ResourceExhaustedError: As of `FunctionPrograms.compile`.
@@ -251,7 +251,7 @@ def compiled_in_graph(
     """
     program.check()
     described = program.executable.program
-    if name is not None:
+    if name is not None and not program.is_named:
         described = replace(described, name=name)
     signature = Signature(
         tensors=tuple((f"infeed[{k}]", spec) for k, spec in enumerate(described.infeed)),

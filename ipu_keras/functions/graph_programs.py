@@ -48,9 +48,11 @@ class GraphProgram:
         note_execution: To be called after that.
         infeed: What it reads, if that is known.
         check: Called before it is compiled; raises if it cannot run.
+        is_named: As of `Work`.
     """
 
     executable: Executable
+    is_named: bool = False
     check: Callable[[], None] = _nothing
     synchronize: Callable[[], None] = _nothing
     note_execution: Callable[[], None] = _nothing
@@ -134,6 +136,7 @@ class Work:
 
     Args:
         name: Of the program.
+        is_named: Whether a user chose it; else a function that has one program lends its name.
         step: Takes the tensors of an element, then what was handed on; returns what it hands on.
             It writes outfeeds, and updates weights if `accumulation` is given.
         num_steps: How often it runs.
@@ -157,6 +160,7 @@ class Work:
     pipeline: Pipeline | None = None
     sums: Callable[[tf.Tensor], tf.DType] | None = None
     check: Callable[[], None] = _nothing
+    is_named: bool = False
 
 
 _step_results: ContextVar[StepResults | None] = ContextVar("step_results", default=None)
@@ -228,6 +232,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
             note_execution=host.note_execution,
             infeed=work.infeed,
             check=work.check,
+            is_named=work.is_named,
         )
     )
 
