@@ -86,13 +86,17 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         onednn: Whether TensorFlow computes with oneDNN.
     """
 
+    num_fed = len(program.infeed)
+
     def step(*tensors):
-        return program.step(program.unflatten(tensors))
+        handed = [list(tensors[num_fed:])] if program.carried else []
+        return program.step(program.unflatten(tensors[:num_fed]), *handed)
 
     step.__name__ = f"{program.name}_step"
     purpose = Purpose(for_xla, onednn, program.fast_math, program.update is not None)
     with rewriting(purpose, program.num_replicas) as found:
-        concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
+        given = (*program.infeed, *program.carried)
+        concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in given])
         update = None
         if program.update is not None:
             _, gradients = concrete.structured_outputs

@@ -81,7 +81,7 @@ class Program:
     """
 
     name: str
-    step: Callable[[Any], Any]
+    step: Callable[..., Any]
     infeed: tuple[TensorSpec, ...]
     unflatten: Callable[[tuple], Any]
     repeat_count: int
