@@ -225,11 +225,14 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     )
     host: Any = executable.host
     call = host.in_a_graph()
+    in_session = not tf.compat.v1.executing_eagerly_outside_functions()
+    if in_session:
+        host.synchronize()
     _note(
         GraphProgram(
             executable=replace(executable, program=program, host=None),
-            synchronize=host.synchronize,
-            note_execution=host.note_execution,
+            synchronize=_nothing if in_session else host.synchronize,
+            note_execution=_nothing if in_session else host.note_execution,
             infeed=work.infeed,
             check=work.check,
             is_named=work.is_named,
