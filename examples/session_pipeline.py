@@ -8,9 +8,10 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import digits_data
-import ipu_keras
 import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
+
+import ipu_keras
 
 BATCH_SIZE = 16
 MICRO_BATCHES = 8

@@ -196,7 +196,7 @@ def test_session_pipeline(run_example, capsys):
     result = run_example("session_pipeline")
     assert result["losses"][-1] < result["losses"][0] / 4
     report = result["report"]
-    assert (report.name, report.model.pipeline.num_ipus) == ("digits", 2)
+    assert (report.name, report.num_ipus) == ("digits", 2)
     assert "It is for 2 IPUs in a pipeline of 2 stages" in capsys.readouterr().out
 
 

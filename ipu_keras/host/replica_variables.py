@@ -73,8 +73,9 @@ class ReplicaVariables:
     def synchronize(self) -> None:
         """Before an execution, gives all replicas the values of replica 0, if need be.
 
-        In a graph that is being built, by operations of that graph. As on IPUs, where loading a program does that. Replicas keep their own values as long
-        as nothing but this program may have written any.
+        In a graph that is being built, by operations of that graph. As on IPUs, where loading a
+        program does that. Replicas keep their own values as long as nothing but this program may
+        have written any.
         """
         if self._state() == self._last_state:
             return
