@@ -24,6 +24,7 @@ from ipu_keras.settings.enumerations import (
 )
 from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_flags
 from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
+from ipu_keras.settings.switches import checked_switch
 
 __all__ = [
     "AttributeMetadata",
@@ -727,6 +728,7 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
             "set its attributes."
         )
     check_cpu_device(device)
+    reset = checked_switch("reset_configuration", reset_configuration)
     active = config.frozen_copy()
     _check_hardware(active, current_flags())
     idle = _idle_options(active)
@@ -736,7 +738,7 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
             "and checked; docs/ipu_config.md says why, and what each option does.",
             stacklevel=3,
         )
-    SYSTEM.configure(active, reset=reset_configuration)
+    SYSTEM.configure(active, reset=reset)
 
 
 def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:

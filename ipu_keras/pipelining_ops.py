@@ -13,6 +13,7 @@ from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_keras.ops.argument_checks import check_tensor
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, dtype_for
 from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
 from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
@@ -258,6 +259,10 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     Returns:
         The same in the same structure.
 
+    Raises:
+        TypeError: There is what no tensor can be made of.
+        ValueError: As of `TypeError`; TensorFlow has either of them.
+
     Example:
 
     >>> recomputation_checkpoint({"features": tf.constant([1.0, 2.0])})["features"].numpy()
@@ -271,7 +276,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 
 def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
     # XLA forgets an identity; a new shape that is the old one it keeps, with the name.
-    tensor = tf.convert_to_tensor(tensor)
+    tensor = check_tensor("tensors", tensor)
     return tf.reshape(tensor, tf.shape(tensor), name=name)
 
 

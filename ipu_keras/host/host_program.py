@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
@@ -81,6 +81,7 @@ class HostCallable:
         self._executions = list(plan.executions)
         self._refusal: str | None = None
         self._function: Any = None
+        self._in_parts = False
         self._ran = False
 
     @property
@@ -97,7 +98,13 @@ class HostCallable:
         tensors = list(tensors)
         if self._ran or len(self._executions) == 1:
             return self._call(tensors)
+        before: list[tuple[Any, tf.Tensor]] = []
         try:
+            self._make_sure_of_function()
+            # Of an execution in parts, such as gradients and what follows them, some have run
+            # when XLA refuses another.
+            if self._in_parts:
+                before = [(variable, variable.read_value()) for variable in self._written()]
             outfeed = self._call(tensors)
         except tf.errors.OpError as error:
             # XLA refuses a program before it runs any of it, and its compiled
@@ -106,6 +113,8 @@ class HostCallable:
             # TensorFlow's own words.
             self._refusal = error.message
         if self._refusal is not None:
+            for variable, value in before:
+                variable.assign(value)
             del self._executions[0]
             self._function = None
             return self(tensors)
@@ -132,12 +141,24 @@ class HostCallable:
         self._variables.note_execution()
 
     def _call(self, tensors) -> Any:
+        self._make_sure_of_function()
+        assert self._variables is not None
         with tf.device(self._device.name):
-            function = self.in_a_graph()
             self.synchronize()
-            outfeed = function(*tensors)
+            outfeed = self._function(*tensors)
         self.note_execution()
         return outfeed
+
+    def _written(self) -> list[Any]:
+        """The variables that the step and the weight update write; some may be there twice."""
+        step, update, device = self._step.function, self._step.update, self._device.name
+        written = written_variables(step, device)
+        return written if update is None else written + written_variables(update, device)
+
+    def _make_sure_of_function(self) -> None:
+        if self._function is None:
+            with tf.device(self._device.name):
+                self._function = self._build()
 
     @no_garbage_collection()
     def _build(self) -> Callable:
@@ -157,6 +178,7 @@ class HostCallable:
             return graphs(*feeds)
 
         run.__name__ = program.name
+        self._in_parts = not graphs.is_one_program
         function = tf.function(run, autograph=False, jit_compile=graphs.is_one_program)
         batches = program.repeat_count * program.num_replicas
         specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]

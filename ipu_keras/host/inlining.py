@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import add_function
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
 
@@ -41,6 +42,10 @@ def inlined(concrete: Any, wanted: _Wanted) -> Any:
         imported = sorted(set(names.values()) - set(values))
         # TensorFlow takes values that nothing uses for a mistake.
         used = {name: value for name, value in values.items() if name in taken}
+        # Imported by their definitions, they would be without graphs in Python, and what is in
+        # their loops and branches would not be found.
+        for called in flat.functions.values():
+            add_function(graph, called)
         found = tf.graph_util.import_graph_def(definition, used, imported, name="")
         values.update(zip(imported, found, strict=True))
         outputs = [None if t is None else values[names[t.name]] for t in results]
@@ -66,6 +71,17 @@ def leads_to(op: tf.Operation, wanted: _Wanted) -> bool:
         if name in functions
         for inner in functions[name].graph.get_operations()
     )
+
+
+def _all_functions(graph: Any) -> dict[str, Any]:
+    """The functions with graphs that a graph may call, and those that these may."""
+    found: dict[str, Any] = {}
+    pending = [graph]
+    while pending:
+        called = called_functions(pending.pop())
+        pending += [f.graph for name, f in called.items() if name not in found]
+        found.update(called)
+    return found
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,7 @@ class _Flat:
 
     def __init__(self, graph: Any, wanted: _Wanted):
         self.graph = graph
+        self.functions = _all_functions(graph)
         self.bodies = {
             op.name: _body(op, wanted)
             for op in graph.get_operations()
@@ -102,13 +119,14 @@ class _Flat:
         }
 
     def definition(self) -> Any:
-        """All operations but the graph's inputs, and all functions that they may call."""
+        """All operations but the graph's inputs, and the functions of which there is no graph."""
         definition = self.graph.as_graph_def()
         outside = {tensor.op.name for tensor in self.graph.inputs}
         nodes = [node for node in self._nodes(definition) if node.name not in outside]
         functions = {f.signature.name: f for f in definition.library.function}
         for body in self.bodies.values():
             functions.update((f.signature.name, f) for f in body.functions)
+        functions = {name: f for name, f in functions.items() if name not in self.functions}
         for repeated, values in (
             (definition.node, nodes),
             (definition.library.function, list(functions.values())),

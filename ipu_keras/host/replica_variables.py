@@ -37,7 +37,7 @@ class ReplicaVariables:
         self._device = device
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
-        self._originals = _written_variables(step, device.name) if num_replicas > 1 else []
+        self._originals = written_variables(step, device.name) if num_replicas > 1 else []
         self._copies = [
             [_copy(original, self._distance(replica)) for original in self._originals]
             for replica in range(1, num_replicas)
@@ -96,7 +96,13 @@ class ReplicaVariables:
         return 0 if self._device.engine.identical_replicas else _SEED_DISTANCE * replica
 
 
-def _written_variables(concrete: Any, device_name: str) -> list[Any]:
+def written_variables(concrete: Any, device_name: str) -> list[Any]:
+    """The variables that a traced function writes.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+        device_name: Of the device whose variables count that are known by handles alone.
+    """
     # Not those that only kernels have read and written, such as the slots of v1 optimizers.
     noticed = {variable.handle.ref(): variable for variable in concrete.graph.variables}
     written = written_captures(concrete)

@@ -9,9 +9,9 @@ import dataclasses
 import functools
 import graphlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ from ipu_keras.tracing.extraction import Part, extract, feeds_of
 from ipu_keras.tracing.replication import (
     Collective,
     collective_of,
+    is_assumed_equal,
     is_marked_alone,
     is_replica_index,
 )
@@ -33,6 +34,8 @@ Captures = Mapping[Any, tf.Tensor]
 
 # Part of every segment that uses them.
 _REPEATED = frozenset({"Const", "VarHandleOp"})
+
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
 _REDUCTIONS: Mapping[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
     "add": tf.add_n,
@@ -49,7 +52,10 @@ def _share(replica: int) -> Captures:
 
 
 def replicate(
-    concrete: Any, num_replicas: int, captures_of: Callable[[int], Captures] = _share
+    concrete: Any,
+    num_replicas: int,
+    captures_of: Callable[[int], Captures] = _share,
+    equal_feeds: Collection[int] = (),
 ) -> Callable[[Sequence[Sequence[tf.Tensor]]], list]:
     """Makes the function that all replicas of a traced function are together.
 
@@ -59,6 +65,7 @@ def replicate(
         captures_of: Takes the number of a replica; returns what it has of its own instead of
             captured tensors, such as the handles of variables, by `ref()` of these. Without
             it, all replicas have the same variables.
+        equal_feeds: Which of the inputs, by position, replicas are promised to have equal.
 
     Returns:
         A function that takes a list of tensors for each replica, and returns the results of
@@ -67,7 +74,7 @@ def replicate(
 
     Raises:
         ValueError: The function was traced for another number of replicas, or has a
-            collective in a loop or a branch.
+            collective in a loop, or in a branch whose condition is not promised to be equal.
 
     Example:
 
@@ -80,11 +87,19 @@ def replicate(
     [3.0, 3.0]
     """
     _check_traced_for(concrete, num_replicas)
-    flat = inlined(concrete, _needs_all)
-    _check_control_flow(flat)
+    flat = inlined(concrete, lambda op: _needs_all(op) or is_assumed_equal(op))
+    feeds = feeds_of(flat)
+    equal = {feeds[position].op for position in equal_feeds}
+    _check_control_flow(flat, equal)
     split = _Split(flat)
     segments = list(split.segments())
     results = tf.nest.flatten(flat.structured_outputs, expand_composites=True)
+    branches = {
+        op: _branches(op, num_replicas, equal)
+        for segment in segments
+        for op in segment.together
+        if op.type in _BRANCHES
+    }
 
     def run(inputs: Sequence[Sequence[tf.Tensor]]) -> list:
         replicas = [
@@ -94,8 +109,11 @@ def replicate(
         for segment in segments:
             for replica in replicas:
                 replica.run(segment)
-            for op, collective in segment.collectives:
-                _exchange(op, collective, replicas)
+            for op in segment.together:
+                if op in branches:
+                    _branch(op, branches[op], replicas)
+                else:
+                    _exchange(op, replicas)
         return [
             tf.nest.pack_sequence_as(
                 concrete.structured_outputs, replica.look_up(results), expand_composites=True
@@ -144,14 +162,15 @@ class _Segment:
         given: What the part takes of other segments' results.
         results: What it returns.
         waits: Whether it must run after what the replica ran before.
-        collectives: What replicas do then, each with the marker in the trace.
+        together: What all replicas do as one then: markers of collectives, and branches with
+            collectives in them.
     """
 
     part: Part | None
     given: Sequence[tf.Tensor] = ()
     results: Sequence[tf.Tensor] = ()
     waits: bool = False
-    collectives: Sequence[tuple[tf.Operation, Collective]] = ()
+    together: Sequence[tf.Operation] = ()
 
 
 class _Split:
@@ -168,24 +187,23 @@ class _Split:
         self._writes = set(concrete.graph.control_outputs)
         self._outside = {tensor.op for tensor in concrete.inputs}
         needed = _sorted({*(t.op for t in self._results), *self._writes})
-        self._collectives = {op: found for op in needed if (found := collective_of(op))}
-        self._levels = _levels(needed, self._collectives)
+        self._together = {op: None for op in needed if _is_together(op)}
+        self._levels = _levels(needed, self._together)
         once = [op for op in needed if op not in self._outside and op.type not in _REPEATED]
         self._names = {op.name for op in once}
         self._operations = [
-            op for op in once if op not in self._collectives and not is_replica_index(op)
+            op for op in once if op not in self._together and not is_replica_index(op)
         ]
         self._returned = self._tensors_to_return()
 
     def segments(self) -> Iterator[_Segment]:
         """The segments in the order in which they run."""
         operations = _by_level(self._operations, self._levels)
-        collectives = _by_level(self._collectives, self._levels)
+        together = _by_level(self._together, self._levels)
         returned = _by_level({t.op: None for t in self._returned.values()}, self._levels)
         for level in range(max(self._levels.values(), default=0) + 1):
             part = self._part(operations.get(level, ()), returned.get(level, ()))
-            found = [(op, self._collectives[op]) for op in collectives.get(level, ())]
-            yield dataclasses.replace(part, collectives=found)
+            yield dataclasses.replace(part, together=together.get(level, ()))
 
     def _part(
         self, operations: Sequence[tf.Operation], returned: Sequence[tf.Operation]
@@ -200,12 +218,12 @@ class _Split:
         given = [t for t in taken.values() if t.op.name in elsewhere]
         part = extract(self._concrete, results, given=given, controls=controls, without=elsewhere)
         before = {before for op in operations for before in op.control_inputs}
-        waits = any(op.name in elsewhere and op not in self._collectives for op in before)
+        waits = any(op.name in elsewhere and op not in self._together for op in before)
         return _Segment(part, given, results, waits)
 
     def _tensors_to_return(self) -> dict[Any, tf.Tensor]:
         """What a segment returns: what the others, the collectives, or all replicas return."""
-        ends = [t for op in self._collectives for t in op.inputs] + self._results
+        ends = [t for op in self._together for t in op.inputs] + self._results
         computed = set(self._operations)
         found = [t for t in ends if t.op in computed or t.op.type in _REPEATED]
         found += [
@@ -265,6 +283,16 @@ class _Replica:
         # Whoever waits for this call waits for those that it waited for.
         self._ran = [call] if waited else [*self._ran, call]
 
+    @property
+    def ran(self) -> Sequence[tf.Operation]:
+        """What others have to wait for, if they wait for all that ran before."""
+        return self._ran
+
+    def note_call(self, result: tf.Tensor) -> None:
+        """Remembers that a call with this result was made, which waited for all before it."""
+        if not tf.executing_eagerly():
+            self._ran = [*self._ran, result.op]
+
     def look_up(self, tensors: Iterable[tf.Tensor]) -> list:
         """The replica's values of tensors of the trace."""
         return [None if t is None else self._values[t.ref()] for t in tensors]
@@ -277,8 +305,10 @@ class _Replica:
         return self._captures.get(captured.ref(), captured)
 
 
-def _exchange(op: tf.Operation, collective: Collective, replicas: Sequence[_Replica]) -> None:
+def _exchange(op: tf.Operation, replicas: Sequence[_Replica]) -> None:
     """Computes a collective from the values of all replicas."""
+    collective = collective_of(op)
+    assert collective is not None
     for group in collective.groups:
         members = [replicas[number] for number in group]
         values = [value for replica in members for value in replica.look_up(op.inputs)]
@@ -286,6 +316,56 @@ def _exchange(op: tf.Operation, collective: Collective, replicas: Sequence[_Repl
             results = _results_of(collective, values)
         for replica, result in zip(members, results, strict=True):
             replica.set_value(op.outputs[0], result)
+
+
+def _branches(
+    op: tf.Operation, num_replicas: int, equal: Collection[tf.Operation]
+) -> list[Callable]:
+    """What all replicas do together in the branches of an operation."""
+    functions = called_functions(op.graph)
+    attributes = op.node_def.attr
+    called = attributes["branches"].list.func or (
+        attributes["then_branch"].func,
+        attributes["else_branch"].func,
+    )
+    given = [k for k, tensor in enumerate(op.inputs[1:]) if _is_equal(tensor, equal)]
+    return [
+        replicate(_function_of(functions[f.name].graph), num_replicas, equal_feeds=given)
+        for f in called
+    ]
+
+
+def _function_of(graph: Any) -> Any:
+    """The function of a branch's graph, which has captures alone, with inputs instead."""
+    branch = SimpleNamespace(graph=graph, inputs=graph.inputs)
+    outputs = list(graph.outputs)
+    return extract(branch, outputs, given=graph.inputs, controls=graph.control_outputs).function
+
+
+def _branch(op: tf.Operation, branches: Sequence[Callable], replicas: Sequence[_Replica]) -> None:
+    """Takes the branch that all replicas take, as they were promised to."""
+    given = [replica.look_up(op.inputs) for replica in replicas]
+    before = {call for replica in replicas for call in replica.ran} if op.control_inputs else ()
+
+    def take(branch: Callable) -> Callable:
+        def taken():
+            results = branch([values[1:] for values in given])
+            # Of a branch for its effects alone there would be nothing to wait for.
+            return [*itertools.chain(*results), tf.constant(0)]
+
+        return taken
+
+    with tf.control_dependencies(before), tf.name_scope(op.name.rpartition("/")[2]):
+        choice, functions = given[0][0], [take(branch) for branch in branches]
+        if op.type in ("Case", "StatelessCase"):
+            *results, done = tf.switch_case(choice, functions)
+        else:
+            *results, done = tf.cond(choice, *functions)
+    for replica in replicas:
+        own, results = results[: len(op.outputs)], results[len(op.outputs) :]
+        for tensor, value in zip(op.outputs, own, strict=True):
+            replica.set_value(tensor, value)
+        replica.note_call(done)
 
 
 def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -315,18 +395,18 @@ def _sorted(ends: Iterable[tf.Operation]) -> list[tf.Operation]:
 
 
 def _levels(
-    operations: Iterable[tf.Operation], collectives: Mapping[tf.Operation, Collective]
+    operations: Iterable[tf.Operation], together: Collection[tf.Operation]
 ) -> dict[tf.Operation, int]:
-    """How many collectives, one after the other, each operation has to wait for.
+    """How often replicas do something together, one after the other, before each operation.
 
     Args:
         operations: Each after what it needs.
-        collectives: Which of them are collectives.
+        together: Which of them replicas do together.
     """
     levels: dict[Any, int] = {}
     for op in operations:
         before = itertools.chain(op.control_inputs, (t.op for t in op.inputs))
-        levels[op] = max((levels[b] + (b in collectives) for b in before), default=0)
+        levels[op] = max((levels[b] + (b in together) for b in before), default=0)
     return levels
 
 
@@ -342,6 +422,31 @@ def _by_level(
 def _needs_all(op: tf.Operation) -> bool:
     """Whether an operation is not the same in every replica, or needs the other ones."""
     return collective_of(op) is not None or is_replica_index(op)
+
+
+def _is_together(op: tf.Operation) -> bool:
+    """Whether all replicas do an operation as one."""
+    is_branch = op.type in _BRANCHES and leads_to(op, _needs_all)
+    return is_branch or collective_of(op) is not None
+
+
+def _is_equal(tensor: tf.Tensor, equal: Collection[tf.Operation]) -> bool:
+    """Whether a tensor is computed of nothing but what replicas are promised to have equal.
+
+    Args:
+        tensor: The tensor.
+        equal: Inputs of which that is known.
+    """
+    pending, seen = [tensor.op], set()
+    while pending:
+        op = pending.pop()
+        if op in seen or op in equal or is_assumed_equal(op) or op.type == "Const":
+            continue
+        if not op.inputs or op.op_def.is_stateful:
+            return False
+        seen.add(op)
+        pending += [given.op for given in op.inputs]
+    return True
 
 
 def _check_traced_for(concrete: Any, num_replicas: int) -> None:
@@ -364,13 +469,17 @@ def _check_traced_for(concrete: Any, num_replicas: int) -> None:
             )
 
 
-def _check_control_flow(concrete: Any) -> None:
+def _check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
     for op in concrete.graph.get_operations():
-        if not _needs_all(op) and leads_to(op, _needs_all):
+        if _needs_all(op) or not leads_to(op, _needs_all):
+            continue
+        if op.type not in _BRANCHES or not _is_equal(op.inputs[0], equal):
             raise ValueError(
                 "A collective in a loop or a branch hangs an IPU when not all replicas reach it, "
                 f"and must be outside of it. Received: one in {op.name!r}, of type {op.type}. "
-                "Exchange the values before it or after it, or unroll the loop."
+                "Exchange the values before it or after it, or unroll the loop; of a `tf.cond`, "
+                "promise that its condition is equal in all replicas, with "
+                "`assume_equal_across_replicas`."
             )
 
 

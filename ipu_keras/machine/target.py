@@ -310,8 +310,8 @@ def target_named(name: str) -> Target:
     Raises:
         ValueError: There is none of that name.
     """
-    if name not in TARGETS:
-        raise ValueError(f"A target is one of {', '.join(TARGETS)}. Received: {name!r}")
+    if not isinstance(name, str) or name not in TARGETS:
+        raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}")
     return TARGETS[name]
 
 

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from ipu_keras.ops import collectives
 from ipu_keras.ops.collectives import replica_groups
-from ipu_keras.tracing.replication import current_replicas
 
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.Tensor:
@@ -71,11 +70,10 @@ def all_to_all(
     >>> all_to_all(tf.ones((2, 3)), 0, 1, 1).shape  # without replicas
     TensorShape([2, 3])
     """
-    if replication_factor != current_replicas():
+    groups = replica_groups(replication_factor, "replication_factor")
+    if groups.size != groups.num_replicas:
         raise ValueError(
             "`replication_factor` must be the number of replicas of the program. Received: "
-            f"replication_factor={replication_factor!r} in a program of {current_replicas()} "
-            "replica(s)"
+            f"replication_factor={groups.size} in a program of {groups.num_replicas} replica(s)"
         )
-    groups = replica_groups(replication_factor, "replication_factor")
     return collectives.all_to_all(x, split_dimension, concat_dimension, groups, name)

@@ -5,31 +5,155 @@ Each names the argument, and shows what was given for it.
 
 import math
 import numbers
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.settings.counts import integer_in as integer_in
-from ipu_keras.settings.counts import positive_integer as positive_integer
+from ipu_keras.settings import counts
+
+# Of what was given, so much of its text is shown.
+_SHOWN = 300
+
+
+def converted(argument: str, convert: Callable[..., Any], value: Any, *args: Any) -> Any:
+    """What a function makes of an argument; where it refuses it, the error names the argument.
+
+    Args:
+        argument: What users call it.
+        convert: Called with the value and `args`, such as `tf.convert_to_tensor`.
+        value: What was given.
+        *args: What else `convert` is called with.
+
+    Raises:
+        TypeError: `convert` raised one.
+        ValueError: `convert` raised another error.
+
+    Example:
+
+    >>> converted("momentum", float, "0.5")
+    0.5
+    """
+    try:
+        return convert(value, *args)
+    except Exception as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"`{argument}` is not what is taken for it. Received: {received(argument, value)}. "
+            f"{error}"
+        ) from error
+
+
+def received(argument: str, value: Any) -> str:
+    """How errors show what was given, which may be long."""
+    text = repr(value)
+    return f"{argument}={text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}"
+
+
+def static(value: Any) -> Any:
+    """The value of a tensor that is known while a program is traced; all else as it is."""
+    if not tf.is_tensor(value):
+        return value
+    known = tf.get_static_value(value)
+    return value if known is None else known
+
+
+def integer_in(value: Any) -> int | None:
+    """The integer that a value is; `None` if it is none, as truth values are none here.
+
+    Args:
+        value: Anything; of tensors those with a static value.
+    """
+    return counts.integer_in(static(value))
+
+
+def positive_integer(argument: str, value: Any) -> int:
+    """A count: a positive integer of Python or NumPy, or a tensor with such a static value.
+
+    Args:
+        argument: What users call it.
+        value: What was given.
+
+    Raises:
+        ValueError: It is no positive integer.
+    """
+    return counts.positive_integer(argument, static(value))
+
+
+def check_integer(argument: str, value: Any) -> int:
+    """Any integer, such as the number of an axis.
+
+    Args:
+        argument: What users call it.
+        value: What was given.
+
+    Raises:
+        TypeError: It is no integer.
+    """
+    integer = integer_in(value)
+    if integer is None:
+        raise TypeError(f"`{argument}` must be an integer. Received: {received(argument, value)}")
+    return integer
+
+
+def check_flag(argument: str, value: Any) -> bool:
+    """A choice that is made while a program is traced.
+
+    Args:
+        argument: What users call it.
+        value: What was given: a boolean of Python or NumPy, or a tensor with such a static value.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    known = value if isinstance(value, bool) else static(value)
+    if isinstance(known, bool | np.bool_):
+        return bool(known)
+    if isinstance(known, np.ndarray) and known.shape == () and known.dtype == bool:
+        return bool(known)
+    raise TypeError(f"`{argument}` must be True or False. Received: {received(argument, value)}")
+
+
+def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:
+    """One of some names.
+
+    Args:
+        argument: What users call it.
+        value: What was given.
+        choices: What may be given.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"`{argument}` must be one of {', '.join(choices)}. "
+            f"Received: {received(argument, value)}"
+        )
+    return value
 
 
 def real_in(value: Any) -> float | None:
     """The finite number that a value is; `None` if it is none, as truth values are none here.
 
     Args:
-        value: Anything. A tensor of a graph has no value yet, and is none either.
+        value: Anything. A tensor of a graph that has no value yet is none either.
     """
-    if isinstance(value, bool | np.bool_):
-        return None
-    is_scalar = isinstance(value, np.ndarray) or tf.is_tensor(value)
-    if not isinstance(value, numbers.Real) and not is_scalar:
+    number = _number_in(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _number_in(value: Any) -> float | None:
+    value = static(value)
+    if isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iuf":
+        value = value[()]
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         return None
     try:
-        number = float(value)
-    except (TypeError, ValueError, NotImplementedError):
-        return None
-    return number if math.isfinite(number) else None
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def check_rate(value: Any) -> float:
@@ -45,7 +169,7 @@ def check_rate(value: Any) -> float:
     if rate is None or not 0 <= rate < 1:
         raise ValueError(
             f"The rate must be in the range [0, 1), but was {value}. It is the probability of an "
-            f"element to be dropped. Received: rate={value!r}"
+            f"element to be dropped. Received: {received('rate', value)}"
         )
     return rate
 
@@ -63,7 +187,7 @@ def check_share(argument: str, value: Any) -> float:
     share = real_in(value)
     if share is None or not 0 <= share < 1:
         raise ValueError(
-            f"`{argument}` must be in the range [0, 1). Received: {argument}={value!r}"
+            f"`{argument}` must be in the range [0, 1). Received: {received(argument, value)}"
         )
     return share
 
@@ -81,9 +205,55 @@ def check_not_negative(argument: str, value: Any) -> float:
     number = real_in(value)
     if number is None or number < 0:
         raise ValueError(
-            f"`{argument}` must be a number that is not negative. Received: {argument}={value!r}"
+            f"`{argument}` must be a number that is not negative. "
+            f"Received: {received(argument, value)}"
         )
     return number
+
+
+def check_number(argument: str, value: Any) -> float:
+    """A finite number.
+
+    Args:
+        argument: What users call it.
+        value: What was given.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is infinite or NaN.
+    """
+    number = _number_in(value)
+    if number is None:
+        raise TypeError(f"`{argument}` must be a number. Received: {received(argument, value)}")
+    if not math.isfinite(number):
+        raise ValueError(
+            f"`{argument}` must be a finite number. Received: {received(argument, value)}"
+        )
+    return number
+
+
+def check_tensor(
+    argument: str, value: Any, dtypes: Collection[tf.DType] | None = None
+) -> tf.Tensor:
+    """A tensor.
+
+    Args:
+        argument: What users call it.
+        value: What was given.
+        dtypes: The types that it may have; `None` for all.
+
+    Raises:
+        TypeError: No tensor can be made of it, or it has another type.
+        ValueError: No tensor can be made of it.
+    """
+    tensor = converted(argument, tf.convert_to_tensor, value)
+    if dtypes is not None and tensor.dtype not in dtypes:
+        *first, last = (dtype.name for dtype in dtypes)
+        raise TypeError(
+            f"`{argument}` must be of {', '.join(first)} or {last}; cast it first. "
+            f"Received: a tensor of {tensor.dtype.name}"
+        )
+    return tensor
 
 
 def check_floating(argument: str, value: Any) -> tf.Tensor:
@@ -95,11 +265,34 @@ def check_floating(argument: str, value: Any) -> tf.Tensor:
 
     Raises:
         TypeError: It is of another type.
+        ValueError: No tensor can be made of it.
     """
-    tensor = tf.convert_to_tensor(value)
+    tensor = check_tensor(argument, value)
     if not tensor.dtype.is_floating:
         raise TypeError(
             f"`{argument}` must be of a floating point type, such as tf.float32; cast it first. "
             f"Received: a tensor of {tensor.dtype.name}"
+        )
+    return tensor
+
+
+def check_integers(argument: str, value: Any) -> tf.Tensor:
+    """A tensor of integers.
+
+    Args:
+        argument: What users call it.
+        value: What was given. An empty list is one of int32.
+
+    Raises:
+        TypeError: It is of another type.
+        ValueError: No tensor can be made of it.
+    """
+    tensor = check_tensor(argument, value)
+    if not tf.is_tensor(value) and tensor.shape.num_elements() == 0:
+        return tf.cast(tensor, tf.int32)
+    if not tensor.dtype.is_integer:
+        raise TypeError(
+            f"`{argument}` must be integers, such as tf.int32; cast it first. "
+            f"Received: {argument} of {tensor.dtype.name}"
         )
     return tensor

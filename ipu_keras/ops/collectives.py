@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_tensor, integer_in, received
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import (
     Collective,
@@ -36,12 +37,13 @@ def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
     num_replicas = current_replicas()
     if size is None:
         return ReplicaGroups(num_replicas, num_replicas)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or num_replicas % size:
+    count = integer_in(size)
+    if count is None or count < 1 or num_replicas % count:
         raise ValueError(
             f"`{argument}` must be a positive integer that divides the number of replicas. "
-            f"Received: {argument}={size!r} in a program of {num_replicas} replica(s)"
+            f"Received: {received(argument, size)} in a program of {num_replicas} replica(s)"
         )
-    return ReplicaGroups(num_replicas, size)
+    return ReplicaGroups(num_replicas, count)
 
 
 def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
@@ -106,7 +108,13 @@ def all_to_all(
         A tensor with as many elements.
     """
     x = _tensor(x, _MOVED, name or "all_to_all")
-    _check_axes(x.shape, split, concat, groups)
+    split = _axis("split_dimension", split, x.shape)
+    concat = _axis("concat_dimension", concat, x.shape)
+    if x.shape[split] % groups.size:
+        raise ValueError(
+            "The axis to split must be a multiple of the replicas that exchange its blocks. "
+            f"Received: split_dimension={split} of shape {x.shape} with {groups.size} replicas"
+        )
     shape = list(x.shape)
     shape[split] //= groups.size
     shape[concat] *= groups.size
@@ -172,18 +180,14 @@ def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tenso
     return tf.identity(_padded_parts(x, groups)[replica_index() % groups.size], name=name)
 
 
-def _check_axes(shape: tf.TensorShape, split: int, concat: int, groups: ReplicaGroups) -> None:
-    for argument, axis in (("split_dimension", split), ("concat_dimension", concat)):
-        if axis not in range(shape.rank):
-            raise ValueError(
-                f"`{argument}` must be an axis of the tensor, counted from 0. "
-                f"Received: {argument}={axis!r} for shape {shape}"
-            )
-    if shape[split] % groups.size:
+def _axis(argument: str, value: Any, shape: tf.TensorShape) -> int:
+    axis = integer_in(value)
+    if axis is None or axis not in range(shape.rank):
         raise ValueError(
-            "The axis to split must be a multiple of the replicas that exchange its blocks. "
-            f"Received: split_dimension={split} of shape {shape} with {groups.size} replicas"
+            f"`{argument}` must be an axis of the tensor, counted from 0. "
+            f"Received: {received(argument, value)} for shape {shape}"
         )
+    return axis
 
 
 def _whole(part: tf.Tensor, size: int, groups: ReplicaGroups) -> tf.Tensor:
@@ -216,16 +220,16 @@ def _alone(x: tf.Tensor) -> tf.Tensor:
 
 
 def _tensor(x: Any, dtypes: Collection[str], name: str) -> tf.Tensor:
-    x = tf.convert_to_tensor(x)
+    x = check_tensor("x", x)
     if x.dtype.name not in dtypes:
         raise TypeError(
             f"`{name}` takes tensors of {', '.join(dtypes)}; cast it first. "
-            f"Received: a tensor of {x.dtype.name}"
+            f"Received: `x` of {x.dtype.name}"
         )
     # Keras calls layers with an open batch size while a model is made, for no replicas yet.
     if current_replicas() > 1 and not x.shape.is_fully_defined():
         raise ValueError(
             f"`{name}` takes tensors whose shape is fully defined, as IPU programs are static. "
-            f"Give every dimension. Received: shape {x.shape}"
+            f"Give every dimension. Received: `x` of shape {x.shape}"
         )
     return x

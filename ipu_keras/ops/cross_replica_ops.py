@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_flag, check_tensor
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
 from ipu_keras.tracing.replication import assumed_equal
 
@@ -62,12 +63,7 @@ def cross_replica_mean(
     3.0
     """
     groups = replica_groups(replica_group_size, "replica_group_size")
-    x = tf.convert_to_tensor(x)
-    if not x.dtype.is_floating:
-        raise TypeError(
-            "`cross_replica_mean` takes tensors of float16, float32; cast it first. "
-            f"Received: a tensor of {x.dtype.name}"
-        )
+    x = check_tensor("x", x, (tf.float16, tf.float32))
     return all_reduce_sum(x / groups.size, groups, name or "cross_replica_mean")
 
 
@@ -86,10 +82,16 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Returns:
         The tensors to use instead, in the same structure.
 
+    Raises:
+        TypeError: `tensors` has what is no tensor, or `inplace` is no boolean.
+
     Example:
 
     >>> marked = assume_equal_across_replicas({"loss": tf.constant(2.0)})
     >>> float(marked["loss"])
     2.0
     """
-    return tf.nest.map_structure(lambda t: assumed_equal(t, inplace=inplace), tensors)
+    inplace = check_flag("inplace", inplace)
+    return tf.nest.map_structure(
+        lambda t: assumed_equal(check_tensor("tensors", t), inplace=inplace), tensors
+    )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import positive_integer
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
     Given,
@@ -165,7 +166,7 @@ def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, nam
     max_time, batch, num_classes = tensor.shape
     num_steps = integers(lengths, (batch,))
     blank = blank_class(blank_index, num_classes)
-    check_widths(beam_width, top_paths)
+    beam_width, top_paths = checked_widths(beam_width, top_paths)
     with poplar_operation("CTCBeamSearchDecoder"):
         # Not every operation here has a gradient: the search as a whole has none.
         log_probs = log_probabilities(tf.stop_gradient(tensor), from_logits=from_logits)
@@ -178,20 +179,24 @@ def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, nam
     return tuple(tf.identity(result, name=name or "ctc_beam_search") for result in results)
 
 
-def check_widths(beam_width: int, top_paths: int) -> None:
-    """Raises a `ValueError` if a beam is empty, or has not as many paths as are wanted.
+def checked_widths(beam_width: Any, top_paths: Any) -> tuple[int, int]:
+    """Both as integers.
 
     Args:
         beam_width: As for `ctc_beam_search_decoder`.
         top_paths: As for `ctc_beam_search_decoder`.
+
+    Raises:
+        ValueError: A beam is empty, or has not as many paths as are wanted.
     """
-    if beam_width < 1:
-        raise ValueError(f"`beam_width` must be at least 1. Received: beam_width={beam_width}")
-    if not 1 <= top_paths <= beam_width:
+    beam_width = positive_integer("beam_width", beam_width)
+    top_paths = positive_integer("top_paths", top_paths)
+    if top_paths > beam_width:
         raise ValueError(
-            "`top_paths` must be at least 1, and less than or equal to `beam_width`. "
+            "`top_paths` must be less than or equal to `beam_width`. "
             f"Received: top_paths={top_paths}, beam_width={beam_width}"
         )
+    return beam_width, top_paths
 
 
 def _searched(log_probs: tf.Tensor, beam_width: int, blank: int) -> _Beams:

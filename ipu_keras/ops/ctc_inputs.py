@@ -1,9 +1,10 @@
 """What all operations of connectionist temporal classification (CTC) take."""
 
-import operator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 
 # Logarithm of a probability of zero. Unlike -inf, it can be added and subtracted; sums
 # of many are still far above the smallest float32.
@@ -32,12 +33,8 @@ def time_major(data: Given) -> tf.Tensor:
         TypeError: It has another type.
         ValueError: It has another rank, or unknown sizes.
     """
-    tensor, name = tf.convert_to_tensor(data.value), data.name
-    if tensor.dtype not in (tf.float16, tf.float32):
-        raise TypeError(
-            f"`{name}` must be of float16 or float32; cast it first. "
-            f"Received: a tensor of {tensor.dtype.name}"
-        )
+    name = data.name
+    tensor = check_tensor(name, data.value, (tf.float16, tf.float32))
     # Keras calls layers with an open batch size while a model is made.
     if tensor.shape.rank != 3 or not tensor.shape[0] or not tensor.shape[2]:
         raise ValueError(
@@ -58,12 +55,8 @@ def integers(given: Given, shape: tuple[int | None, ...]) -> tf.Tensor:
         TypeError: It has no integers.
         ValueError: It has another shape.
     """
-    values, name = tf.convert_to_tensor(given.value), given.name
-    if not values.dtype.is_integer:
-        raise TypeError(
-            f"`{name}` must have integers, such as int32; cast it first. "
-            f"Received: a tensor of {values.dtype.name}"
-        )
+    name = given.name
+    values = check_integers(name, given.value)
     if not values.shape.is_compatible_with(shape):
         expected = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(
@@ -81,9 +74,10 @@ def blank_class(blank_index: int, num_classes: int) -> int:
         num_classes: With the blank.
 
     Raises:
+        TypeError: `blank_index` is no integer.
         ValueError: There is no such class.
     """
-    index = operator.index(blank_index)
+    index = check_integer("blank_index", blank_index)
     if not -num_classes <= index < num_classes:
         raise ValueError(
             f"`blank_index` must be one of the {num_classes} classes of the data, or negative to "

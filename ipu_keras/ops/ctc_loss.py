@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.decorators import deprecated
+from ipu_keras.ops.argument_checks import converted
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
     Given,
@@ -232,12 +233,12 @@ def _loss(
 def _loss_dtype(out_dtype: Any, dtype: tf.DType, name: str) -> tf.DType:
     if out_dtype is None:
         return dtype
-    wanted = tf.as_dtype(out_dtype)
+    wanted = converted("out_dtype", tf.as_dtype, out_dtype)
     if wanted not in (tf.float16, tf.float32):
         raise ValueError(f"`out_dtype` must be float16 or float32. Received: {wanted.name}")
     if wanted == tf.float16 and dtype == tf.float32:
         raise ValueError(
-            f"out_dtype cannot be float16 when dtype of {name} is float32: the loss would "
+            f"out_dtype cannot be float16 when dtype of {name} is float32. The loss would "
             f"have less precision than what it is computed from. Cast `{name}` to float16, or "
             f"leave `out_dtype` out. Received: out_dtype=float16, {name}.dtype=float32"
         )

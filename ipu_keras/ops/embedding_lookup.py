@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 from ipu_keras.ops.row_gather import rows_or_zeros, sum_of_rows
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
@@ -33,7 +34,8 @@ def embedding_lookup(
 
     Raises:
         TypeError: `ids` is no tensor of integers.
-        ValueError: The factor is less than 1, or does not divide the number of rows.
+        ValueError: The factor is less than 1, or does not divide the number of rows; or the
+            table has no rows.
 
     Example:
 
@@ -43,9 +45,15 @@ def embedding_lookup(
      [0. 1.]
      [0. 0.]]
     """
-    params = tf.convert_to_tensor(params)
+    params = check_tensor("params", params)
+    if params.shape.rank == 0:
+        raise ValueError(
+            "`params` must be a table, whose first axis counts its rows. "
+            "Received: params of shape ()"
+        )
     ids = integers(ids, "ids")
-    check_serialization_factor(serialization_factor, params.shape[0] if params.shape.rank else None)
+    num_rows = params.shape[0] if params.shape.rank else None
+    serialization_factor = checked_serialization_factor(serialization_factor, num_rows)
     with tf.name_scope(name or "embedding_lookup"):
         if serialization_factor == 1:
             with poplar_operation(_KIND):
@@ -53,21 +61,18 @@ def embedding_lookup(
         return _serialized(params, ids, serialization_factor)
 
 
-def check_serialization_factor(factor: int, num_rows: int | None) -> None:
-    """Refuses a factor that does not part a table.
+def checked_serialization_factor(value: Any, num_rows: int | None) -> int:
+    """A factor that parts a table.
 
     Args:
-        factor: Into how many parts.
+        value: Into how many parts.
         num_rows: Of the table.
 
     Raises:
         TypeError: The factor is no integer.
         ValueError: It is less than 1, or does not divide the rows.
     """
-    if isinstance(factor, bool) or not isinstance(factor, int):
-        raise TypeError(
-            f"`serialization_factor` must be an integer. Received: serialization_factor={factor!r}"
-        )
+    factor = check_integer("serialization_factor", value)
     if factor < 1:
         raise ValueError(
             f"serialization_factor has to be at least 1, but was {factor}. Use 1 for a lookup in "
@@ -79,6 +84,7 @@ def check_serialization_factor(factor: int, num_rows: int | None) -> None:
             "the table, so that its parts are alike. Use a divisor, or a table with more rows. "
             f"Received: serialization_factor={factor} for {num_rows} rows"
         )
+    return factor
 
 
 def integers(values: Any, argument: str) -> tf.Tensor:
@@ -91,12 +97,7 @@ def integers(values: Any, argument: str) -> tf.Tensor:
     Raises:
         TypeError: They are no integers.
     """
-    tensor = tf.convert_to_tensor(values)
-    if not tensor.dtype.is_integer:
-        raise TypeError(
-            f"`{argument}` must be a tensor of integers, such as tf.int32; cast it first. "
-            f"Received: {argument} of {tensor.dtype.name}"
-        )
+    tensor = check_integers(argument, values)
     if tensor.dtype in (tf.uint32, tf.uint64):
         return tf.cast(tensor, tf.int64)
     return tensor if tensor.dtype == tf.int64 else tf.cast(tensor, tf.int32)

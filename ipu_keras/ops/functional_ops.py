@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.program import OUTLINED_SCOPE
 
 # What TensorFlow refuses in names of scopes, such as the brackets of "<lambda>".
@@ -42,7 +43,8 @@ def outlined_function(
         A function that converts its arguments to tensors and computes the same.
 
     Raises:
-        TypeError: `func` is no function; of the call, it got keyword arguments.
+        TypeError: `func` is no function, or a choice no boolean; of the call, it got keyword
+            arguments.
         ValueError: Of the call: `func` returns no tensor.
 
     Example:
@@ -62,6 +64,9 @@ def outlined_function(
         )
     if not callable(func):
         raise TypeError(f"`func` must be a function of tensors. Received: func={func!r}")
+    unique_sharding = check_flag("unique_sharding", unique_sharding)
+    if keep_input_layouts is not None:
+        keep_input_layouts = check_flag("keep_input_layouts", keep_input_layouts)
     if unique_sharding or keep_input_layouts is not None:
         warnings.warn(
             "Neither `unique_sharding` nor `keep_input_layouts` of `outlined_function` has an "

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
+from ipu_keras.ops.argument_checks import check_choice, check_flag, converted
 from ipu_keras.ops.embedding_lookup import integers
 from ipu_keras.ops.host_embedding_optimizers import (
     HostEmbeddingOptimizerSpec,
@@ -92,7 +93,7 @@ class HostEmbedding:
         """Refused: how releases before those with `register` opened the connection."""
         raise NotImplementedError(
             "HostEmbedding.__call__ is not supported. Please use the context manager created with "
-            "HostEmbedding.register: `with embedding.register(session):` around running the "
+            "HostEmbedding.register. Use `with embedding.register(session):` around running the "
             "program, and `embedding.lookup(ids)` in it."
         )
 
@@ -139,7 +140,10 @@ class HostEmbedding:
             tf.errors.FailedPreconditionError: When the program runs and the table is not
                 registered.
         """
-        indices = integers(indices, "indices")
+        indices, clip_indices = (
+            integers(indices, "indices"),
+            check_flag("clip_indices", clip_indices),
+        )
         num_rows, encoding = self._embedding_tensor.shape
         flat = tf.reshape(indices, [-1])
         rows = self._rows(tf.clip_by_value(flat, 0, num_rows - 1))
@@ -221,7 +225,8 @@ def create_host_embedding(
         ValueError: The table is not of rank 2, the name is empty, or there is no such strategy.
     """
     _check(name, partition_strategy, optimizer_spec)
-    shape, dtype = tf.TensorShape(shape), tf.as_dtype(dtype)
+    shape = converted("shape", tf.TensorShape, shape)
+    dtype = converted("dtype", tf.as_dtype, dtype)
     _check_spec(shape, dtype)
 
     def value():
@@ -264,11 +269,7 @@ def _run(instruction: Any, session: Any) -> Any:
 
 def _check(name: Any, partition_strategy: Any, optimizer_spec: Any) -> None:
     checked_name("name", name)
-    if partition_strategy not in _STRATEGIES:
-        raise ValueError(
-            f"`partition_strategy` must be one of {', '.join(map(repr, _STRATEGIES))}. "
-            f"Received: partition_strategy={partition_strategy!r}"
-        )
+    check_choice("partition_strategy", partition_strategy, _STRATEGIES)
     if optimizer_spec is not None and not isinstance(optimizer_spec, HostEmbeddingOptimizerSpec):
         raise TypeError(
             "`optimizer_spec` must be a HostEmbeddingOptimizerSpec, or None for a table that is "
@@ -278,7 +279,7 @@ def _check(name: Any, partition_strategy: Any, optimizer_spec: Any) -> None:
 
 def _check_table(table: Any, *, is_trained: bool) -> None:
     is_variable = isinstance(table, tf.Variable) and hasattr(table, "handle")
-    if not is_variable and (is_trained or not tf.is_tensor(table)):
+    if not is_variable and (is_trained or not isinstance(table, tf.Tensor)):
         raise TypeError(
             "`embedding_tensor` must be a resource variable of TensorFlow, or a tensor if it is "
             f"not trained. Received: embedding_tensor of type {type(table).__name__}"
@@ -290,11 +291,11 @@ def _check_table(table: Any, *, is_trained: bool) -> None:
 def _check_spec(shape: tf.TensorShape, dtype: tf.DType) -> None:
     if shape.rank != 2 or not shape.is_fully_defined() or 0 in shape:
         raise ValueError(
-            "The table of a host embedding must have the shape (tokens, encoding), of two "
-            f"positive integers. Received: shape {shape}"
+            "The table of a host embedding, `embedding_tensor`, must have the `shape` (tokens, "
+            f"encoding), of two positive integers. Received: shape {shape}"
         )
     if dtype not in (tf.float16, tf.float32):
         raise TypeError(
-            "The table of a host embedding must be of float16 or float32, as IPUs compute in "
-            f"these. Received: {dtype.name}"
+            "The table of a host embedding, `embedding_tensor`, must have the `dtype` float16 or "
+            f"float32, as IPUs compute in these. Received: {dtype.name}"
         )

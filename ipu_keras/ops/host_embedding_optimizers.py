@@ -4,8 +4,6 @@ A table is a variable of the host. Programs gather rows of it and, in the gradie
 rows of it; nothing that they compute is as large as the table.
 """
 
-import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +11,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
+from ipu_keras.ops.argument_checks import check_integer, check_number
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 from ipu_keras.tracing.replication import current_replicas
@@ -51,8 +50,14 @@ class HostEmbeddingOptimizerSpec:
     """
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None):
-        _check_number("learning_rate", learning_rate, numbers.Real, 0)
-        if optimizer_name not in (None, "SGD"):
+        learning_rate = check_number("learning_rate", learning_rate)
+        if learning_rate < 0:
+            raise ValueError(
+                f"`learning_rate` must be at least 0. Received: learning_rate={learning_rate}"
+            )
+        if optimizer_name is not None and (
+            not isinstance(optimizer_name, str) or optimizer_name != "SGD"
+        ):
             raise ValueError(
                 "`optimizer_name` must be None or 'SGD': it is the only optimizer of host "
                 f"embeddings. Received: optimizer_name={optimizer_name!r}"
@@ -191,8 +196,12 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
     def __init__(self, learning_rate: float, accumulation_factor: int):
         super().__init__(learning_rate)
-        _check_number("accumulation_factor", accumulation_factor, numbers.Integral, 1)
-        self._accumulation_factor = accumulation_factor
+        factor = check_integer("accumulation_factor", accumulation_factor)
+        if factor < 1:
+            raise ValueError(
+                f"`accumulation_factor` must be at least 1. Received: accumulation_factor={factor}"
+            )
+        self._accumulation_factor = factor
 
     def get_accumulation_factor(self) -> int:
         """How many mini-batches' gradients are summed."""
@@ -329,15 +338,3 @@ def _after(*operations: tf.Operation | None) -> Any:
 
 def _variable(value: tf.Tensor, name: str, *, trainable: bool = False) -> Any:
     return plain_variable(value, trainable=trainable, name=name)
-
-
-def _check_number(argument: str, value: Any, kind: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(
-            f"`{argument}` must be {'an integer' if kind is numbers.Integral else 'a number'}. "
-            f"Received: {argument}={value!r}"
-        )
-    if not least <= value < math.inf:
-        raise ValueError(
-            f"`{argument}` must be at least {least}, and finite. Received: {argument}={value!r}"
-        )

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_number, check_tensor
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 _DTYPES = (tf.uint8, tf.float16, tf.float32)
@@ -32,7 +33,7 @@ def normalise_image(
         `(x, y, z, 4)`, of the type of the image; of float16 if that is uint8.
 
     Raises:
-        TypeError: The image is of another type.
+        TypeError: The image is of another type, or offsets, scales or `scale` are no numbers.
         ValueError: The image does not have three channels, or there are not three offsets
             and scales.
 
@@ -42,12 +43,7 @@ def normalise_image(
     >>> print(normalise_image(pixel, [0.5, 0.0, 0.5], [1.0, 2.0, 4.0], scale=1 / 255).numpy())
     [[[[-0.5  0.4  2.   0. ]]]]
     """
-    image = tf.convert_to_tensor(image)
-    if image.dtype not in _DTYPES:
-        raise TypeError(
-            "`normalise_image` takes images of uint8, float16 or float32; cast it first. "
-            f"Received: a tensor of {image.dtype.name}"
-        )
+    image = check_tensor("image", image, _DTYPES)
     if image.shape.rank != 4 or image.shape[-1] != 3:
         raise ValueError(
             "`image` must have four axes, the last one of three channels. "
@@ -55,16 +51,26 @@ def normalise_image(
         )
     offsets = _per_channel("channel_offsets", channel_offsets)
     scales = _per_channel("channel_scales", channel_scales)
+    scale = check_number("scale", scale)
     dtype = tf.float16 if image.dtype == tf.uint8 else image.dtype
     with poplar_operation("NormaliseImage"):
         # Rounded once, at the end.
         wide = tf.cast(image, tf.float32)
-        normalised = tf.cast((wide * tf.cast(scale, tf.float32) - offsets) * scales, dtype)
+        normalised = tf.cast((wide * scale - offsets) * scales, dtype)
         return tf.pad(normalised, [[0, 0], [0, 0], [0, 0], [0, 1]], name=name)
 
 
+def _numbers(argument: str, values: Any) -> tf.Tensor:
+    tensor = check_tensor(argument, values)
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
+        raise TypeError(
+            f"`{argument}` must be numbers. Received: {argument} of {tensor.dtype.name}"
+        )
+    return tensor
+
+
 def _per_channel(argument: str, values: Any) -> tf.Tensor:
-    values = tf.cast(values, tf.float32)
+    values = tf.cast(_numbers(argument, values), tf.float32)
     if values.shape != (3,):
         raise ValueError(
             f"`{argument}` must be three numbers, one for each channel. "

@@ -5,6 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_choice,
+    check_flag,
+    check_tensor,
+    positive_integer,
+)
+
 _DTYPES = (tf.float16, tf.float32, tf.int32)
 
 
@@ -45,7 +52,7 @@ def serialized_matmul(
     Raises:
         TypeError: A tensor is of another type.
         ValueError: There is no such dimension, the factor does not divide it, or a tensor is
-            no matrix.
+            no matrix, or they cannot be multiplied.
 
     Example:
 
@@ -55,6 +62,14 @@ def serialized_matmul(
      [6. 6. 6. 6.]]
     """
     a, b = _matrices("a", a), _matrices("b", b)
+    if a.dtype != b.dtype:
+        raise TypeError(
+            "`a` and `b` must be of one type; cast one of them. "
+            f"Received: a of {a.dtype.name}, b of {b.dtype.name}"
+        )
+    transpose_a = check_flag("transpose_a", transpose_a)
+    transpose_b = check_flag("transpose_b", transpose_b)
+    _check_fit(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
     axis_m, axis_k_of_a = (-1, -2) if transpose_a else (-2, -1)
     axis_k_of_b, axis_n = (-1, -2) if transpose_b else (-2, -1)
     # The axes to cut of both, and the axis of the result along which parts are put together.
@@ -63,18 +78,15 @@ def serialized_matmul(
         "a_rows_b_columns": (axis_k_of_a, axis_k_of_b, None),
         "b_rows": (None, axis_n, -1),
     }
-    if serialization_dimension not in cuts:
-        raise ValueError(
-            f"`serialization_dimension` must be one of {', '.join(cuts)}. "
-            f"Received: serialization_dimension={serialization_dimension!r}"
-        )
+    check_choice("serialization_dimension", serialization_dimension, cuts)
+    factor = positive_integer("serialization_factor", serialization_factor)
     cut_a, cut_b, joined = cuts[serialization_dimension]
     with tf.name_scope(name or "serialized_matmul"):
         products = [
             tf.matmul(part_a, part_b, transpose_a=transpose_a, transpose_b=transpose_b)
             for part_a, part_b in zip(
-                _parts("a", a, serialization_factor, cut_a),
-                _parts("b", b, serialization_factor, cut_b),
+                _parts("a", a, factor, cut_a),
+                _parts("b", b, factor, cut_b),
                 strict=True,
             )
         ]
@@ -85,12 +97,7 @@ def serialized_matmul(
 
 
 def _matrices(argument: str, tensor: Any) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(tensor)
-    if tensor.dtype not in _DTYPES:
-        raise TypeError(
-            f"`{argument}` must be of float16, float32 or int32; cast it first. "
-            f"Received: a tensor of {tensor.dtype.name}"
-        )
+    tensor = check_tensor(argument, tensor, _DTYPES)
     if tensor.shape.rank is None or tensor.shape.rank < 2:
         raise ValueError(
             f"`{argument}` must have rank 2 or more. Received: {argument} of shape {tensor.shape}"
@@ -98,13 +105,23 @@ def _matrices(argument: str, tensor: Any) -> tf.Tensor:
     return tensor
 
 
+def _check_fit(a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> None:
+    columns, rows = a.shape[-2 if transpose_a else -1], b.shape[-1 if transpose_b else -2]
+    try:
+        tf.broadcast_static_shape(a.shape[:-2], b.shape[:-2])
+        fits = None in (columns, rows) or columns == rows
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            "`a` must have as many columns as `b` has rows, and outer dimensions that broadcast. "
+            f"Received: a of shape {a.shape}, b of shape {b.shape}, transpose_a={transpose_a}, "
+            f"transpose_b={transpose_b}"
+        )
+
+
 def _parts(argument: str, tensor: tf.Tensor, factor: int, axis: int | None) -> list[tf.Tensor]:
     """A tensor cut along an axis; as often as it is needed, if it is not cut."""
-    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
-        raise ValueError(
-            "`serialization_factor` must be a positive integer. "
-            f"Received: serialization_factor={factor!r}"
-        )
     if axis is None:
         return [tensor] * factor
     size = tensor.shape[axis]

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.hooks.tensorflow.convolutions import surround_convolutions
+from ipu_keras.ops.argument_checks import check_tensor
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # PopLibs' options of multi-convolutions. What they do to a plan is not modelled, except for
@@ -68,7 +69,7 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
 
     @functools.wraps(func)
     def together(*args: Any) -> Any:
-        tensors = [tf.convert_to_tensor(arg) for arg in args]
+        tensors = [check_tensor("args", arg) for arg in args]
         with _convolutions_together() if is_parallel else contextlib.nullcontext():
             results = func(*tensors)
         if not any(tf.is_tensor(result) for result in tf.nest.flatten(results)):
@@ -123,7 +124,8 @@ def _check_options(options: Mapping[str, Any] | None) -> bool:
     plan_type = options.get("planType", "parallel")
     if plan_type not in _PLAN_TYPES:
         raise ValueError(
-            f"`planType` must be one of {', '.join(_PLAN_TYPES)}. Received: planType={plan_type!r}"
+            f"`planType` of `options` must be one of {', '.join(_PLAN_TYPES)}. "
+            f"Received: planType={plan_type!r}"
         )
     ignored = [name for name in _NOT_MODELLED if name in options]
     if ignored:

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_flag, check_floating
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 
@@ -29,8 +30,9 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor
     >>> print(gelu([-1.0, 0.0, 1.0]).numpy().round(3))
     [-0.159  0.     0.841]
     """
+    x, approximate = check_floating("x", x), check_flag("approximate", approximate)
     with poplar_operation("Gelu"):
-        return tf.nn.gelu(_floating(x, "gelu"), approximate=approximate, name=name)
+        return tf.nn.gelu(x, approximate=approximate, name=name)
 
 
 def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
@@ -53,7 +55,7 @@ def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
     >>> print(hard_sigmoid([-3.0, 1.0, 3.0]).numpy())
     [0.  0.7 1. ]
     """
-    x = _floating(x, "hard_sigmoid")
+    x = check_floating("x", x)
     with poplar_operation("HardSigmoid"):
         return tf.clip_by_value(0.2 * x + 0.5, 0.0, 1.0, name=name)
 
@@ -78,16 +80,6 @@ def swish(x: Any, name: str | None = None) -> tf.Tensor:
     >>> print(swish([-1.0, 0.0, 1.0]).numpy().round(3))
     [-0.269  0.     0.731]
     """
-    x = _floating(x, "swish")
+    x = check_floating("x", x)
     with poplar_operation("Swish"):
         return tf.multiply(x, tf.sigmoid(x), name=name)
-
-
-def _floating(x: Any, operation: str) -> tf.Tensor:
-    x = tf.convert_to_tensor(x)
-    if not x.dtype.is_floating:
-        raise TypeError(
-            f"`{operation}` takes tensors of a floating point type; cast it first. "
-            f"Received: a tensor of {x.dtype.name}"
-        )
-    return x

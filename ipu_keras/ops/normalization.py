@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_integer
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 
@@ -18,16 +20,18 @@ def operation_of(kind: str, *, training: bool) -> str:
     return kind if training else f"{kind}Inference"
 
 
-def check_groups(groups: int, channels: int) -> None:
-    """Refuses groups that the channels cannot be divided into.
+def checked_groups(groups: Any, channels: int) -> int:
+    """How many groups the channels are divided into.
 
     Args:
-        groups: How many groups.
+        groups: How many, an integer.
         channels: How many channels.
 
     Raises:
+        TypeError: `groups` is no integer.
         ValueError: There are fewer channels, or some would be left over.
     """
+    groups = check_integer("groups", groups)
     if not 1 <= groups <= channels:
         raise ValueError(
             f"Invalid groups {groups} for {channels} channels. Set `groups` to a divisor of the "
@@ -38,6 +42,32 @@ def check_groups(groups: int, channels: int) -> None:
             f"{channels} channels is not commensurate with {groups} groups. Set `groups` to a "
             "divisor of the number of channels"
         )
+    return groups
+
+
+def checked_channels_axis(channels_axis: Any, shape: Sequence[int | None]) -> int:
+    """The axis along which the channels of inputs are.
+
+    Args:
+        channels_axis: Which one, an integer; negative to count from the last.
+        shape: Of the inputs.
+
+    Raises:
+        TypeError: `channels_axis` is no integer.
+        ValueError: There is no such axis, it is the first one, or its size is not known.
+    """
+    axis, rank = check_integer("channels_axis", channels_axis), len(shape)
+    if not -rank <= axis < rank or axis % rank == 0:
+        raise ValueError(
+            "`channels_axis` must be an axis of the inputs after the first, which is the batch. "
+            f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
+        )
+    if shape[axis] is None:
+        raise ValueError(
+            "The number of channels of `inputs` must be known, as IPU programs are static. "
+            f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
+        )
+    return axis
 
 
 def normalize_groups(

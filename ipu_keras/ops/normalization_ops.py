@@ -10,7 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.ops.normalization import check_groups, normalize_groups, operation_of
+from ipu_keras.ops.argument_checks import check_flag, check_floating, check_not_negative
+from ipu_keras.ops.normalization import (
+    checked_channels_axis,
+    checked_groups,
+    normalize_groups,
+    operation_of,
+)
 
 
 def group_norm(
@@ -54,8 +60,9 @@ def group_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
+        TypeError: `inputs` are no floating point numbers, an integer or a choice is none.
         ValueError: The channels, or the rank of the inputs, are not known; the groups do not
-            divide the channels; or `reuse` is set without `scope`.
+            divide the channels; `epsilon` is negative; or `reuse` is set without `scope`.
 
     Example:
 
@@ -63,8 +70,8 @@ def group_norm(
     >>> print(group_norm(x, groups=2, epsilon=0.0, strided_channel_grouping=False).numpy())
     [[-1.  1.  1. -1.]]
     """
-    inputs = _checked(inputs, channels_axis)
-    check_groups(groups, inputs.shape[channels_axis])
+    inputs, channels_axis = _checked(inputs, channels_axis)
+    groups = checked_groups(groups, inputs.shape[channels_axis])
     return _normalized(
         "GroupNorm",
         inputs,
@@ -114,6 +121,7 @@ def instance_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
+        TypeError: As for `group_norm`.
         ValueError: As for `group_norm`.
 
     Example:
@@ -123,7 +131,7 @@ def instance_norm(
     [[[-1.  1.]
       [ 1. -1.]]]
     """
-    inputs = _checked(inputs, channels_axis)
+    inputs, channels_axis = _checked(inputs, channels_axis)
     return _normalized(
         "InstanceNorm",
         inputs,
@@ -173,6 +181,7 @@ def layer_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
+        TypeError: As for `group_norm`.
         ValueError: As for `group_norm`.
 
     Example:
@@ -181,7 +190,7 @@ def layer_norm(
     [[-1.  1.]
      [ 1. -1.]]
     """
-    inputs = _checked(inputs, channels_axis)
+    inputs, channels_axis = _checked(inputs, channels_axis)
     return _normalized(
         "LayerNorm",
         inputs,
@@ -209,6 +218,10 @@ class _Variables:
     trainable: bool
 
     def __post_init__(self) -> None:
+        for argument in ("center", "scale", "trainable"):
+            check_flag(argument, getattr(self, argument))
+        if self.reuse is not None:
+            check_flag("reuse", self.reuse)
         if self.reuse and self.scope is None:
             raise ValueError(
                 "To `reuse` variables, give the `scope` that they are in. "
@@ -253,6 +266,9 @@ def _normalized(
     variables: _Variables,
 ) -> tf.Tensor:
     channels = inputs.shape[channels_axis]
+    epsilon = check_not_negative("epsilon", epsilon)
+    training = check_flag("training", training)
+    strided = check_flag("strided_channel_grouping", strided)
     with tf.compat.v1.variable_scope(variables.scope, kind, [inputs], reuse=variables.reuse):
         return normalize_groups(
             inputs,
@@ -266,8 +282,9 @@ def _normalized(
         )
 
 
-def _checked(inputs: Any, channels_axis: int) -> tf.Tensor:
-    inputs = tf.convert_to_tensor(inputs)
+def _checked(inputs: Any, channels_axis: Any) -> tuple[tf.Tensor, int]:
+    """Both as a tensor and an axis of it."""
+    inputs = check_floating("inputs", inputs)
     rank = inputs.shape.rank
     if rank is None:
         raise ValueError("`inputs` must have a known rank. Received: a tensor of unknown rank")
@@ -276,14 +293,4 @@ def _checked(inputs: Any, channels_axis: int) -> tf.Tensor:
             "`inputs` must have at least 2 dimensions, one of which is channels. "
             f"Received: inputs of shape {inputs.shape}"
         )
-    if not -rank <= channels_axis < rank or channels_axis % rank == 0:
-        raise ValueError(
-            "`channels_axis` must be an axis of `inputs` after the first, which is the batch. "
-            f"Received: channels_axis={channels_axis} for inputs of shape {inputs.shape}"
-        )
-    if inputs.shape[channels_axis] is None:
-        raise ValueError(
-            "The channels of `inputs` must be known, as IPU programs are static. "
-            f"Received: channels_axis={channels_axis} for inputs of shape {inputs.shape}"
-        )
-    return inputs
+    return inputs, checked_channels_axis(channels_axis, inputs.shape.as_list())

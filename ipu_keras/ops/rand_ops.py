@@ -6,6 +6,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_floating,
+    check_integer,
+    check_rate,
+    check_tensor,
+    converted,
+    received,
+    static,
+)
 from ipu_keras.ops.random_keys import fresh_key
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
@@ -35,14 +44,14 @@ def dropout(
     Args:
         x: A tensor of float16 or float32.
         rate: The probability of an element to be dropped, from 0 up to but not including 1.
-        noise_shape: Of the mask, which is repeated along the axes where it has size 1. `None`,
-            for the whole or for an axis, is as `x`.
+        noise_shape: Of the mask, which is repeated along the axes where it has size 1. `None`
+            for an axis, and `None` or `[]` for the whole, is as `x`.
         seed: Two integers of 32 bits, in a tensor, an array or a sequence.
         name: Of the operation.
         **kwargs: `ref`, a tensor of the shape of the mask. An IPU draws each number on the tile
             where it is needed, so that masks of one seed are equal only if they are laid out
             as a common reference is. Here they do not depend on a layout, and are equal
-            without it.
+            without it; `False` is as `None`.
 
     Returns:
         A tensor of the shape and type of `x`.
@@ -57,8 +66,7 @@ def dropout(
     >>> print(dropout(x, rate=0.5, seed=[1, 2]).numpy())
     [0. 2. 0. 0. 0. 2. 2. 2.]
     """
-    x = tf.convert_to_tensor(x)
-    _check(x, rate)
+    x, rate = check_floating("x", x), check_rate(rate)
     shape = _mask_shape(x, noise_shape)
     _check_reference(shape, kwargs.pop("ref", None))
     if kwargs:
@@ -75,24 +83,11 @@ def dropout(
         return tf.where(kept, scaled, tf.zeros([], x.dtype), name=name)
 
 
-def _check(x: tf.Tensor, rate: float) -> None:
-    if not x.dtype.is_floating:
-        raise TypeError(
-            "`dropout` takes tensors of float16 or float32; cast it first. "
-            f"Received: a tensor of {x.dtype.name}"
-        )
-    if not 0 <= rate < 1:
-        raise ValueError(
-            f"The rate must be in the range [0, 1), but was {rate}. It is the probability of "
-            "an element to be dropped"
-        )
-
-
 def _mask_shape(x: tf.Tensor, noise_shape: Sequence[int | None] | None) -> list[int | None]:
     """Sizes of the mask, `None` where `x` has one that is not known yet."""
-    if noise_shape is None:
+    sizes = None if noise_shape is None else converted("noise_shape", _sizes, noise_shape)
+    if not sizes:
         return x.shape.as_list()
-    sizes = [None if size is None else int(size) for size in noise_shape]
     if len(sizes) != x.shape.rank:
         raise ValueError(
             "The length of noise_shape must equal the rank of x. "
@@ -107,6 +102,13 @@ def _mask_shape(x: tf.Tensor, noise_shape: Sequence[int | None] | None) -> list[
     return [of_x if size is None else size for size, of_x in zip(sizes, x.shape, strict=True)]
 
 
+def _sizes(noise_shape: Any) -> list[int | None]:
+    known = static(noise_shape)
+    if tf.is_tensor(known):
+        raise TypeError("it must be known while the program is traced")
+    return [None if size is None else check_integer("noise_shape", size) for size in known]
+
+
 def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
     # Only Keras has an open batch size, while it makes a model.
     if None not in shape:
@@ -116,9 +118,10 @@ def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
 
 
 def _check_reference(shape: list[int | None], ref: Any) -> None:
-    if ref is None:
+    # As upstream's default, which is no tensor.
+    if ref is None or ref is False:
         return
-    of_reference = tf.convert_to_tensor(ref).shape
+    of_reference = check_tensor("ref", ref).shape
     if not of_reference.is_compatible_with(shape):
         raise ValueError(
             "`ref` must have the shape of the mask. "
@@ -129,7 +132,7 @@ def _check_reference(shape: list[int | None], ref: Any) -> None:
 def _key(seed: Any) -> tf.Tensor:
     """Philox's key of a user's seed."""
     if not tf.is_tensor(seed):
-        seed = _unsigned(np.asarray(seed))
+        seed = _unsigned(converted("seed", np.asarray, seed))
     if seed.shape != (2,) or seed.dtype not in (tf.int32, tf.uint32):
         raise ValueError(
             "The seed must be a tensor of two 32-bit integers. "
@@ -141,7 +144,9 @@ def _key(seed: Any) -> tf.Tensor:
 def _unsigned(seed: np.ndarray) -> np.ndarray:
     """Python's integers as 32 bits, if they fit."""
     if seed.dtype.kind not in "iu" or not np.all((seed >= -(2**31)) & (seed < 2**32)):
-        raise ValueError(f"The seed must be two 32-bit integers. Received: seed={seed.tolist()}")
+        raise ValueError(
+            f"The seed must be two 32-bit integers. Received: {received('seed', seed.tolist())}"
+        )
     return (seed.astype(np.int64) % 2**32).astype(np.uint32)
 
 

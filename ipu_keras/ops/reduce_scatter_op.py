@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops import collectives
+from ipu_keras.ops.argument_checks import check_choice, check_tensor
 from ipu_keras.ops.collectives import replica_groups
 
 # XLA's names of what needs no operation before or after it.
@@ -51,20 +52,19 @@ def reduce_scatter(
     array([1., 2., 3.], dtype=float32)
     """
     groups = replica_groups(replication_factor, "replication_factor")
-    x = tf.convert_to_tensor(x)
+    x = check_tensor("x", x)
     if x.shape.rank != 1:
         raise ValueError(
-            f"`reduce_scatter` takes a tensor of rank 1: reshape it first. Received: {x.shape}"
+            "`x` of `reduce_scatter` must be a tensor of rank 1: reshape it first. "
+            f"Received: x of shape {x.shape}"
         )
+    check_choice("op", op, (*_OPERATIONS, *_COMPOSED))
     if op == "COLLECTIVE_OP_LOCAL":
         return collectives.own_part(x, groups, name)
     if op == "COLLECTIVE_OP_SQUARE_ADD":
         return collectives.reduce_scatter(x * x, "add", groups, name)
     if op == "COLLECTIVE_OP_MEAN":
         return collectives.reduce_scatter(_share(x, groups.size), "add", groups, name)
-    if op not in _OPERATIONS:
-        known = ", ".join([*_OPERATIONS, *_COMPOSED])
-        raise ValueError(f"`op` must be one of {known}. Received: op={op!r}")
     return collectives.reduce_scatter(x, _OPERATIONS[op], groups, name)
 
 
@@ -72,6 +72,6 @@ def _share(x: tf.Tensor, size: int) -> tf.Tensor:
     if not x.dtype.is_floating:
         raise TypeError(
             "The mean is one of floating point numbers; cast them first. "
-            f"Received: a tensor of {x.dtype.name}"
+            f"Received: `x` of {x.dtype.name}"
         )
     return x / size

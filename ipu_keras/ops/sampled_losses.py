@@ -5,6 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_floating,
+    check_tensor,
+    converted,
+    positive_integer,
+)
+
 # Added to the logit of a candidate that is the true class; in the range of float16, it
 # makes the softmax of it zero.
 _NEVER = -30000.0
@@ -46,7 +53,9 @@ def nce_loss(
         The loss of each example, `(batch,)`.
 
     Raises:
-        ValueError: `labels` does not have `num_true` classes per example.
+        TypeError: Weights, biases or inputs are no floating point numbers.
+        ValueError: `labels` does not have `num_true` classes per example, a count is no positive
+            integer, or the shapes do not fit.
 
     Example:
 
@@ -58,7 +67,8 @@ def nce_loss(
     [1.504]
     """
     with tf.name_scope(name):
-        labels = _true_classes(labels, num_true)
+        weights, biases, inputs = _tensors(weights, biases, inputs, num_classes)
+        labels = _true_classes(labels, num_true, inputs)
         sample = _sample(labels, num_sampled, num_classes, sampled_values, None)
         true, sampled = _logits(weights, biases, labels, inputs, sample)
         targets = [tf.ones_like(true) / num_true, tf.zeros_like(sampled)]
@@ -102,7 +112,9 @@ def sampled_softmax_loss(
         The loss of each example, `(batch,)`.
 
     Raises:
-        ValueError: `labels` does not have `num_true` classes per example.
+        TypeError: Weights, biases or inputs are no floating point numbers.
+        ValueError: `labels` does not have `num_true` classes per example, a count is no positive
+            integer, or the shapes do not fit.
 
     Example:
 
@@ -114,7 +126,8 @@ def sampled_softmax_loss(
     [0.693]
     """
     with tf.name_scope(name):
-        labels = _true_classes(labels, num_true)
+        weights, biases, inputs = _tensors(weights, biases, inputs, num_classes)
+        labels = _true_classes(labels, num_true, inputs)
         sample = _sample(labels, num_sampled, num_classes, sampled_values, seed)
         true, sampled = _logits(weights, biases, labels, inputs, sample)
         hits = tf.reduce_any(tf.equal(labels[:, :, tf.newaxis], sample[0]), axis=1)
@@ -127,16 +140,17 @@ def sampled_softmax_loss(
 
 
 def _logits(
-    weights: Any, biases: Any, labels: tf.Tensor, inputs: Any, sample: Sequence[tf.Tensor]
+    weights: tf.Tensor,
+    biases: tf.Tensor,
+    labels: tf.Tensor,
+    inputs: tf.Tensor,
+    sample: Sequence[tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Of the true classes `(batch, num_true)` and the sampled ones `(batch, num_sampled)`.
 
     Each is less the logarithm of how often the sampler was to give the class.
     """
     sampled, true_count, sampled_count = sample
-    inputs = tf.convert_to_tensor(inputs)
-    if isinstance(weights, (list, tuple)):
-        weights = tf.concat(weights, axis=0)
     # One lookup of all rows: the gradient then is one update of the weights.
     classes = tf.concat([tf.reshape(labels, [-1]), sampled], axis=0)
     sizes = [tf.size(labels), tf.size(sampled)]
@@ -149,16 +163,45 @@ def _logits(
     return true - _log(true_count, true.dtype), others - _log(sampled_count, others.dtype)
 
 
+def _tensors(
+    weights: Any, biases: Any, inputs: Any, num_classes: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Weights as one tensor, biases and inputs, whose shapes fit."""
+    if isinstance(weights, list | tuple) and weights and tf.is_tensor(weights[0]):
+        weights = converted("weights", tf.concat, weights, 0)
+    weights, biases = check_floating("weights", weights), check_floating("biases", biases)
+    inputs = check_floating("inputs", inputs)
+    num_classes = positive_integer("num_classes", num_classes)
+    size = inputs.shape[1] if inputs.shape.rank == 2 else None
+    fits = {
+        "inputs": inputs.shape.is_compatible_with([None, None]),
+        "weights": weights.shape.is_compatible_with([num_classes, size]),
+        "biases": biases.shape.is_compatible_with([num_classes]),
+    }
+    for argument, is_fit in fits.items():
+        if not is_fit:
+            raise ValueError(
+                "`weights` must have the shape (num_classes, dim), `biases` (num_classes,), and "
+                f"`inputs` (batch, dim): `{argument}` does not fit. Received: weights of shape "
+                f"{weights.shape}, biases of shape {biases.shape}, inputs of shape {inputs.shape}, "
+                f"num_classes={num_classes}"
+            )
+    return weights, biases, inputs
+
+
 def _log(count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.math.log(tf.cast(count, tf.float32)), dtype)
 
 
-def _true_classes(labels: Any, num_true: int) -> tf.Tensor:
+def _true_classes(labels: Any, num_true: int, inputs: tf.Tensor) -> tf.Tensor:
+    labels, num_true = check_tensor("labels", labels), positive_integer("num_true", num_true)
+    if not (labels.dtype.is_integer or labels.dtype.is_floating):
+        raise TypeError(f"`labels` must be integers. Received: labels of {labels.dtype.name}")
     labels = tf.cast(labels, tf.int64)
-    if labels.shape.rank != 2 or labels.shape[1] != num_true:
+    if labels.shape.rank != 2 or not labels.shape.is_compatible_with([inputs.shape[0], num_true]):
         raise ValueError(
-            "`labels` must have the shape (batch, num_true). "
-            f"Received: labels of shape {labels.shape}, num_true={num_true}"
+            "`labels` must have the shape (batch, num_true). Received: labels of shape "
+            f"{labels.shape}, num_true={num_true}, inputs of shape {inputs.shape}"
         )
     return labels
 
@@ -172,6 +215,19 @@ def _sample(
 ) -> Sequence[tf.Tensor]:
     """The sampled classes, and how often the true ones and these were to be expected."""
     if sampled_values is None:
+        num_classes = positive_integer("num_classes", num_classes)
+        num_sampled = positive_integer("num_sampled", num_sampled)
+        if num_sampled > num_classes:
+            raise ValueError(
+                "`num_sampled` must be at most `num_classes`: no class is sampled twice. "
+                f"Received: num_sampled={num_sampled}, num_classes={num_classes}"
+            )
+        known = tf.get_static_value(labels)
+        if known is not None and known.size and not 0 <= known.min() <= known.max() < num_classes:
+            raise ValueError(
+                "`labels` must be classes from 0 up to but not including `num_classes`. "
+                f"Received: labels from {known.min()} to {known.max()}, num_classes={num_classes}"
+            )
         sampled_values = tf.random.log_uniform_candidate_sampler(
             labels, labels.shape[1], num_sampled, unique=True, range_max=num_classes, seed=seed
         )

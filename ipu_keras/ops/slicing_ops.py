@@ -1,9 +1,16 @@
 """Copies runs of rows between tensors, as batches of sequences are packed and unpacked."""
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_integer,
+    check_integers,
+    check_tensor,
+)
 from ipu_keras.ops.row_gather import num_rows, rows_or_zeros
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
@@ -50,7 +57,7 @@ def sequence_slice(
     num_elems, src_offsets, dst_offsets = _slices(
         num_elems=num_elems, src_offsets=src_offsets, dst_offsets=dst_offsets
     )
-    _check_zero_unused(zero_unused)
+    zero_unused = check_flag("zero_unused", zero_unused)
     return _sliced(dst, src, num_elems, src_offsets, dst_offsets, zero_unused)
 
 
@@ -85,7 +92,7 @@ def sequence_slice_pack(
     """
     dst, src = _tensors(dst, src)
     num_elems, dst_offsets = _slices(num_elems=num_elems, dst_offsets=dst_offsets)
-    _check_zero_unused(zero_unused)
+    zero_unused = check_flag("zero_unused", zero_unused)
     starts = tf.cumsum(num_elems, exclusive=True)
     return _sliced(dst, src, num_elems, starts, dst_offsets, zero_unused)
 
@@ -110,7 +117,7 @@ def sequence_slice_unpack(
 
     Raises:
         TypeError: `total_elements` or an offset is no integer.
-        ValueError: The shapes do not fit together.
+        ValueError: The shapes do not fit together, or `total_elements` is negative.
 
     Example:
 
@@ -118,12 +125,8 @@ def sequence_slice_unpack(
     >>> print(sequence_slice_unpack(src, [2, 1], [2, 0], 3).numpy().ravel())
     [2. 3. 0.]
     """
-    if isinstance(total_elements, bool) or not isinstance(total_elements, int):
-        raise TypeError(
-            "`total_elements` must be an integer, as IPU programs are static: the number of rows "
-            f"of the result. Received: total_elements={total_elements!r}"
-        )
-    src = tf.convert_to_tensor(src)
+    total_elements = _number_of_rows(total_elements)
+    src = check_tensor("src", src)
     _check_rank("src", src)
     num_elems, src_offsets = _slices(num_elems=num_elems, src_offsets=src_offsets)
     dst = tf.zeros((total_elements, *src.shape[1:]), src.dtype)
@@ -169,12 +172,16 @@ def _sources(
 
 
 def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Both as tensors of one type, that of `dst` if neither is a tensor."""
-    if tf.is_tensor(src):
-        dst = tf.convert_to_tensor(dst, None if tf.is_tensor(dst) else src.dtype)
-    else:
-        dst = tf.convert_to_tensor(dst)
-        src = tf.convert_to_tensor(src, dst.dtype)
+    """Both as tensors of one type: that of one which is a tensor, or else of `dst`."""
+    given = {"dst": dst, "src": src}
+    tensors = {argument: check_tensor(argument, value) for argument, value in given.items()}
+    for argument, other in (("src", "dst"), ("dst", "src")):
+        dtype = tensors[other].dtype
+        if tensors[argument].dtype != dtype and not tf.is_tensor(given[argument]):
+            # What cannot be of that type is refused below, as a tensor of another one is.
+            with contextlib.suppress(TypeError, ValueError):
+                tensors[argument] = tf.convert_to_tensor(given[argument], dtype)
+    dst, src = tensors.values()
     _check_rank("dst", dst)
     _check_rank("src", src)
     if dst.dtype != src.dtype:
@@ -184,7 +191,7 @@ def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:
         )
     if not dst.shape[1:].is_compatible_with(src.shape[1:]):
         raise ValueError(
-            "src and dst inner dimensions must match: all but the first one, which counts the "
+            "src and dst inner shapes must match: all axes but the first one, which counts the "
             f"rows. Received: shape {dst.shape} of `dst`, shape {src.shape} of `src`"
         )
     return dst, src
@@ -200,13 +207,7 @@ def _check_rank(argument: str, tensor: tf.Tensor) -> None:
 
 def _slices(**given: Any) -> tuple[tf.Tensor, ...]:
     """What describes the slices, as tensors of int32 with an entry for each slice."""
-    tensors = {argument: tf.convert_to_tensor(value) for argument, value in given.items()}
-    for argument, tensor in tensors.items():
-        # An empty list is one of float32.
-        if not tensor.dtype.is_integer and tensor.shape != (0,):
-            raise TypeError(
-                f"`{argument}` must be integers. Received: {argument} of {tensor.dtype.name}"
-            )
+    tensors = {argument: check_integers(argument, value) for argument, value in given.items()}
     shapes = [tensor.shape for tensor in tensors.values()]
     fit = all(shape.is_compatible_with(shapes[0]) for shape in shapes)
     if not fit or any(shape.rank != 1 or shape[0] == 0 for shape in shapes):
@@ -219,9 +220,11 @@ def _slices(**given: Any) -> tuple[tf.Tensor, ...]:
     return tuple(tf.cast(tensor, tf.int32) for tensor in tensors.values())
 
 
-def _check_zero_unused(zero_unused: Any) -> None:
-    if not isinstance(zero_unused, bool):
-        raise TypeError(
-            "`zero_unused` must be True or False: it is a part of the program. "
-            f"Received: zero_unused={zero_unused!r}"
+def _number_of_rows(total_elements: Any) -> int:
+    count = check_integer("total_elements", total_elements)
+    if count < 0:
+        raise ValueError(
+            "`total_elements` must not be negative: it is the number of rows of the result. "
+            f"Received: total_elements={count}"
         )
+    return count

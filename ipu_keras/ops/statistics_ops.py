@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import check_flag, check_tensor, positive_integer
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 _DTYPES = (tf.float16, tf.float32)
@@ -30,8 +31,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> tf.Tensor:
     [1. 2. 3.]
     """
     inputs = _vector("inputs", inputs)
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
-        raise ValueError(f"`n_bins` must be a positive integer. Received: n_bins={n_bins!r}")
+    n_bins = positive_integer("n_bins", n_bins)
     with tf.name_scope("fixed_width_bins"):
         wide = tf.cast(inputs, tf.float32)
         low, high = tf.reduce_min(wide), tf.reduce_max(wide)
@@ -54,7 +54,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.T
 
     Raises:
         TypeError: A tensor is of another type.
-        ValueError: A tensor is no vector.
+        ValueError: A tensor is no vector, or they are of two types.
 
     Example:
 
@@ -62,6 +62,12 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.T
     [1. 1. 2.]
     """
     inputs, levels = _vector("inputs", inputs), _vector("levels", levels)
+    if inputs.dtype != levels.dtype:
+        raise ValueError(
+            "`levels` must be of the type of `inputs`; cast one of them. "
+            f"Received: levels of {levels.dtype.name}, inputs of {inputs.dtype.name}"
+        )
+    absolute_of_input = check_flag("absolute_of_input", absolute_of_input)
     with poplar_operation("Histogram"):
         # No level, or value, that float16 has is rounded; searching halves is slower.
         values, sorted_levels = tf.cast(inputs, tf.float32), tf.cast(levels, tf.float32)
@@ -93,7 +99,9 @@ def histogram_update(
     >>> print(histogram_update([1.0, 1.0, 2.0], [7.0, 0.5], [0.0, 1.0]).numpy())
     [1. 2. 3.]
     """
-    hist, levels = tf.convert_to_tensor(hist), _vector("levels", levels)
+    hist, levels = check_tensor("hist", hist), _vector("levels", levels)
+    if not (hist.dtype.is_floating or hist.dtype.is_integer):
+        raise TypeError(f"`hist` must be numbers. Received: hist of {hist.dtype.name}")
     if hist.shape != (levels.shape[0] + 1,):
         raise ValueError(
             "`hist` must have one element more than `levels`. "
@@ -104,12 +112,7 @@ def histogram_update(
 
 
 def _vector(argument: str, tensor: Any) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(tensor)
-    if tensor.dtype not in _DTYPES:
-        raise TypeError(
-            f"`{argument}` must be of float16 or float32; cast it first. "
-            f"Received: a tensor of {tensor.dtype.name}"
-        )
+    tensor = check_tensor(argument, tensor, _DTYPES)
     if tensor.shape.rank != 1:
         raise ValueError(
             f"`{argument}` must be a vector; reshape it first. "

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.optimizers.accumulator_options import (
     DTypeChoice,
     check_choice,
@@ -82,14 +83,15 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, name)
-        _check_num_mini_batches(num_mini_batches)
+        self._num_mini_batches = _checked_num_mini_batches(num_mini_batches)
         _warn_of_no_effect(
             offload_weight_update_variables=offload_weight_update_variables,
             replicated_optimizer_state_sharding=replicated_optimizer_state_sharding,
         )
-        self._num_mini_batches = num_mini_batches
         self._dtype = dtype_choice("dtype", dtype)
-        self._method = GradientAccumulationReductionMethod.parse(reduction_method)
+        self._method = GradientAccumulationReductionMethod.parse(
+            "reduction_method", reduction_method
+        )
 
     def apply_gradients(
         self,
@@ -345,13 +347,15 @@ def _conditional(condition: tf.Tensor, update: Any, wait: Any, name: str) -> Any
     return done
 
 
-def _check_num_mini_batches(num_mini_batches: Any) -> None:
-    is_integer = isinstance(num_mini_batches, int) and not isinstance(num_mini_batches, bool)
-    if not is_integer or num_mini_batches < 1:
+def _checked_num_mini_batches(num_mini_batches: Any) -> int:
+    count = integer_in(num_mini_batches)
+    if count is None or count < 1:
         raise ValueError(
             "num_mini_batches must be a positive number. Pass how many batches make a weight "
-            f"update, an integer from 1 on. Received: num_mini_batches={num_mini_batches!r}"
+            "update, an integer from 1 on. "
+            f"Received: {received('num_mini_batches', num_mini_batches)}"
         )
+    return count
 
 
 def _check_supported(opt: tf.compat.v1.train.Optimizer) -> None:

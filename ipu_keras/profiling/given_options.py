@@ -17,6 +17,9 @@ from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_po
 MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
 _DTYPES = ("dtype", "gradient_accumulation_dtype")
 
+# With more, sizes of tensors are soon beyond what XLA can count.
+_MOST_SAMPLES = 2**31 - 1
+
 
 def target_of(target: str | Target | None) -> Target:
     """The hardware of a name; what is no name is returned as it is.
@@ -65,10 +68,13 @@ def checked_batch_size(size: Any) -> int:
         size: It.
 
     Raises:
-        ValueError: It is no positive integer.
+        ValueError: It is no positive integer, or larger than any axis on an IPU.
     """
-    if not is_positive_integer(size):
-        raise ValueError(f"`batch_size` must be a positive integer. Received: batch_size={size!r}")
+    if not is_positive_integer(size) or size > _MOST_SAMPLES:
+        raise ValueError(
+            f"`batch_size` must be a positive integer, of at most {_MOST_SAMPLES}. "
+            f"Received: batch_size={size!r}"
+        )
     return int(size)
 
 

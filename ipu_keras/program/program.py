@@ -75,9 +75,9 @@ class Program:
         model_name: Of the Keras model whose step it is; `None` if it is of no model.
 
     Raises:
-        ValueError: A shape is not fully known, an axis has no elements,
-            `repeat_count` or `num_replicas` is not a positive integer, the accumulation
-            does not divide the steps, or a step that accumulates gradients hands tensors on.
+        ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
+            positive integer, the accumulation does not divide the steps, or a step that
+            accumulates gradients hands tensors on.
     """
 
     name: str
@@ -129,10 +129,4 @@ def _check_feed_tensor(name: str, index: int, spec: TensorSpec) -> None:
             f"The infeed of program {name!r} has a shape {spec.shape} at index {index}, which is "
             "not fully defined. Give every dimension, for instance by batching with "
             "`drop_remainder=True`."
-        )
-    if 0 in spec.shape:
-        raise ValueError(
-            "Detected an input tensor to an infeed queue with a dimension of size 0. Please "
-            f"remove it from the inputs. Received: shape {spec.shape} at index {index} of "
-            f"program {name!r}"
         )

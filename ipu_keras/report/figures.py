@@ -10,7 +10,7 @@ from ipu_keras.advice.fixes import Fix
 from ipu_keras.cost.flat.memory import alive_on_worst_tile
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.pipeline.timing import PipelineTiming
-from ipu_keras.ir import NOT_LOWERED
+from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report.error_bands import ErrorBands
 from ipu_keras.report.memory_error import memory_error
@@ -159,9 +159,24 @@ class Figures:
 
     @property
     def not_lowered(self) -> tuple[str, ...]:
-        """TensorFlow's operations that XLA lacks: what they cost is guessed from their tensors."""
+        """TensorFlow's operations that XLA lacks or refused: their cost is guessed from tensors."""
         ops = self.model.graph.walk()
         return tuple(sorted({op.kind for op in ops if NOT_LOWERED in op.attributes}))
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """XLA's operations, and calls, without a model: their cost is guessed from tensors."""
+        ops = self.model.graph.walk()
+        unknown = (op for op in ops if family_of(op.kind) == UNKNOWN)
+        return tuple(
+            sorted(
+                {
+                    op.attributes.get("custom_call_target", op.kind)
+                    for op in unknown
+                    if NOT_LOWERED not in op.attributes
+                }
+            )
+        )
 
     @property
     def fits(self) -> bool:
@@ -236,7 +251,11 @@ class Figures:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to know about the figures besides, a sentence each without a full stop."""
-        return tuple(remarks(self.model, self.pipeline, self.not_lowered, self.recompilations))
+        guesses = {
+            "XLA cannot lower": self.not_lowered,
+            "the model does not know": self.not_modelled,
+        }
+        return tuple(remarks(self.model, self.pipeline, guesses, self.recompilations))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "guessed_share": report.guessed_share,
         "unknown_loops": model.program.num_unknown_loops,
         "not_lowered": list(report.not_lowered),
+        "not_modelled": list(report.not_modelled),
         "recompilations": [list(one.reasons) for one in report.recompilations],
         "memory": {
             "fits": memory.fits,

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+MOST = 2**31 - 1
+
 
 def positive_integer(name: str, value: Any) -> int:
     """Checks a count.
@@ -15,7 +17,7 @@ def positive_integer(name: str, value: Any) -> int:
             dataset.
 
     Raises:
-        ValueError: It is no positive integer.
+        ValueError: It is no positive integer, or too large a one.
 
     Example:
 
@@ -25,6 +27,11 @@ def positive_integer(name: str, value: Any) -> int:
     count = integer_in(value)
     if count is None or count < 1:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    if count > MOST:
+        raise ValueError(
+            f"`{name}` must be at most {MOST}, as programs count in 32 bits. "
+            f"Received: {name}={value!r}"
+        )
     return count
 
 

@@ -49,8 +49,12 @@ class GradientAccumulationReductionMethod(enum.Enum):
         return gradient / (num_before + 1)
 
     @classmethod
-    def parse(cls, value: Any) -> "GradientAccumulationReductionMethod":
+    def parse(cls, argument: str, value: Any) -> "GradientAccumulationReductionMethod":
         """The method that a member or its name, in any case, stands for.
+
+        Args:
+            argument: What users call it, for the error.
+            value: What they gave.
 
         Raises:
             ValueError: It stands for none.
@@ -61,5 +65,6 @@ class GradientAccumulationReductionMethod(enum.Enum):
             return cls[value.upper()]
         raise ValueError(
             f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values "
-            f"are: {', '.join(cls.__members__)}. Pass a member or its name."
+            f"are: {', '.join(cls.__members__)}. Pass a member or its name. "
+            f"Received: {argument}={value!r}"
         )

@@ -79,6 +79,7 @@ def _ops(func_graph) -> tuple[Op, ...]:
             body=_called(op),
             inputs=tuple(map(_reference, op.inputs)),
             after=tuple(before.name for before in op.control_inputs),
+            attributes=_attributes(op),
         )
         for op in func_graph.get_operations()
     )
@@ -94,6 +95,14 @@ def _spec(tensor) -> TensorSpec:
     # Of unknown rank: what matters is that the size is not known.
     dimensions = (-1,) if shape.rank is None else tuple(-1 if d is None else d for d in shape)
     return TensorSpec(dimensions, tensor.dtype.name)
+
+
+def _attributes(op) -> dict[str, Any]:
+    """The seeds of a draw whose generator is a state of its kernel."""
+    if not op.op_def.is_stateful:
+        return {}
+    given = op.node_def.attr
+    return {"seeds": (given["seed"].i, given["seed2"].i)} if "seed2" in given else {}
 
 
 def _called(op) -> tuple[str, ...]:

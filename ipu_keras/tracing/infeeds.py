@@ -54,10 +54,13 @@ class InfeedIterator:
     get_next = __next__
 
     def _tensor(self, spec: Any) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(f"What an IPU is fed must be dense tensors. Received: {spec}")
+        if not spec.shape.is_fully_defined():
             raise ValueError(
-                "What an IPU is fed must be dense tensors of fully defined shapes, for instance by "
-                f"batching with `drop_remainder=True`. Received: {spec}"
+                f"Output shape {spec.shape} is not fully defined. If using tf.Dataset.batch, set "
+                "`drop_remainder=True`: what an IPU is fed must be tensors of fixed shapes. "
+                f"Received: {spec}"
             )
         return custom_call(
             [],

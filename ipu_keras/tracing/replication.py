@@ -193,6 +193,11 @@ def is_replica_index(op: tf.Operation) -> bool:
     return op.type == _REPLICA_INDEX
 
 
+def is_assumed_equal(op: tf.Operation) -> bool:
+    """Whether an operation is the promise that replicas have equal values."""
+    return _EQUAL in op.node_def.attr
+
+
 def assumed_equal(x: Any, *, inplace: bool) -> tf.Tensor:
     """A tensor of which replicas are promised to have equal values.
 

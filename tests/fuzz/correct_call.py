@@ -19,12 +19,14 @@ class Call:
         function: Called with `arguments` by name.
         arguments: Those that are changed.
         cheap: Whether it can be repeated after each wrong call.
+        called: What errors call arguments that have another name there.
     """
 
     name: str
     function: Callable[..., Any]
     arguments: dict[str, Any] = field(default_factory=dict)
     cheap: bool = True
+    called: dict[str, str] = field(default_factory=dict)
 
 
 def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -12,6 +12,7 @@ from tensorflow.python import ipu
 
 import ipu_keras
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.pipelining_ops import PipelineSchedule, RecomputationMode
 
 
 @functools.cache
@@ -45,11 +46,18 @@ def _configured(**values: Any) -> None:
 
 
 def _profile(**options: Any) -> Any:
+    configure()
     return ipu_keras.profile(_dense(), tf.TensorSpec((4, 3)), **options)
 
 
-def _what_if(**options: Any) -> Any:
-    return ipu_keras.what_if(_dense(), tf.TensorSpec((4, 3)), **options)
+def _what_if(model_or_function: Any, **options: Any) -> Any:
+    configure()
+    return ipu_keras.what_if(model_or_function, tf.TensorSpec((4, 3)), **options)
+
+
+def _last_report(**options: Any) -> Any:
+    _method("predict")(x=numbers(4, 3), batch_size=2, verbose=0)
+    return ipu_keras.last_report(**options)
 
 
 def configuration_calls() -> list[Call]:
@@ -85,7 +93,11 @@ def configuration_calls() -> list[Call]:
         Call(
             "IPUStrategy",
             ipu.ipu_strategy.IPUStrategy,
-            {"ipu_device": "/device:IPU:0", "enable_dataset_iterators": True},
+            {
+                "ipu_device": "/device:IPU:0",
+                "enable_dataset_iterators": True,
+                "enable_keras_extensions": True,
+            },
         ),
         Call("reset_ipu_seed", ipu.utils.reset_ipu_seed, {"seed": 3, "device": "/device:IPU:0"}),
         Call(
@@ -100,7 +112,7 @@ def model_calls() -> list[Call]:
     x, y = numbers(8, 3), numbers(8, 1)
     data = {"x": x, "y": y, "batch_size": 2, "verbose": 0}
     compiled = {"optimizer": "sgd", "loss": "mse", "steps_per_execution": 2}
-    cost = {"target": "mk2", "num_replicas": 1, "gradient_accumulation_count": 1}
+    cost = {"target": "gc200", "num_replicas": 1, "gradient_accumulation_count": 1}
 
     return [
         Call("compile", _fresh("compile"), compiled),
@@ -131,7 +143,11 @@ def model_calls() -> list[Call]:
             _fresh("set_asynchronous_callbacks"),
             {"asynchronous": False},
         ),
-        Call("set_infeed_queue_options", _fresh("set_infeed_queue_options"), {"prefetch_depth": 3}),
+        Call(
+            "set_infeed_queue_options",
+            _fresh("set_infeed_queue_options"),
+            {"prefetch_depth": 3, "feed_name": "feed"},
+        ),
         Call("set_outfeed_queue_options", _fresh("set_outfeed_queue_options"), {"buffer_depth": 3}),
         Call(
             "set_gradient_accumulation_options",
@@ -139,6 +155,10 @@ def model_calls() -> list[Call]:
             {
                 "gradient_accumulation_steps_per_replica": 2,
                 "gradient_accumulation_reduction_method": "SUM",
+                "dtype": None,
+                "offload_weight_update_variables": None,
+                "replicated_optimizer_state_sharding": False,
+                "name": "accumulation",
             },
         ),
         Call(
@@ -149,17 +169,46 @@ def model_calls() -> list[Call]:
                 "device_mapping": [0, 1],
                 "accumulate_outfeed": False,
                 "gradient_accumulation_reduction_method": "SUM",
+                "gradient_accumulation_dtype": None,
+                "accumulate_outfeed_dtype": None,
+                "pipeline_schedule": PipelineSchedule.Grouped,
+                "recomputation_mode": RecomputationMode.Auto,
+                "offload_activations": None,
+                "offload_weight_update_variables": True,
+                "replicated_optimizer_state_sharding": False,
+                "forward_propagation_stages_poplar_options": None,
+                "weight_update_poplar_options": None,
+                "name": "pipeline",
             },
         ),
         Call(
             "set_pipeline_stage_assignment",
             _fresh("set_pipeline_stage_assignment"),
-            {"pipeline_stage_assignment": []},
+            {"pipeline_stage_assignment": [0]},
         ),
         Call("PipelineStage", _stage, {"stage": 0}),
-        Call("profile", _profile, {**cost, "name": "model"}, cheap=False),
-        Call("what_if", _what_if, {"batch_size": [2, 4]}, cheap=False),
-        Call("suggest_pipeline", _suggested, {"num_ipus": 2}, cheap=False),
+        Call("profile", _profile, {**cost, "name": "model", "mode": "predict"}, cheap=False),
+        Call(
+            "what_if",
+            _what_if,
+            {**cost, "batch_size": [2, 4], "mode": "predict", "model_or_function": _dense()},
+            cheap=False,
+        ),
+        Call(
+            "suggest_pipeline",
+            _suggested,
+            {
+                "model": _dense(),
+                "num_ipus": 2,
+                "mode": "predict",
+                "target": "gc200",
+                "schedule": PipelineSchedule.Grouped,
+                "dtype": "float32",
+                "available_memory_proportion": 0.6,
+            },
+            cheap=False,
+        ),
+        Call("last_report", _last_report, {"device": 0, **cost, "batch_size": 2}, cheap=False),
     ]
 
 
@@ -170,12 +219,6 @@ def _fresh(name: str) -> Callable[..., Any]:
         configure()
         with ipu_keras.ipu_strategy.IPUStrategy().scope():
             model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-            if (
-                name == "set_pipeline_stage_assignment"
-                and arguments["pipeline_stage_assignment"] == []
-            ):
-                arguments["pipeline_stage_assignment"] = model.get_pipeline_stage_assignment()
-                arguments["pipeline_stage_assignment"][0].pipeline_stage = 0
             return getattr(model, name)(**arguments)
 
     return call
@@ -187,5 +230,6 @@ def _stage(stage: Any) -> None:
         pass
 
 
-def _suggested(**arguments: Any) -> Any:
-    return ipu_keras.suggest_pipeline(_dense(), arguments.pop("num_ipus"), tf.TensorSpec((4, 3)))
+def _suggested(model: Any, num_ipus: Any, **options: Any) -> Any:
+    configure()
+    return ipu_keras.suggest_pipeline(model, num_ipus, tf.TensorSpec((4, 3)), **options)

@@ -11,6 +11,7 @@ import random
 import re
 import sys
 import time
+import traceback
 import warnings
 from typing import Any
 
@@ -71,6 +72,8 @@ def wrong_values(given: Any) -> dict[str, Any]:
         "a dataset": tf.data.Dataset.range(3),
     }
     if isinstance(given, np.ndarray):
+        with np.errstate(invalid="ignore"):  # of integers that overflow
+            large = (given.astype(np.float64) * 1e9).astype(given.dtype)
         values |= {
             "it with another axis": given[np.newaxis],
             "it without its first element": given[1:],
@@ -79,7 +82,7 @@ def wrong_values(given: Any) -> dict[str, Any]:
             "it as float16": given.astype(np.float16),
             "it as bfloat16": tf.cast(given, tf.bfloat16),
             "it negated": -given,
-            "it times 1e9": (given.astype(np.float64) * 1e9).astype(given.dtype),
+            "it times 1e9": large,
             "it twice": np.concatenate([given, given]),
             "it transposed": given.T,
             "it as lists": given.tolist(),
@@ -115,10 +118,20 @@ def _judge(call: Any, argument: str, value: Any) -> str:
         return f"INTERNAL ERROR: {_short(error)}"
     except Exception as error:
         # Options of a configuration are named by their path.
-        name = argument.split("__")[-1]
+        name = call.called.get(argument, argument.split("__")[-1])
         named = re.search(rf"\b{re.escape(name)}\b", str(error))
+        if not named and _is_in(value, error):
+            return "of the function"
         return "refused" if named else f"UNNAMED: {_short(error)}"
     return "accepted"
+
+
+def _is_in(value: Any, error: Exception) -> bool:
+    """Whether an error comes from a function that was given, which knows of no argument."""
+    if not callable(value) or isinstance(value, type):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return frames[-1].name == "<lambda>" or str(error).startswith(f"{value.__name__}()")
 
 
 def _short(error: Exception) -> str:
@@ -141,12 +154,15 @@ def main() -> int:
         verdict, text = (result.text, "") if isinstance(result, Crash) else result
         kind = "CRASH" if isinstance(result, Crash) else verdict.split(":")[0]
         verdicts[kind] += 1
-        if (kind != "refused" and (kind != "accepted" or arguments.accepted)) and text not in seen:
+        if (
+            kind not in ("refused", "of the function")
+            and (kind != "accepted" or arguments.accepted)
+        ) and text not in seen:
             seen.add(text)
             print(f"call {seed}: {text}: {verdict}", flush=True)
     done = sum(verdicts.values())
     print(f"{done} of {len(seeds)} calls in {time.monotonic() - start:.0f} s: {dict(verdicts)}")
-    good = verdicts["refused"] + verdicts["accepted"]
+    good = sum(verdicts[kind] for kind in ("refused", "accepted", "of the function"))
     return 0 if good == len(seeds) else 1
 
 

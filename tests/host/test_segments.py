@@ -10,7 +10,7 @@ from replicas import numbers, run, trace
 from ipu_keras.host import segments
 from ipu_keras.host.segments import replicate, written_captures
 from ipu_keras.ops.all_to_all_op import all_gather
-from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.ops.cross_replica_ops import assume_equal_across_replicas, cross_replica_sum
 from ipu_keras.ops.replication_ops import replication_index
 
 X = tf.TensorSpec((2,))
@@ -211,6 +211,114 @@ def test_loops_and_branches_without_collectives_stay():
 def test_collectives_in_loops_and_branches_are_refused(function):
     concrete = trace(function, 2, tf.TensorSpec(()))
     with pytest.raises(ValueError, match=r"hangs an IPU.*Received: one in '.*', of type .*\. Exch"):
+        replicate(concrete, 2)
+
+
+def _at_random(x):
+    return tf.random.uniform([]) > 0.5
+
+
+@both
+@pytest.mark.parametrize("num_replicas", [2, 4])
+def test_branch_that_all_replicas_take(num_replicas, jit_compile):
+    """Sums of one branch and gathered maxima of the other, of values that replicas have alike."""
+
+    def function(x, threshold):
+        total = cross_replica_sum(tf.reduce_sum(x))
+        is_large = assume_equal_across_replicas(total > threshold)
+
+        def grow():
+            return cross_replica_sum(cross_replica_sum(x) * x), tf.constant(1)
+
+        def choose():
+            return tf.reduce_max(all_gather(x, num_replicas), axis=0), replication_index()
+
+        found, which = tf.cond(is_large, grow, choose)
+        return found + 1.0, which
+
+    x = numbers(num_replicas, 3)
+    for threshold in (x.sum() - 1, x.sum() + 1):
+        concrete = trace(function, num_replicas, tf.TensorSpec((3,)), tf.TensorSpec(()))
+        given = [[values, np.float32(threshold)] for values in x]
+        results = together(concrete, num_replicas, jit_compile)(given)
+        for k, (found, which) in enumerate(results):
+            if x.sum() > threshold:
+                expected = (x.sum(axis=0) * x).sum(axis=0)
+                assert int(which) == 1
+            else:
+                expected = x.max(axis=0)
+                assert int(which) == k
+            np.testing.assert_allclose(found, expected + 1, rtol=1e-6)
+
+
+def test_cases_within_branches_of_a_called_function():
+    @tf.function
+    def inner(number, x):
+        number = assume_equal_across_replicas(number)
+        cases = [lambda: x, lambda: cross_replica_sum(x), lambda: cross_replica_sum(x) - x]
+        return tf.cond(number >= 0, lambda: tf.switch_case(number, cases), lambda: -x)
+
+    x = numbers(2, 3)
+    for number, expected in ((-1, -x), (0, x), (1, x.sum(axis=0) + 0 * x), (2, x[::-1])):
+        concrete = trace(inner, 2, tf.TensorSpec((), tf.int32), tf.TensorSpec((3,)))
+        given = [[tf.constant(number), values] for values in x]
+        np.testing.assert_allclose(together(concrete, 2)(given), expected, rtol=1e-6)
+
+
+def test_gradient_through_a_branch_with_a_collective():
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            flag = assume_equal_across_replicas(tf.constant(True))
+            y = tf.cond(flag, lambda: cross_replica_sum(x * x), lambda: x)
+            loss = tf.reduce_sum(y * (1.0 + tf.cast(replication_index(), tf.float32)))
+        return tape.gradient(loss, x)
+
+    x = numbers(2, 3)
+    # The weights of both replicas' losses, 1 and 2, meet in each.
+    np.testing.assert_allclose(run(function, x), 3 * 2 * x, rtol=1e-6)
+
+
+def test_writes_in_a_branch_keep_their_order():
+    a = tf.Variable(0.0)
+
+    def function(x):
+        a.assign(x)
+
+        def add():
+            a.assign_add(cross_replica_sum(a))
+            return 0.0
+
+        tf.cond(assume_equal_across_replicas(x) > -1.0, add, lambda: 1.0)
+        a.assign(a * 10.0)
+        return a.read_value()
+
+    concrete = trace(function, 2, tf.TensorSpec(()))
+    copies, captures_of = copies_of([a], 2)
+    assert [float(r) for r in together(concrete, 2, captures_of=captures_of)([[1.0], [2.0]])] == [
+        40.0,
+        50.0,
+    ]
+    assert (float(a), float(copies[0][0])) == (40.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda x: x > 0.0,
+        lambda x: assume_equal_across_replicas(x) > x,
+        lambda x: replication_index() > 0,
+        _at_random,
+    ],
+)
+def test_branches_that_replicas_may_not_all_take_are_refused(condition):
+    concrete = trace(
+        lambda x: tf.cond(condition(x), lambda: cross_replica_sum(x), lambda: x),
+        2,
+        tf.TensorSpec(()),
+    )
+    message = r"hangs an IPU.* promise that its condition .* `assume_equal_across_replicas`\.$"
+    with pytest.raises(ValueError, match=message):
         replicate(concrete, 2)
 
 

@@ -120,24 +120,27 @@ def test_gradient_of_log_probabilities():
     np.testing.assert_allclose(theory, numeric, atol=2e-3)
 
 
-@given(sequences(), st.booleans(), st.booleans())
+@pytest.mark.parametrize("from_logits", [False, True])
+@given(sequence=sequences(), is_normal=st.booleans(), has_two=st.booleans())
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_gradient_of_log_probabilities_against_finite_differences(sequence, is_normal, has_two):
+def test_gradient_against_finite_differences(from_logits, sequence, is_normal, has_two):
     """With any blank and any lengths, of what sums to one and of what does not."""
+    loss_of = ctc_loss_v2 if from_logits else ctc_loss_with_log_probs
     data, labels, length, blank = sequence
     num_classes = data.shape[1]
-    log_probs = np.log(softmax(data)) if is_normal else data.astype(np.float64)
+    values = np.log(softmax(data)) if is_normal else data.astype(np.float64)
 
-    def loss(log_probs):
-        found = probabilities_of_labels(np.exp(log_probs[:length]), blank % num_classes)
+    def loss(values):
+        probabilities = softmax(values) if from_logits else np.exp(values)
+        found = probabilities_of_labels(probabilities[:length], blank % num_classes)
         return -math.log(found[tuple(labels)]) if tuple(labels) in found else math.inf
 
     # A second sequence must neither get nor give anything.
-    batch = np.stack([log_probs, np.roll(data, 1, axis=0)][: 1 + has_two], axis=1)
+    batch = np.stack([values, np.roll(data, 1, axis=0)][: 1 + has_two], axis=1)
     tensor = tf.constant(batch, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(tensor)
-        losses = ctc_loss_with_log_probs(
+        losses = loss_of(
             [[*labels, 0]] * (1 + has_two),
             tensor,
             [len(labels)] * (1 + has_two),
@@ -145,13 +148,13 @@ def test_gradient_of_log_probabilities_against_finite_differences(sequence, is_n
             blank,
         )
     gradient = tape.gradient(losses, tensor, tf.constant([3.0, 0.0][: 1 + has_two])).numpy()
-    np.testing.assert_allclose(losses[0], loss(log_probs), rtol=1e-5, atol=1e-6)
-    expected = np.zeros_like(log_probs)
-    if math.isfinite(loss(log_probs)):
-        for index in np.ndindex(log_probs.shape):
-            step = np.zeros_like(log_probs)
+    np.testing.assert_allclose(losses[0], loss(values), rtol=1e-5, atol=1e-6)
+    expected = np.zeros_like(values)
+    if math.isfinite(loss(values)):
+        for index in np.ndindex(values.shape):
+            step = np.zeros_like(values)
             step[index] = 1e-5
-            expected[index] = 3 * (loss(log_probs + step) - loss(log_probs - step)) / 2e-5
+            expected[index] = 3 * (loss(values + step) - loss(values - step)) / 2e-5
     np.testing.assert_allclose(gradient[:, 0], expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(gradient[:, 1:], 0)
 
@@ -375,7 +378,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("name", ["labels", "label_length", "logit_length"])
     def test_type_of_integers(self, name):
-        with pytest.raises(TypeError, match=f"`{name}` must have integers.* tensor of float32$"):
+        with pytest.raises(TypeError, match=f"`{name}` must be integers.* {name} of float32$"):
             self.call(**{name: tf.zeros((5,))})
 
     def test_shape_of_labels(self):

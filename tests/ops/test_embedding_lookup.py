@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_keras.ops import embedding_lookup as module
-from ipu_keras.ops.embedding_lookup import check_serialization_factor, embedding_lookup, integers
+from ipu_keras.ops.embedding_lookup import checked_serialization_factor, embedding_lookup, integers
 
 
 def lookup_by_numpy(params, ids):
@@ -162,13 +162,13 @@ def test_refused_factors(factor, error, message):
 
 
 def test_an_open_number_of_rows_is_refused_only_when_serialized():
-    check_serialization_factor(1, None)
+    checked_serialization_factor(1, None)
     with pytest.raises(ValueError, match="for None rows"):
-        check_serialization_factor(2, None)
+        checked_serialization_factor(2, None)
 
 
 def test_refused_ids():
-    with pytest.raises(TypeError, match=r"`ids` must be a tensor of integers.*of float32"):
+    with pytest.raises(TypeError, match=r"`ids` must be integers.*ids of float32"):
         embedding_lookup(tf.zeros((6, 2)), [0.0])
 
 

@@ -121,14 +121,5 @@ def test_a_shape_that_is_not_known():
     )
 
 
-def test_a_dimension_of_size_0():
-    with pytest.raises(ValueError) as error:
-        program(infeed=(IMAGE, TensorSpec((8, 0), "float32")))
-    assert str(error.value) == (
-        "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
-        "from the inputs. Received: shape (8, 0) at index 1 of program 'train'"
-    )
-
-
 def test_dtypes_of_feeds():
     assert sorted(FEED_DTYPES) == ["bool", "float16", "float32", "int32", "int8", "uint8"]

@@ -11,18 +11,20 @@ from ipu_keras.settings.gradient_accumulation import GradientAccumulationReducti
 
 
 def test_by_name_and_member():
-    assert Method.parse("sum") is Method.parse("SUM") is Method.parse(Method.SUM) is Method.SUM
-    assert Method.parse("running_mean") is Method.RUNNING_MEAN
+    for given in ("sum", "SUM", Method.SUM):
+        assert Method.parse("reduction", given) is Method.SUM
+    assert Method.parse("reduction", "running_mean") is Method.RUNNING_MEAN
 
 
 @pytest.mark.parametrize("value", [None, "max", 1])
 def test_what_is_no_method(value):
     message = (
         f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values are: "
-        "SUM, MEAN, RUNNING_MEAN."
+        "SUM, MEAN, RUNNING_MEAN. Pass a member or its name. "
+        f"Received: reduction_method={value!r}"
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        Method.parse(value)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Method.parse("reduction_method", value)
 
 
 def test_examples():

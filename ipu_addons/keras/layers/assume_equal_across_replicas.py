@@ -2,6 +2,7 @@
 
 import keras
 
+from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.ops.cross_replica_ops import assume_equal_across_replicas
 
 
@@ -30,7 +31,7 @@ class AssumeEqualAcrossReplicas(keras.layers.Layer):
 
     def __init__(self, inplace=False, **kwargs):
         super().__init__(**kwargs)
-        self.inplace = inplace
+        self.inplace = check_flag("inplace", inplace)
         self.supports_masking = True
         self._build_at_init()
 

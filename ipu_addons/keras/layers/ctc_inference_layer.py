@@ -3,7 +3,8 @@
 import keras
 
 from ipu_keras.keras.call_arguments import refuse_unknown
-from ipu_keras.ops.ctc_decoder import check_widths
+from ipu_keras.ops.argument_checks import check_flag, check_integer
+from ipu_keras.ops.ctc_decoder import checked_widths
 from ipu_keras.ops.ctc_inputs import blank_class
 from ipu_keras.ops.nn_ops import ctc_beam_search_decoder, ctc_beam_search_decoder_with_log_probs
 
@@ -47,11 +48,9 @@ class CTCInferenceLayer(keras.layers.Layer):
 
     def __init__(self, blank_index=0, beam_width=100, top_paths=1, from_logits=False, **kwargs):
         super().__init__(**kwargs)
-        check_widths(beam_width, top_paths)
-        self.blank_index = blank_index
-        self.beam_width = beam_width
-        self.top_paths = top_paths
-        self.from_logits = from_logits
+        self.blank_index = check_integer("blank_index", blank_index)
+        self.beam_width, self.top_paths = checked_widths(beam_width, top_paths)
+        self.from_logits = check_flag("from_logits", from_logits)
 
     def build(self, data_shape, data_length_shape):
         blank_class(self.blank_index, data_shape[-1])

@@ -3,7 +3,12 @@
 import keras
 import tensorflow as tf
 
-from ipu_keras.ops.argument_checks import check_share, positive_integer
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_share,
+    converted,
+    positive_integer,
+)
 from ipu_keras.ops.packed_sequences import Chunk, ChunkSizes, map_chunks, pack, unpack
 
 # The same as that of Keras's LayerNormalization.
@@ -102,7 +107,7 @@ class EffectiveTransformer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.output_layer_size = positive_integer("output_layer_size", output_layer_size)
         self.max_batch_size = positive_integer("max_batch_size", max_batch_size)
-        self.use_scale = use_scale
+        self.use_scale = check_flag("use_scale", use_scale)
         self.num_attention_heads = positive_integer("num_attention_heads", num_attention_heads)
         if attention_head_size is None:
             attention_head_size = self.output_layer_size // self.num_attention_heads
@@ -115,16 +120,23 @@ class EffectiveTransformer(keras.layers.Layer):
                 "`sequences_per_iter` must be less than or equal to `max_batch_size`. Received: "
                 f"sequences_per_iter={sequences_per_iter}, max_batch_size={max_batch_size}"
             )
-        self.qkv_activation = keras.activations.get(qkv_activation)
+        activation, initializer = keras.activations.get, keras.initializers.get
+        self.qkv_activation = converted("qkv_activation", activation, qkv_activation)
         self.attention_dropout_prob = check_share("attention_dropout_prob", attention_dropout_prob)
-        self.output_activation = keras.activations.get(output_activation)
+        self.output_activation = converted("output_activation", activation, output_activation)
         self.output_dropout_prob = check_share("output_dropout_prob", output_dropout_prob)
-        self.layer_norm_output = layer_norm_output
-        self.embedding_initializer = keras.initializers.get(embedding_initializer)
-        self.embedding_bias_initializer = keras.initializers.get(embedding_bias_initializer)
-        self.output_initializer = keras.initializers.get(output_initializer)
-        self.output_bias_initializer = keras.initializers.get(output_bias_initializer)
-        if attention_dropout_prob or output_dropout_prob:
+        self.layer_norm_output = check_flag("layer_norm_output", layer_norm_output)
+        self.embedding_initializer = converted(
+            "embedding_initializer", initializer, embedding_initializer
+        )
+        self.embedding_bias_initializer = converted(
+            "embedding_bias_initializer", initializer, embedding_bias_initializer
+        )
+        self.output_initializer = converted("output_initializer", initializer, output_initializer)
+        self.output_bias_initializer = converted(
+            "output_bias_initializer", initializer, output_bias_initializer
+        )
+        if self.attention_dropout_prob or self.output_dropout_prob:
             self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, input_shapes):

@@ -2,6 +2,12 @@
 
 import keras
 
+from ipu_keras.ops.argument_checks import (
+    check_choice,
+    check_flag,
+    converted,
+    positive_integer,
+)
 from ipu_keras.ops.math_ops import serialized_matmul
 
 # As `serialized_matmul` names the dimensions of `inputs @ kernel`.
@@ -68,25 +74,21 @@ class SerialDense(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
-        for name, value in (("units", units), ("serialization_factor", serialization_factor)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-        if serialization_dimension not in _DIMENSIONS:
-            raise ValueError(
-                f"`serialization_dimension` must be one of {', '.join(_DIMENSIONS)}. "
-                f"Received: serialization_dimension={serialization_dimension!r}"
-            )
-        self.units = units
-        self.serialization_factor = serialization_factor
-        self.serialization_dimension = serialization_dimension
-        self.activation = keras.activations.get(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.units = positive_integer("units", units)
+        self.serialization_factor = positive_integer("serialization_factor", serialization_factor)
+        self.serialization_dimension = check_choice(
+            "serialization_dimension", serialization_dimension, _DIMENSIONS
+        )
+        initializer, regularizer = keras.initializers.get, keras.regularizers.get
+        constraint = keras.constraints.get
+        self.activation = converted("activation", keras.activations.get, activation)
+        self.use_bias = check_flag("use_bias", use_bias)
+        self.kernel_initializer = converted("kernel_initializer", initializer, kernel_initializer)
+        self.bias_initializer = converted("bias_initializer", initializer, bias_initializer)
+        self.kernel_regularizer = converted("kernel_regularizer", regularizer, kernel_regularizer)
+        self.bias_regularizer = converted("bias_regularizer", regularizer, bias_regularizer)
+        self.kernel_constraint = converted("kernel_constraint", constraint, kernel_constraint)
+        self.bias_constraint = converted("bias_constraint", constraint, bias_constraint)
         self.input_spec = keras.layers.InputSpec(min_ndim=2)
         self.supports_masking = True
 

@@ -3,10 +3,13 @@ from keras import ops
 
 from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     IpuOptimizerBase,
-    compute_dtype,
+    compute_precisions,
     dense,
     dtype_name,
+    stage_precisions,
+    wide,
 )
+from ipu_keras.ops.argument_checks import check_flag, check_number
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -20,6 +23,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         rate = learning_rate * sqrt(1 - beta_2**t) / (1 - beta_1**t)
         weight -= rate * m / (sqrt(v) + epsilon)
 
+    The moments are computed in the first of the compute precisions, and all else in the second.
     Where all types are float32, it is `keras.optimizers.Adam`.
 
     Args:
@@ -38,11 +42,14 @@ class AdamIpuOptimizer(IpuOptimizerBase):
             `None`.
         debiasing: Whether to correct the moments for their start at zero; if not, `rate` is
             `learning_rate`. Defaults to `True`.
+        optimizer_compute_precisions: Two data types, in which the moments and the weights are
+            computed. Defaults to `None`: float32, or float64 for weights of float64.
         **kwargs: `clipnorm`, `clipvalue`, `lr`, `decay`, `outline_apply_gradients` and the other
             arguments of `keras.optimizers.Optimizer`.
 
     Raises:
         TypeError: A data type is no floating point type.
+        ValueError: There are not two compute precisions.
 
     References:
         - [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)
@@ -69,17 +76,21 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         v_dtype=None,
         vhat_dtype=None,
         debiasing=True,
+        optimizer_compute_precisions=None,
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.beta_1 = float(beta_1)
-        self.beta_2 = float(beta_2)
-        self.epsilon = float(epsilon)
-        self.amsgrad = amsgrad
+        self.beta_1 = check_number("beta_1", beta_1)
+        self.beta_2 = check_number("beta_2", beta_2)
+        self.epsilon = check_number("epsilon", epsilon)
+        self.amsgrad = check_flag("amsgrad", amsgrad)
         self.m_dtype = dtype_name("m_dtype", m_dtype)
         self.v_dtype = dtype_name("v_dtype", v_dtype)
         self.vhat_dtype = dtype_name("vhat_dtype", vhat_dtype)
-        self.debiasing = debiasing
+        self.debiasing = check_flag("debiasing", debiasing)
+        self.optimizer_compute_precisions = compute_precisions(
+            optimizer_compute_precisions, "one type for the moments and one for the weights"
+        )
 
     def build(self, variables):
         """Makes the moments of weights.
@@ -98,33 +109,35 @@ class AdamIpuOptimizer(IpuOptimizerBase):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one weight and its moments."""
-        dtype = compute_dtype(variable)
-        gradient = dense(gradient, dtype)
+        moments_dtype, dtype = stage_precisions(self.optimizer_compute_precisions, variable)
+        gradient = dense(gradient, moments_dtype)
         index = self._get_variable_index(variable)
 
-        m = ops.cast(self._momentums[index], dtype)
+        m = ops.cast(self._momentums[index], moments_dtype)
         m = m + (gradient - m) * (1 - self.beta_1)
         self.assign(self._momentums[index], m)
 
-        v = ops.cast(self._velocities[index], dtype)
+        v = ops.cast(self._velocities[index], moments_dtype)
         v = v + (ops.square(gradient) - v) * (1 - self.beta_2)
         self.assign(self._velocities[index], v)
 
         if self.amsgrad:
-            v = ops.maximum(ops.cast(self._velocity_hats[index], dtype), v)
+            v = ops.maximum(ops.cast(self._velocity_hats[index], moments_dtype), v)
             self.assign(self._velocity_hats[index], v)
 
-        rate = self._debiased(self.current_rate(learning_rate, dtype), dtype)
+        m, v = ops.cast(m, dtype), ops.cast(v, dtype)
+        rate = self._debiased(self.current_rate(learning_rate, wide(dtype)), dtype)
         change = m * rate / (ops.sqrt(v) + self.epsilon)
         self.assign(variable, ops.cast(variable, dtype) - change)
 
     def _debiased(self, rate, dtype):
-        if not self.debiasing:
-            return rate
-        step = ops.cast(self.iterations + 1, dtype)
-        beta_1_power = ops.power(ops.cast(self.beta_1, dtype), step)
-        beta_2_power = ops.power(ops.cast(self.beta_2, dtype), step)
-        return rate * ops.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+        """The rate, whose type tells steps apart, as another type."""
+        if self.debiasing:
+            step = ops.cast(self.iterations + 1, rate.dtype)
+            beta_1_power = ops.power(ops.cast(self.beta_1, rate.dtype), step)
+            beta_2_power = ops.power(ops.cast(self.beta_2, rate.dtype), step)
+            rate = rate * ops.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+        return ops.cast(rate, dtype)
 
     def get_config(self):
         config = super().get_config()
@@ -138,6 +151,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
                 "v_dtype": self.v_dtype,
                 "vhat_dtype": self.vhat_dtype,
                 "debiasing": self.debiasing,
+                "optimizer_compute_precisions": self.optimizer_compute_precisions,
             }
         )
         return config

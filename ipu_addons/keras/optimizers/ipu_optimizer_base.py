@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from ipu_keras.ops.argument_checks import check_not_negative, converted
+
 
 class IpuOptimizerBase(keras.optimizers.Optimizer):
     """A Keras optimizer whose state variables have data types of their own.
@@ -48,8 +50,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         super().__init__(
             learning_rate=_rate(learning_rate if lr is None else lr), name=name, **kwargs
         )
-        if decay < 0:
-            raise ValueError(f"`decay` must not be negative. Received: decay={decay}")
+        decay = check_not_negative("decay", decay)
         if decay and self.weight_decay is not None:
             # Keras applies it before `update_step`, with a rate that has not decayed.
             raise ValueError(
@@ -58,7 +59,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
                 f"`decay`. Received: decay={decay}, weight_decay={self.weight_decay}"
             )
         _check_outlining(outline_apply_gradients, outline_apply_gradients_kwargs)
-        self.decay = float(decay)
+        self.decay = decay
         self.outline_apply_gradients = outline_apply_gradients
         self.outline_apply_gradients_kwargs = outline_apply_gradients_kwargs
 
@@ -107,10 +108,11 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
             learning_rate: What `update_step` is given.
             dtype: In which to compute.
         """
-        rate = ops.cast(learning_rate, dtype)
-        if not self.decay:
-            return rate
-        return rate / (1.0 + self.decay * ops.cast(self.iterations, dtype))
+        # Not in float16, which has no whole numbers between all of those above 2048.
+        rate = ops.cast(learning_rate, wide(dtype))
+        if self.decay:
+            rate = rate / (1.0 + self.decay * ops.cast(self.iterations, rate.dtype))
+        return ops.cast(rate, dtype)
 
     def get_config(self):
         config = super().get_config()
@@ -129,9 +131,19 @@ def path_of(variable: Any) -> str:
     return getattr(variable, "path", variable.name).partition(":")[0]
 
 
-def compute_dtype(variable: Any) -> str:
-    """The type in which the step of a weight is computed."""
-    return keras.backend.result_type(variable.dtype, "float32")
+def wide(dtype: Any) -> str:
+    """The type itself, or float32 if that has more bits."""
+    return keras.backend.result_type(dtype, "float32")
+
+
+def stage_precisions(precisions: Sequence[str] | None, variable: Any) -> Sequence[str]:
+    """The types in which the two stages of a weight's update are computed.
+
+    Args:
+        precisions: What `compute_precisions` returned.
+        variable: The weight.
+    """
+    return (wide(variable.dtype),) * 2 if precisions is None else precisions
 
 
 def dense(gradient: Any, dtype: str) -> Any:
@@ -163,10 +175,37 @@ def dtype_name(argument: str, value: Any) -> str | None:
     return dtype.name
 
 
+def compute_precisions(value: Any, stages: str) -> tuple[str, str] | None:
+    """The names of the types in which the two stages of an update are computed.
+
+    Args:
+        value: What was given for `optimizer_compute_precisions`; `None` for the widest.
+        stages: What the two types are for.
+
+    Raises:
+        TypeError: They are no floating point types.
+        ValueError: They are not two.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(
+            f"`optimizer_compute_precisions` must be a tuple of size 2: {stages}. "
+            f"Received: optimizer_compute_precisions={value!r}"
+        )
+    first, second = (dtype_name("optimizer_compute_precisions", dtype) for dtype in value)
+    if first is None or second is None:
+        raise TypeError(
+            "`optimizer_compute_precisions` must be floating point types. "
+            f"Received: optimizer_compute_precisions={value!r}"
+        )
+    return first, second
+
+
 def _rate(value: Any) -> Any:
     """Numbers and constant tensors as floats, which is what Keras takes besides schedules."""
     if isinstance(value, int | np.number | np.ndarray | tf.Tensor):
-        return float(value)
+        return converted("learning_rate", float, value)
     return value
 
 

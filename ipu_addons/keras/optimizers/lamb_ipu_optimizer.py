@@ -6,10 +6,13 @@ from keras import ops
 
 from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     IpuOptimizerBase,
+    compute_precisions,
     dense,
     dtype_name,
     path_of,
+    stage_precisions,
 )
+from ipu_keras.ops.argument_checks import check_flag, check_number
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -50,7 +53,8 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         weight_norm_clip: A float, the largest norm of a weight that the ratio takes into
             account. Defaults to `None`, for no limit.
         optimizer_compute_precisions: Two data types, in which the two parts are computed.
-            Defaults to `(tf.float32, tf.float32)`.
+            `None` is float32, or float64 for weights of float64. Defaults to `(tf.float32,
+            tf.float32)`.
         **kwargs: `clipnorm`, `clipvalue`, `lr`, `decay`, `outline_apply_gradients` and the other
             arguments of `keras.optimizers.Optimizer`.
 
@@ -88,10 +92,10 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.beta_1 = float(beta_1)
-        self.beta_2 = float(beta_2)
-        self.epsilon = float(epsilon)
-        self.weight_decay_rate = float(weight_decay_rate)
+        self.beta_1 = check_number("beta_1", beta_1)
+        self.beta_2 = check_number("beta_2", beta_2)
+        self.epsilon = check_number("epsilon", epsilon)
+        self.weight_decay_rate = check_number("weight_decay_rate", weight_decay_rate)
         # Keras has a method of the name `exclude_from_weight_decay`.
         self.weight_decay_exclusions = _patterns(
             "exclude_from_weight_decay", exclude_from_weight_decay
@@ -99,11 +103,15 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.layer_adaptation_exclusions = _patterns(
             "exclude_from_layer_adaptation", exclude_from_layer_adaptation
         )
-        self.debiasing = debiasing
+        self.debiasing = check_flag("debiasing", debiasing)
         self.m_dtype = dtype_name("m_dtype", m_dtype)
         self.v_dtype = dtype_name("v_dtype", v_dtype)
-        self.weight_norm_clip = None if weight_norm_clip is None else float(weight_norm_clip)
-        self.optimizer_compute_precisions = _precisions(optimizer_compute_precisions)
+        self.weight_norm_clip = (
+            None if weight_norm_clip is None else check_number("weight_norm_clip", weight_norm_clip)
+        )
+        self.optimizer_compute_precisions = compute_precisions(
+            optimizer_compute_precisions, "one type for the moments and one for the weights"
+        )
 
     def build(self, variables):
         """Makes the moments of weights, and finds out which weights are excluded.
@@ -127,7 +135,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one weight and its moments."""
-        moments_dtype, dtype = self.optimizer_compute_precisions
+        moments_dtype, dtype = stage_precisions(self.optimizer_compute_precisions, variable)
         index = self._get_variable_index(variable)
         update = ops.cast(self._adam_update(dense(gradient, moments_dtype), index), dtype)
         weight = ops.cast(variable, dtype)
@@ -198,18 +206,3 @@ def _patterns(argument, value):
 
 def _matches(patterns, path):
     return any(re.search(pattern, path) for pattern in patterns or ())
-
-
-def _precisions(value):
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(
-            "`optimizer_compute_precisions` must be a tuple of size 2: one type for the moments "
-            f"and one for the weights. Received: optimizer_compute_precisions={value!r}"
-        )
-    names = tuple(dtype_name("optimizer_compute_precisions", dtype) for dtype in value)
-    if None in names:
-        raise TypeError(
-            "`optimizer_compute_precisions` must be floating point types. "
-            f"Received: optimizer_compute_precisions={value!r}"
-        )
-    return names

@@ -3,10 +3,12 @@ from keras import ops
 
 from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     IpuOptimizerBase,
-    compute_dtype,
+    compute_precisions,
     dense,
     dtype_name,
+    stage_precisions,
 )
+from ipu_keras.ops.argument_checks import check_flag, check_number
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -18,7 +20,8 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         velocity = momentum * velocity - learning_rate * g
         weight += velocity
 
-    and with Nesterov momentum, `weight += momentum * velocity - learning_rate * g`. Where all
+    and with Nesterov momentum, `weight += momentum * velocity - learning_rate * g`. The velocity
+    is computed in the first of the compute precisions, and the weight in the second. Where all
     types are float32, it is `keras.optimizers.SGD`.
 
     Args:
@@ -30,12 +33,15 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         name: Of the optimizer. Defaults to `"SGD"`.
         momentum_accum_dtype: Of the velocities, which exist with momentum; `None` for that of
             each weight. Defaults to `None`.
+        optimizer_compute_precisions: Two data types, in which `learning_rate * g` with the
+            velocity, and the weight, are computed; one type alone in the tuple is for both.
+            Defaults to `None`: float32, or float64 for weights of float64.
         **kwargs: `clipnorm`, `clipvalue`, `lr`, `decay`, `outline_apply_gradients` and the other
             arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        TypeError: The data type is no floating point type.
-        ValueError: `momentum` is not between 0 and 1.
+        TypeError: A data type is no floating point type.
+        ValueError: `momentum` is not between 0 and 1, or there are not two compute precisions.
 
     References:
         - [Sutskever et al., 2013](https://proceedings.mlr.press/v28/sutskever13.pdf) for Nesterov
@@ -58,14 +64,22 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         nesterov=False,
         name="SGD",
         momentum_accum_dtype=None,
+        optimizer_compute_precisions=None,
         **kwargs,
     ):
         super().__init__(learning_rate, name=name, **kwargs)
-        self.momentum = float(momentum)
+        self.momentum = check_number("momentum", momentum)
         if not 0 <= self.momentum <= 1:
             raise ValueError(f"`momentum` must be between [0, 1]. Received: momentum={momentum}")
-        self.nesterov = nesterov
+        self.nesterov = check_flag("nesterov", nesterov)
         self.momentum_accum_dtype = dtype_name("momentum_accum_dtype", momentum_accum_dtype)
+        if isinstance(optimizer_compute_precisions, list | tuple):
+            # Without momentum there is one stage.
+            alone = len(optimizer_compute_precisions) == 1
+            optimizer_compute_precisions *= 2 if alone else 1
+        self.optimizer_compute_precisions = compute_precisions(
+            optimizer_compute_precisions, "one type for the velocity and one for the weights"
+        )
 
     def build(self, variables):
         """Makes the velocities of weights, if there is momentum.
@@ -81,15 +95,15 @@ class SGDIpuOptimizer(IpuOptimizerBase):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one weight and its velocity."""
-        dtype = compute_dtype(variable)
-        step = dense(gradient, dtype) * self.current_rate(learning_rate, dtype)
+        velocity_dtype, dtype = stage_precisions(self.optimizer_compute_precisions, variable)
+        step = dense(gradient, velocity_dtype) * self.current_rate(learning_rate, velocity_dtype)
         change = -step
         if self.momentum:
             kept = self._momentums[self._get_variable_index(variable)]
-            velocity = ops.cast(kept, dtype) * self.momentum - step
+            velocity = ops.cast(kept, velocity_dtype) * self.momentum - step
             self.assign(kept, velocity)
             change = velocity * self.momentum - step if self.nesterov else velocity
-        self.assign(variable, ops.cast(variable, dtype) + change)
+        self.assign(variable, ops.cast(variable, dtype) + ops.cast(change, dtype))
 
     def get_config(self):
         config = super().get_config()
@@ -98,6 +112,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
                 "momentum": self.momentum,
                 "nesterov": self.nesterov,
                 "momentum_accum_dtype": self.momentum_accum_dtype,
+                "optimizer_compute_precisions": self.optimizer_compute_precisions,
             }
         )
         return config

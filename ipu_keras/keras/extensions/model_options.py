@@ -11,6 +11,7 @@ from ipu_keras.keras.extensions.accumulation_options import (
     warn_of_no_effect,
 )
 from ipu_keras.keras.extensions.pipelining_options import pipelining_options
+from ipu_keras.settings.switches import checked_switch
 
 
 class ModelOptions:
@@ -27,8 +28,11 @@ class ModelOptions:
         Args:
             asynchronous: `False`: after each execution, with the results of
                 its last step. `True`: once per step, on a second thread.
+
+        Raises:
+            TypeError: It is neither.
         """
-        self._ipu.set(asynchronous_callbacks=bool(asynchronous))
+        self._ipu.set(asynchronous_callbacks=checked_switch("asynchronous", asynchronous))
 
     def set_infeed_queue_options(self, **kwargs) -> None:
         """Sets options of the infeeds that `fit`, `evaluate` and `predict` make.

@@ -85,7 +85,9 @@ def pipelining_options(
     steps_per_replica = accumulation_steps(steps_per_replica)
     _check_device_mapping(device_mapping)
     check_choice("accumulate_outfeed", accumulate_outfeed)
-    method = GradientAccumulationReductionMethod.parse(reduction)
+    method = GradientAccumulationReductionMethod.parse(
+        "gradient_accumulation_reduction_method", reduction
+    )
     options = PipeliningOptions(
         steps_per_replica=steps_per_replica,
         reduction=method,

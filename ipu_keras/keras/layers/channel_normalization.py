@@ -3,7 +3,18 @@
 import keras
 import tensorflow as tf
 
-from ipu_keras.ops.normalization import check_groups, normalize_groups, operation_of
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_integer,
+    check_not_negative,
+    converted,
+)
+from ipu_keras.ops.normalization import (
+    checked_channels_axis,
+    checked_groups,
+    normalize_groups,
+    operation_of,
+)
 
 
 def weight_policy(dtype):
@@ -64,15 +75,19 @@ class ChannelNormalization(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(dtype=weight_policy(dtype), **kwargs)
-        self.channels_axis = channels_axis
-        self.center = center
-        self.scale = scale
-        self.epsilon = epsilon
-        self.beta_initializer = keras.initializers.get(
-            "zeros" if beta_initializer is None else beta_initializer
+        self.channels_axis = check_integer("channels_axis", channels_axis)
+        self.center = check_flag("center", center)
+        self.scale = check_flag("scale", scale)
+        self.epsilon = check_not_negative("epsilon", epsilon)
+        self.beta_initializer = converted(
+            "beta_initializer",
+            keras.initializers.get,
+            "zeros" if beta_initializer is None else beta_initializer,
         )
-        self.gamma_initializer = keras.initializers.get(
-            "ones" if gamma_initializer is None else gamma_initializer
+        self.gamma_initializer = converted(
+            "gamma_initializer",
+            keras.initializers.get,
+            "ones" if gamma_initializer is None else gamma_initializer,
         )
         self.supports_masking = True
 
@@ -81,20 +96,10 @@ class ChannelNormalization(keras.layers.Layer):
         raise NotImplementedError
 
     def build(self, input_shape):
-        rank, axis = len(input_shape), self.channels_axis
-        if not -rank <= axis < rank or axis % rank == 0:
-            raise ValueError(
-                "`channels_axis` must be an axis of the inputs after the first, which is the "
-                f"batch. Received: channels_axis={axis} for inputs of shape {input_shape}"
-            )
+        axis = checked_channels_axis(self.channels_axis, input_shape)
         channels = input_shape[axis]
-        if channels is None:
-            raise ValueError(
-                "The number of channels must be known. "
-                f"Received: channels_axis={axis} for inputs of shape {input_shape}"
-            )
-        check_groups(self.groups_of(channels), channels)
-        self.input_spec = keras.layers.InputSpec(ndim=rank, axes={axis: channels})
+        checked_groups(self.groups_of(channels), channels)
+        self.input_spec = keras.layers.InputSpec(ndim=len(input_shape), axes={axis: channels})
         self.gamma = self.beta = None
         if self.scale:
             self.gamma = self.add_weight(

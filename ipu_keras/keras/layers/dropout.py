@@ -3,6 +3,13 @@
 import keras
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_integer,
+    check_rate,
+    converted,
+    integer_in,
+    static,
+)
 from ipu_keras.ops.rand_ops import dropout
 
 
@@ -26,6 +33,7 @@ class Dropout(keras.layers.Layer):
         training: Whether to drop anything.
 
     Raises:
+        TypeError: `noise_shape` or `seed` has what is no integer.
         ValueError: `rate` or `seed` is not as above, or `noise_shape` does not fit the inputs.
 
     Example:
@@ -37,14 +45,10 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ValueError(
-                f"The rate must be in the range [0, 1), but was {rate}. It is the probability "
-                "of an input to be dropped"
-            )
-        self.rate = rate
-        self.noise_shape = None if noise_shape is None else _listed(noise_shape)
-        self.seed = seed if seed is None or isinstance(seed, int) else _listed(seed)
+        self.rate = rate = check_rate(rate)
+        self.noise_shape = None if noise_shape is None else _listed("noise_shape", noise_shape)
+        known = integer_in(seed)
+        self.seed = known if seed is None or known is not None else _listed("seed", seed)
         if isinstance(self.seed, list):
             if len(self.seed) != 2:
                 raise ValueError(
@@ -72,7 +76,7 @@ class Dropout(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-def _listed(numbers) -> list:
+def _listed(argument, numbers) -> list:
     """A tensor, an array or a sequence as a list, which a file can hold."""
-    numbers = numbers.numpy() if tf.is_tensor(numbers) else numbers
-    return [None if number is None else int(number) for number in numbers]
+    numbers = converted(argument, list, static(numbers))
+    return [None if number is None else check_integer(argument, number) for number in numbers]

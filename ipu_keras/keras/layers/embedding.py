@@ -4,7 +4,9 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.keras.layers.unsupported_arguments import refuse_unsupported
-from ipu_keras.ops.embedding_lookup import check_serialization_factor, embedding_lookup
+from ipu_keras.ops.argument_checks import converted, integer_in, received
+from ipu_keras.ops.embedding_lookup import checked_serialization_factor, embedding_lookup
+from ipu_keras.settings.counts import MOST
 
 # Arguments of Keras's layer, with the values that ask for nothing.
 _UNSUPPORTED = {
@@ -72,17 +74,14 @@ class Embedding(keras.Layer):
             kwargs.pop(argument, None)
         # Else Keras would cast ids that are floats to the dtype of the computation.
         super().__init__(**{"autocast": False, **kwargs})
-        for argument, size, least in (("input_dim", input_dim, 1), ("output_dim", output_dim, 0)):
-            if isinstance(size, bool) or not isinstance(size, int) or size < least:
-                raise ValueError(
-                    f"`{argument}` must be an integer of at least {least}. "
-                    f"Received: {argument}={size!r}"
-                )
-        check_serialization_factor(serialization_factor, input_dim)
-        self.input_dim = input_dim
-        self.output_dim = output_dim
-        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.serialization_factor = serialization_factor
+        self.input_dim = _size("input_dim", input_dim, 1)
+        self.output_dim = _size("output_dim", output_dim, 0)
+        self.embeddings_initializer = converted(
+            "embeddings_initializer", keras.initializers.get, embeddings_initializer
+        )
+        self.serialization_factor = checked_serialization_factor(
+            serialization_factor, self.input_dim
+        )
 
     def build(self, input_shape=None):
         self.embeddings = self.add_weight(
@@ -113,3 +112,13 @@ class Embedding(keras.Layer):
             "serialization_factor": self.serialization_factor,
         }
         return {**super().get_config(), **config}
+
+
+def _size(argument, value, least) -> int:
+    size = integer_in(value)
+    if size is None or not least <= size <= MOST:
+        raise ValueError(
+            f"`{argument}` must be an integer of at least {least}, and at most {MOST}. "
+            f"Received: {received(argument, value)}"
+        )
+    return size

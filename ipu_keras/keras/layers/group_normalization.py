@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.keras.layers.channel_normalization import ChannelNormalization
+from ipu_keras.ops.argument_checks import check_flag, check_integer
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -35,7 +36,7 @@ class GroupNormalization(ChannelNormalization):
             are the same.
 
     Raises:
-        TypeError: `dtype` is a number.
+        TypeError: `dtype` is a number, or an integer or a choice is none.
         ValueError: When it is built: the groups do not divide the channels, or these are not
             known.
 
@@ -75,8 +76,10 @@ class GroupNormalization(ChannelNormalization):
             name=name,
             **kwargs,
         )
-        self.groups = groups
-        self.strided_channel_grouping = strided_channel_grouping
+        self.groups = check_integer("groups", groups)
+        self.strided_channel_grouping = check_flag(
+            "strided_channel_grouping", strided_channel_grouping
+        )
 
     def groups_of(self, channels):
         return self.groups

@@ -4,6 +4,12 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.keras.layers.channel_normalization import weight_policy
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_integer,
+    check_not_negative,
+    converted,
+)
 from ipu_keras.ops.normalization import normalize_axes, operation_of
 
 
@@ -66,16 +72,21 @@ class LayerNormalization(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(dtype=weight_policy(dtype), trainable=trainable, name=name, **kwargs)
-        self.axis = list(axis) if isinstance(axis, (list, tuple)) else axis
-        self.epsilon = epsilon
-        self.center = center
-        self.scale = scale
-        self.beta_initializer = keras.initializers.get(beta_initializer)
-        self.gamma_initializer = keras.initializers.get(gamma_initializer)
-        self.beta_regularizer = keras.regularizers.get(beta_regularizer)
-        self.gamma_regularizer = keras.regularizers.get(gamma_regularizer)
-        self.beta_constraint = keras.constraints.get(beta_constraint)
-        self.gamma_constraint = keras.constraints.get(gamma_constraint)
+        if isinstance(axis, list | tuple):
+            self.axis: list[int] | int = [check_integer("axis", each) for each in axis]
+        else:
+            self.axis = check_integer("axis", axis)
+        self.epsilon = check_not_negative("epsilon", epsilon)
+        self.center = check_flag("center", center)
+        self.scale = check_flag("scale", scale)
+        initializer, regularizer = keras.initializers.get, keras.regularizers.get
+        constraint = keras.constraints.get
+        self.beta_initializer = converted("beta_initializer", initializer, beta_initializer)
+        self.gamma_initializer = converted("gamma_initializer", initializer, gamma_initializer)
+        self.beta_regularizer = converted("beta_regularizer", regularizer, beta_regularizer)
+        self.gamma_regularizer = converted("gamma_regularizer", regularizer, gamma_regularizer)
+        self.beta_constraint = converted("beta_constraint", constraint, beta_constraint)
+        self.gamma_constraint = converted("gamma_constraint", constraint, gamma_constraint)
         self.supports_masking = True
 
     def _axes(self, rank: int) -> list[int]:

@@ -7,6 +7,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_integer,
+    converted,
+    positive_integer,
+    real_in,
+    received,
+)
 from ipu_keras.ops.rnn.options import (
     ACTIVATION_NAMES,
     RECURRENT_ACTIVATION_NAMES,
@@ -70,35 +78,34 @@ class PopnnRNN(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self._refuse_unsupported(arguments)
-        if not isinstance(units, int) or units < 1:
-            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
-        dropout = arguments["dropout"]
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"`dropout` must be from 0 to 1. Received: dropout={dropout!r}")
+        dropout = real_in(arguments["dropout"])
+        if dropout is None or not 0 <= dropout <= 1:
+            raise ValueError(
+                "`dropout` must be from 0 to 1. "
+                f"Received: {received('dropout', arguments['dropout'])}"
+            )
         proportions = {
             name: arguments[name]
             for name in ("available_memory_proportion_fwd", "available_memory_proportion_bwd")
         }
         check_memory_proportions(**proportions)
         self._num_gates, self._num_states = num_gates, num_states
-        self.units = units
-        self.activation = _activation(arguments["activation"], ACTIVATION_NAMES)
+        self.units = positive_integer("units", units)
+        self.activation = _activation("activation", arguments, ACTIVATION_NAMES)
         self.recurrent_activation = _activation(
-            arguments["recurrent_activation"], RECURRENT_ACTIVATION_NAMES
+            "recurrent_activation", arguments, RECURRENT_ACTIVATION_NAMES
         )
-        self.use_bias = arguments["use_bias"]
-        self.seed = arguments["seed"]
-        self.kernel_initializer = _initializer(arguments["kernel_initializer"], self.seed)
-        self.recurrent_initializer = _initializer(arguments["recurrent_initializer"], self.seed)
-        self.bias_initializer = keras.initializers.get(arguments["bias_initializer"])
+        for name in ("use_bias", "return_sequences", "return_state", "stateful", "time_major"):
+            setattr(self, name, check_flag(name, arguments[name]))
+        seed = arguments["seed"]
+        self.seed = None if seed is None else check_integer("seed", seed)
+        self.kernel_initializer = _initializer("kernel_initializer", arguments, self.seed)
+        self.recurrent_initializer = _initializer("recurrent_initializer", arguments, self.seed)
+        self.bias_initializer = _initializer("bias_initializer", arguments, None)
         self.dropout = dropout
         self.dropout_seed = _seed_pair(arguments["dropout_seed"])
         if dropout and self.dropout_seed is None:
             self.seed_generator = keras.random.SeedGenerator()
-        self.return_sequences = arguments["return_sequences"]
-        self.return_state = arguments["return_state"]
-        self.stateful = arguments["stateful"]
-        self.time_major = arguments["time_major"]
         self.partials_dtype = check_floating_dtype("partials_dtype", arguments["partials_dtype"])
         self.available_memory_proportion_fwd = proportions["available_memory_proportion_fwd"]
         self.available_memory_proportion_bwd = proportions["available_memory_proportion_bwd"]
@@ -108,7 +115,7 @@ class PopnnRNN(keras.layers.Layer):
 
     def _refuse_unsupported(self, arguments: Mapping[str, Any]) -> None:
         for name, default in _UNSUPPORTED.items():
-            if arguments[name] != default:
+            if not _is(arguments[name], default):
                 raise UnsupportedArgumentError(
                     f"IPU custom {self._kind} layer does not support {name}. "
                     f"ipu_tensorflow_addons.keras.layers.Popnn{self._kind} does not support "
@@ -318,17 +325,24 @@ class PopnnRNN(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-def _activation(given: Any, accepted: tuple[str, ...]) -> str:
+def _is(given: Any, default: Any) -> bool:
+    """Whether a value, of which some cannot be compared, is a default."""
+    return given is default or (isinstance(given, bool | int | float) and given == default)
+
+
+def _activation(name: str, arguments: Mapping[str, Any], accepted: tuple[str, ...]) -> str:
     """The name of an activation that Keras knows by name or as a function."""
-    if given is None or given == "linear" or given is keras.activations.linear:
+    given = arguments[name]
+    if given is None or given is keras.activations.linear:
         return "linear"
-    name = keras.activations.serialize(given) if callable(given) else given
-    return check_activation(name, (*accepted, "linear"))
+    known = converted(name, keras.activations.serialize, given) if callable(given) else given
+    return check_activation(name, known, (*accepted, "linear"))
 
 
-def _initializer(given: Any, seed: int | None) -> Callable:
+def _initializer(name: str, arguments: Mapping[str, Any], seed: int | None) -> Callable:
     """An initializer; of those that are given by name alone, with a seed."""
-    initializer = keras.initializers.get(given)
+    given = arguments[name]
+    initializer = converted(name, keras.initializers.get, given)
     if seed is None or not isinstance(given, str) or not hasattr(initializer, "seed"):
         return initializer
     return type(initializer).from_config({**initializer.get_config(), "seed": seed})
@@ -337,7 +351,8 @@ def _initializer(given: Any, seed: int | None) -> Callable:
 def _seed_pair(given: Any) -> list[int] | None:
     if given is None:
         return None
-    pair = [int(part) for part in keras.ops.convert_to_numpy(given).reshape(-1)]
+    parts = converted("dropout_seed", keras.ops.convert_to_numpy, given).reshape(-1)
+    pair = [check_integer("dropout_seed", part) for part in parts]
     if len(pair) != 2:
         raise ValueError(f"`dropout_seed` must be two integers. Received: dropout_seed={given!r}")
     return pair

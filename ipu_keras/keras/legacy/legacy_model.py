@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
+from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.optimizers.accumulator_options import dtype_choice
 
 
@@ -68,6 +69,20 @@ class LegacyModel(ModelExtension):
                 f"epoch in one execution. Leave it out. Received: steps_per_execution={given!r}"
             )
         super().compile(optimizer, loss, **kwargs)
+
+    def evaluate(self, *args, **kwargs):
+        """As `keras.Model.evaluate`, on the IPU device.
+
+        Args:
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            A list of the loss and the metrics, also if there are none; with `return_dict=True` a
+            dictionary.
+        """
+        results = super().evaluate(*args, **kwargs)
+        return results if isinstance(results, dict | list) else [results]
 
     def train_on_batch(self, *args, **kwargs) -> NoReturn:
         """Refuses, as a step may take several batches.
@@ -134,22 +149,25 @@ def _refuse_to_save(model: LegacyModel) -> NoReturn:
     )
 
 
-def check_count(count: Any) -> None:
-    """Checks how many batches are accumulated.
+def checked_count(count: Any) -> int:
+    """How many batches are accumulated.
 
     Raises:
         ValueError: It is not a positive integer.
     """
-    if isinstance(count, int) and count < 0:
+    number = integer_in(count)
+    if number is not None and number < 0:
         raise ValueError(
             "gradient_accumulation_count must be >= 0. It is how many batches each replica takes "
-            f"for a weight update: give 1 or more. Received: {count}"
+            f"for a weight update: give 1 or more. Received: {number}"
         )
-    if not isinstance(count, int) or isinstance(count, bool) or count == 0:
+    if not number:
         raise ValueError(
             "`gradient_accumulation_count` must be a positive integer, of the batches that each "
-            f"replica takes for a weight update. Received: {count!r}"
+            "replica takes for a weight update. "
+            f"Received: {received('gradient_accumulation_count', count)}"
         )
+    return number
 
 
 def accumulation(count: Any, dtype: Any) -> AccumulationOptions:
@@ -170,7 +188,7 @@ def accumulation(count: Any, dtype: Any) -> AccumulationOptions:
         ValueError: `count` is not a positive integer.
         TypeError: `dtype` is no floating point type and no function.
     """
-    check_count(count)
+    count = checked_count(count)
     return AccumulationOptions(
         steps_per_replica=count, dtype=dtype_choice("gradient_accumulation_dtype", dtype)
     )

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions, pipelining_options
-from ipu_keras.keras.legacy.legacy_model import LegacyModel, check_count
+from ipu_keras.keras.legacy.legacy_model import LegacyModel, checked_count
 from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
+from ipu_keras.ops.argument_checks import positive_integer
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
@@ -56,7 +57,7 @@ def pipeline_options(
             "gradient_accumulation_count must be specified. It is how many batches go through "
             "the pipeline for a weight update: pass it to the constructor."
         )
-    check_count(count)
+    count = checked_count(count)
     if device_mapping is not None and not isinstance(device_mapping, list | tuple):
         raise TypeError(
             "device_mapping argument needs to be a list or a tuple. Received: "
@@ -92,10 +93,7 @@ def check_num_stages(num_stages: int, device_mapping: Sequence[int] | None) -> N
 
 
 def _check_serialization(iterations: Any, schedule: Any) -> None:
-    if not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1:
-        raise ValueError(
-            f"`batch_serialization_iterations` must be a positive integer. Received: {iterations!r}"
-        )
+    iterations = positive_integer("batch_serialization_iterations", iterations)
     if iterations == 1:
         return
     if schedule is not PipelineSchedule.Sequential:

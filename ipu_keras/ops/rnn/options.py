@@ -4,21 +4,28 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import real_in, received
+
 ACTIVATION_NAMES = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 # Gates let a part through, so that theirs has to end.
 RECURRENT_ACTIVATION_NAMES = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
-def check_activation(name: Any, accepted: tuple[str, ...]) -> str:
+def check_activation(argument: str, name: Any, accepted: tuple[str, ...]) -> str:
     """Returns the name of an activation that Popnn has.
+
+    Args:
+        argument: What users call it.
+        name: What was given.
+        accepted: The names that it may be.
 
     Raises:
         ValueError: If it has not.
     """
-    if name not in accepted:
+    if not isinstance(name, str) or name not in accepted:
         raise ValueError(
             f"IPU custom RNN layer does not support '{name}' as an activation. Acceptable value "
-            f"are {', '.join(map(repr, accepted))}. Received: {name!r}. For others, use "
+            f"are {', '.join(map(repr, accepted))}. Received: {argument}={name!r}. For others, use "
             "`keras.layers.LSTM` or `keras.layers.GRU`, which compute each step on its own"
         )
     return name
@@ -46,5 +53,8 @@ def check_memory_proportions(**proportions: float | None) -> None:
         ValueError: If a share is not above 0 and at most 1.
     """
     for name, value in proportions.items():
-        if value is not None and not 0 < value <= 1:
-            raise ValueError(f"`{name}` must be above 0 and at most 1. Received: {name}={value!r}")
+        share = real_in(value)
+        if value is not None and (share is None or not 0 < share <= 1):
+            raise ValueError(
+                f"`{name}` must be above 0 and at most 1. Received: {received(name, value)}"
+            )

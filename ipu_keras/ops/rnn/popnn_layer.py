@@ -6,6 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.ops.argument_checks import (
+    check_integer,
+    check_tensor,
+    converted,
+    positive_integer,
+)
 from ipu_keras.ops.recurrent.steps import num_steps
 from ipu_keras.ops.rnn.options import (
     ACTIVATION_NAMES,
@@ -56,10 +62,7 @@ class PopnnLayer(tf.Module):
     ):
         # Not given the name, which as a module's could not have a slash or a full stop.
         super().__init__()
-        if not isinstance(num_units, int) or num_units < 1:
-            raise ValueError(
-                f"`num_units` must be a positive integer. Received: num_units={num_units!r}"
-            )
+        self.num_units = positive_integer("num_units", num_units)
         check_memory_proportions(
             available_memory_proportion_fwd=available_memory_proportion_fwd,
             available_memory_proportion_bwd=available_memory_proportion_bwd,
@@ -68,15 +71,14 @@ class PopnnLayer(tf.Module):
             available_memory_proportion_fwd,
             available_memory_proportion_bwd,
         )
-        self.num_units = num_units
         self.dtype = check_floating_dtype("dtype", dtype)
         self.partials_dtype = check_floating_dtype("partials_dtype", partials_dtype)
-        self.activation = check_activation(activation, ACTIVATION_NAMES)
+        self.activation = check_activation("activation", activation, ACTIVATION_NAMES)
         self.recurrent_activation = check_activation(
-            recurrent_activation, RECURRENT_ACTIVATION_NAMES
+            "recurrent_activation", recurrent_activation, RECURRENT_ACTIVATION_NAMES
         )
         self.built = False
-        self._seed = seed
+        self._seed = None if seed is None else check_integer("seed", seed)
         self._weights_initializer = weights_initializer
         self._bias_initializer = bias_initializer
         self._given_name = name
@@ -183,7 +185,7 @@ class PopnnLayer(tf.Module):
                 f"`{name}` must be of the layer's dtype, {self.dtype.name}: cast it, or give the "
                 f"layer another `dtype`. Received: {name} of dtype {tf.as_dtype(value.dtype).name}"
             )
-        return tf.convert_to_tensor(value, self.dtype)
+        return converted(name, tf.convert_to_tensor, value, self.dtype)
 
 
 def _glorot_uniform(seed: int | None) -> Callable:
@@ -213,7 +215,7 @@ def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:
     Raises:
         ValueError: If there is not one length for each sample.
     """
-    lengths = tf.convert_to_tensor(seq_len)
+    lengths = check_tensor("seq_len", seq_len)
     if not lengths.dtype.is_integer or not lengths.shape.is_compatible_with([inputs.shape[1]]):
         raise ValueError(
             f"`seq_len` must be integers of shape (batch,), here ({inputs.shape[1]},). Received: "

@@ -49,6 +49,34 @@ def test_type_of_the_momentum():
     np.testing.assert_array_equal(weight.numpy(), [np.float16(1.0 - 2**-11 * 2)])
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("first", ["float16", "float32"])
+@pytest.mark.parametrize("second", ["float16", "float32"])
+def test_compute_precisions(nesterov, first, second):
+    random = np.random.default_rng(0)
+    weight = start = random.normal(size=(20, 30)).astype(np.float32)
+    gradients = random.normal(size=(4, 20, 30)).astype(np.float32)
+    trained = keras.Variable(start)
+    precisions = (tf.as_dtype(first), second)
+    optimizer = SGDIpuOptimizer(0.3, 0.9, nesterov, optimizer_compute_precisions=precisions)
+    velocity = np.zeros_like(start)
+    for gradient in gradients:
+        optimizer.apply([gradient], [trained])
+        step = gradient.astype(first) * np.dtype(first).type(0.3)
+        moved = velocity.astype(first) * np.dtype(first).type(0.9) - step
+        change = moved * np.dtype(first).type(0.9) - step if nesterov else moved
+        weight = (weight.astype(second) + change.astype(second)).astype(np.float32)
+        velocity = moved.astype(np.float32)
+    np.testing.assert_array_equal(optimizer.variables[2].numpy(), velocity)
+    np.testing.assert_array_equal(trained.numpy(), weight)
+
+
+def test_one_compute_precision_is_for_both():
+    weight = keras.Variable([1.0])
+    SGDIpuOptimizer(1.0, optimizer_compute_precisions=(tf.float16,)).apply([[2.0**-12]], [weight])
+    assert weight.numpy()[0] == 1.0  # 1 - 2**-12 lies between two numbers of float16
+
+
 def test_without_momentum_there_is_no_state():
     optimizer = SGDIpuOptimizer(momentum_accum_dtype="float16")
     optimizer.build([keras.Variable([1.0])])
@@ -56,16 +84,24 @@ def test_without_momentum_there_is_no_state():
 
 
 def test_serialization():
-    optimizer = SGDIpuOptimizer(0.1, 0.9, True, "mine", "float16")
+    optimizer = SGDIpuOptimizer(0.1, 0.9, True, "mine", "float16", ("float32", tf.float16))
     testing.TestCase().run_class_serialization_test(optimizer)
     config = optimizer.get_config()
     assert (config["momentum"], config["nesterov"]) == (0.9, True)
     assert config["momentum_accum_dtype"] == "float16"
+    assert config["optimizer_compute_precisions"] == ("float32", "float16")
 
 
 def test_wrong_momentum():
     with pytest.raises(ValueError, match=r"^`momentum` must be between \[0, 1\]. Received: "):
         SGDIpuOptimizer(momentum=1.5)
+
+
+def test_wrong_precisions():
+    with pytest.raises(
+        ValueError, match=r"^`optimizer_compute_precisions` must be a tuple of size 2"
+    ):
+        SGDIpuOptimizer(optimizer_compute_precisions=("float32",) * 3)
 
 
 def test_examples_in_the_documentation():
