@@ -88,5 +88,10 @@ def _configure() -> None:
         IPUConfig().configure_ipu_system()
 
 
-# Graphs are mostly built before there is a session, but may be built within one.
-place_softly()
+def _may_use_ipus(graph: tf.Graph) -> bool:
+    """Whether a graph has something on an IPU, or may get it while its session is open."""
+    operations = graph.get_operations() if isinstance(graph, tf.Graph) else ()
+    return bool(SYSTEM.devices) or any("IPU:" in operation.device for operation in operations)
+
+
+place_softly(_may_use_ipus)

@@ -37,17 +37,22 @@ def replace_session_runs(
     install(session_class(), "_do_run", wrapper)
 
 
-def place_softly() -> None:
+def place_softly(wanted: Callable[[tf.Graph], bool]) -> None:
     """Lets sessions run on the host what is placed on devices that they do not know.
 
     An IPU device of TensorFlow executes eagerly only. What is placed on one keeps its `device`.
+
+    Args:
+        wanted: Whether the sessions of a graph should.
     """
 
     def wrapper(original: Callable) -> Callable:
         def __init__(self, target="", graph=None, config=None):
-            config = tf.compat.v1.ConfigProto() if config is None else config
-            if isinstance(config, tf.compat.v1.ConfigProto) and not config.allow_soft_placement:
-                given, config = config, tf.compat.v1.ConfigProto()
+            given = tf.compat.v1.ConfigProto() if config is None else config
+            run = tf.compat.v1.get_default_graph() if graph is None else graph
+            # TensorFlow says what is wrong with other types.
+            if isinstance(given, tf.compat.v1.ConfigProto) and wanted(run):
+                config = tf.compat.v1.ConfigProto()
                 config.CopyFrom(given)
                 config.allow_soft_placement = True
             original(self, target=target, graph=graph, config=config)
