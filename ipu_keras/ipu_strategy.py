@@ -13,6 +13,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.functions.data_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.function_programs import FunctionPrograms
+from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
@@ -175,6 +176,12 @@ class IPUStrategy(tf.distribute.Strategy):
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:
         """Calls `fn` after checking the trace that the call will use, and what it would cost."""
+        if self._ipu_device is None:
+            return self._run_traced(fn, args, kwargs)
+        with placed_on(self._ipu_device):
+            return self._run_traced(fn, args, kwargs)
+
+    def _run_traced(self, fn: Any, args, kwargs) -> Any:
         replicated = self._replicated_function(fn)
         programs = self._programs_of(fn)
         key = _signature((args, kwargs))
@@ -191,9 +198,8 @@ class IPUStrategy(tf.distribute.Strategy):
                 programs.compile(key, concrete, args, kwargs)
                 self._leave_xla(fn, concrete)
         call = replicated or self._without_xla.get(fn, fn)
-        results = call(*args, **kwargs)
-        programs.note_execution(key)
-        return results
+        with programs.running(key):
+            return call(*args, **kwargs)
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:

@@ -38,6 +38,20 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
     for_xla = program.compiled is not False
     onednn = uses_onednn() if onednn is None else onednn
     step = trace(program, for_xla, onednn=onednn)
+    return build_traced(program, step, device, onednn=onednn)
+
+
+def build_traced(
+    program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool
+) -> Executable:
+    """As `build`, with the trace of the step given.
+
+    Args:
+        program: What to execute.
+        step: Its step.
+        device: Where it is dispatched to.
+        onednn: Whether TensorFlow computes with oneDNN.
+    """
     graph = graph_of(step.function)
     plan = plan_host(program, graph, onednn=onednn)
     return Executable(
@@ -107,13 +121,32 @@ class HostCallable:
         self._ran = True
         return outfeed
 
+    def in_a_graph(self) -> Callable:
+        """The function that it calls, to be called in the graph that is being built.
+
+        Whoever runs that graph calls `synchronize` before and `note_execution` after it.
+        """
+        if self._function is None:
+            self._function = self._build()
+        return self._function
+
+    def synchronize(self) -> None:
+        """Before an execution, gives the replicas the values of variables that they should have."""
+        assert self._variables is not None
+        self._variables.synchronize()
+
+    def note_execution(self) -> None:
+        """After an execution, remembers what the replicas' variables are."""
+        assert self._variables is not None
+        self._variables.note_execution()
+
     def _call(self, tensors) -> Any:
         self._make_sure_of_function()
         assert self._variables is not None
         with tf.device(self._device.name):
-            self._variables.synchronize()
+            self.synchronize()
             outfeed = self._function(*tensors)
-        self._variables.note_execution()
+        self.note_execution()
         return outfeed
 
     def _written(self) -> list[Any]:
@@ -149,6 +182,7 @@ class HostCallable:
         function = tf.function(run, autograph=False, jit_compile=graphs.is_one_program)
         batches = program.repeat_count * program.num_replicas
         specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]
+        specs += [tf.TensorSpec(s.shape, s.dtype) for s in program.carried]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
         return concrete
@@ -158,7 +192,8 @@ class HostCallable:
         program, onednn = self._plan.program, self._plan.onednn
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too; but loops and
         # branches are one kernel each there, which blocks a thread.
-        if not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds):
+        may_stay = not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds)
+        if may_stay or not self._step.can_be_traced_again:
             step = self._step.for_tensorflow()
             if step is not None:
                 self._step = step

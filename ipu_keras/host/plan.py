@@ -98,9 +98,9 @@ def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPl
     """
     opening: frozenset[str] = frozenset()
     sequential: frozenset[str] = frozenset()
-    if program.repeat_count > 1:
+    if program.repeat_count > 1 and not program.carried:
         opening, sequential = _parts(graph)
-    in_order = graph.writes_state and not (opening or sequential)
+    in_order = (graph.writes_state or bool(program.carried)) and not (opening or sequential)
     convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
     compiled, reason = _compiled(program, graph, convolution, onednn=onednn)
     # Gradients of several batches that become one: calls of XLA programs at the same time gain

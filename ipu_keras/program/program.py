@@ -69,15 +69,19 @@ class Program:
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the plan of the host choose.
         fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
+        carried: What each step hands on to the next, besides variables. `step` then takes the
+            element and these tensors, a list, and returns a pair, what it would without and
+            such a list.
         model_name: Of the Keras model whose step it is; `None` if it is of no model.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
-            positive integer, or the accumulation does not divide the steps.
+            positive integer, the accumulation does not divide the steps, or a step that
+            accumulates gradients hands tensors on.
     """
 
     name: str
-    step: Callable[[Any], Any]
+    step: Callable[..., Any]
     infeed: tuple[TensorSpec, ...]
     unflatten: Callable[[tuple], Any]
     repeat_count: int
@@ -88,6 +92,7 @@ class Program:
     pipeline: Pipeline | None = None
     compiled: bool | None = None
     fast_math: bool = False
+    carried: tuple[TensorSpec, ...] = ()
     model_name: str | None = None
 
     def __post_init__(self) -> None:
@@ -103,6 +108,11 @@ class Program:
                 "`repeat_count` must be a multiple of the accumulated steps. Received: "
                 f"repeat_count={self.repeat_count}, accumulation of {self.accumulation.count} "
                 f"for program {self.name!r}"
+            )
+        if self.carried and self.update is not None:
+            raise ValueError(
+                "Steps whose gradients are accumulated hand nothing on but variables. Received: "
+                f"carried={self.carried} for program {self.name!r}"
             )
         for index, spec in enumerate(self.infeed):
             _check_feed_tensor(self.name, index, spec)

@@ -82,6 +82,11 @@ def infeeds_for_iterators() -> Iterator[None]:
         _infeeds.reset(token)
 
 
+def is_traced_for_model() -> bool:
+    """Whether a function is being traced for the cost model, and not to be run."""
+    return _infeeds.get() is not None
+
+
 def infeed_of(iterator: Any) -> InfeedIterator | None:
     """What is read in place of an iterator, always the same; `None` if that is the iterator.
 

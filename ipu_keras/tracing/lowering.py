@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.tensorflow.contexts import copied_to, eager_context
-from ipu_keras.internals.tensorflow.variables import contents_of
+from ipu_keras.internals.tensorflow.contexts import copied_to, eager_context, eagerly
+from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
@@ -98,7 +98,11 @@ def lower(concrete, *, stand_ins: bool = True) -> Lowering:
         LoweringError: An input is none for XLA, a variable has no value, or XLA refused the
             function.
     """
-    with concrete.defined() if isinstance(concrete, AsWritten) else contextlib.nullcontext():
+    with contextlib.ExitStack() as opened:
+        # A session's graph may be the default one.
+        opened.enter_context(eagerly())
+        if isinstance(concrete, AsWritten):
+            opened.enter_context(concrete.defined())
         return _lowered(concrete, stand_ins)
 
 
@@ -106,7 +110,9 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
     name = concrete.function_def.signature.name
     inputs = inputs_of(concrete)
     _check_resources(concrete, inputs)
-    captures = [_on_host(capture) for capture in concrete.captured_inputs]
+    # Variables have to live until all is done.
+    variables: list[tf.Variable] = []
+    captures = [_on_host(capture, variables) for capture in concrete.captured_inputs]
     _check_values(captures, inputs)
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
@@ -167,9 +173,24 @@ def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> N
             )
 
 
-def _on_host(capture):
-    """The same value, or handle of the same variable, where XLA's compiler can read it."""
-    return capture if capture.device == _HOST else copied_to(capture, _HOST)
+def _on_host(capture, variables: list[tf.Variable]):
+    """The same value, or handle of the same variable, where XLA's compiler can read it.
+
+    What only a session knows, or another trace, has another value of its type instead.
+    """
+    if is_known(capture):
+        return capture if capture.device == _HOST else copied_to(capture, _HOST)
+    with tf.device(_HOST):
+        if capture.dtype != tf.resource:
+            return tf.zeros(capture.shape, capture.dtype)
+        [(shape, dtype)] = contents_of(capture) or []
+        variables.append(plain_variable(tf.zeros(shape, dtype), trainable=False, name="stand_in"))
+        return variables[-1].handle
+
+
+def is_known(capture) -> bool:
+    """Whether a captured value is known where no function is being traced."""
+    return hasattr(capture, "numpy")
 
 
 def inputs_of(concrete) -> tuple[FunctionInput, ...]:
@@ -217,10 +238,9 @@ def _argument(placeholder) -> FunctionInput:
 
 def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
     name = placeholder.op.name
-    if not tf.is_tensor(capture) or not hasattr(capture, "numpy"):
+    if not tf.is_tensor(capture):
         raise LoweringError(
-            "A captured value must be known outside of any trace; lower the outermost function. "
-            f"Received: {capture!r} for {name!r}"
+            f"A captured value must be a tensor. Received: {capture!r} for {name!r}"
         )
     if capture.dtype == tf.variant:
         raise LoweringError(f"{_NO_DATASET} Received: the captured {name!r} of type variant")
