@@ -56,7 +56,7 @@ COUNTS = [
 SHARES = [
     pytest.param(call, name, id=f"{call.name}-{name}")
     for call in CALLS
-    for name in RATES & call.arguments.keys()
+    for name in sorted(RATES & call.arguments.keys())
 ]
 NO_NUMBERS = [True, False, "2", "", b"2", math.nan, math.inf, 1j, [], [2], (), {}, ...]
 
