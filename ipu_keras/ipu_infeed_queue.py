@@ -77,6 +77,8 @@ class IPUInfeedQueue:
         self._iterator = DatasetIterator(dataset, name or unused_feed_name("infeed"), depth)
         self._dequeued = False
         self._initializer: tf.Operation | None = None
+        # Whether some session, or TensorFlow without one, has begun with its elements.
+        self._exists = False
 
     @property
     def dequeued(self) -> bool:
@@ -104,6 +106,7 @@ class IPUInfeedQueue:
         if tf.executing_eagerly():
             self._check_dtypes()
             self._iterator.begin()
+            self._note_existence()
             return None
         if self._initializer is not None:
             raise ValueError(
@@ -111,17 +114,19 @@ class IPUInfeedQueue:
                 f"operation that it returned. Received: {self._iterator.name!r}"
             )
         self._initializer = self._iterator.begin()
-        mark(self._initializer, SessionStep(before=self._check_dtypes))
+        step = SessionStep(before=self._check_dtypes, after=self._note_existence)
+        mark(self._initializer, step)
         return self._initializer
 
     @property
     def deleter(self) -> tf.Operation | None:
         """What forgets the elements; in a graph of a session, the operation that does it."""
-        if tf.executing_eagerly() and not self._iterator.began:
-            self._refuse_deletion()
+        if tf.executing_eagerly():
+            self._check_existence()
+            self._exists = False
         deleter = self._iterator.delete()
         if deleter is not None:
-            mark(deleter, SessionStep(explain=self._explain_deletion))
+            mark(deleter, SessionStep(before=self._check_existence, after=self._forget))
         return deleter
 
     def get_next(self) -> Any:
@@ -166,17 +171,20 @@ class IPUInfeedQueue:
                     f"{index} of {self._iterator.name}",
                 )
 
-    def _refuse_deletion(self) -> None:
-        raise tf.errors.NotFoundError(
-            None,
-            None,
-            f"Infeed with id='{self._iterator.name}' not found: there is nothing to delete before "
-            "its `initializer` has run.",
-        )
+    def _note_existence(self) -> None:
+        self._exists = True
 
-    def _explain_deletion(self, error: Exception) -> None:
-        if isinstance(error, tf.errors.NotFoundError):
-            self._refuse_deletion()
+    def _forget(self) -> None:
+        self._exists = False
+
+    def _check_existence(self) -> None:
+        if not self._exists:
+            raise tf.errors.NotFoundError(
+                None,
+                None,
+                f"Infeed with id='{self._iterator.name}' not found: there is nothing to delete "
+                "before its `initializer` has run.",
+            )
 
 
 def checked_ordinal(device_ordinal: Any) -> int:

@@ -139,7 +139,9 @@ def in_session(num_ipus, body, inputs, dataset, mode=IPUOutfeedMode.ALL, runs=1,
         outfeed = IPUOutfeedQueue(outfeed_mode=mode)
         with ipu_scope(IPU):
             handed = compile_computation(
-                lambda: loops.repeat(steps, lambda *given: body(outfeed, *given), inputs, infeed)
+                lambda: loops.repeat(
+                    steps, lambda *given, **named: body(outfeed, *given, **named), inputs, infeed
+                )
             )
         dequeued = outfeed.dequeue()
         with v1.Session() as session:
@@ -160,7 +162,9 @@ def in_function(num_ipus, body, inputs, dataset, mode=IPUOutfeedMode.ALL, runs=1
 
     @tf.function(jit_compile=runs == 1)
     def function():
-        handed = loops.repeat(steps, lambda *given: body(outfeed, *given), inputs, infeed)
+        handed = loops.repeat(
+            steps, lambda *given, **named: body(outfeed, *given, **named), inputs, infeed
+        )
         return handed if isinstance(handed, list) else None
 
     for _ in range(runs):

@@ -26,8 +26,6 @@ class DatasetIterator:
         self.element_spec = dataset.element_spec
         self.name = name
         self._specs = tf.nest.flatten(self.element_spec)
-        # Whether TensorFlow was told to begin; a session knows for itself.
-        self._began = False
         self._dataset = dataset.prefetch(prefetch_depth)
         with tf.device(_HOST):
             if tf.executing_eagerly():
@@ -39,23 +37,16 @@ class DatasetIterator:
 
     def begin(self) -> tf.Operation | None:
         """Begins with the first element, now or, in a session's graph, by an operation."""
-        self._began = True
         with tf.device(_HOST):
             dataset = tf.data.experimental.to_variant(self._dataset)
             return tf.raw_ops.MakeIterator(dataset=dataset, iterator=self._resource)
 
     def delete(self) -> tf.Operation | None:
         """Forgets the elements, now or by an operation."""
-        self._began = False
         if tf.executing_eagerly():
             self._resource = tf.raw_ops.AnonymousIteratorV3(**self._types())
             return None
         return tf.raw_ops.DestroyResourceOp(resource=self._resource)
-
-    @property
-    def began(self) -> bool:
-        """Whether `begin` was called."""
-        return self._began
 
     def read(self) -> Any:
         """The next element, as operations of the graph that is being built."""

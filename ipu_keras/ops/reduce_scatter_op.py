@@ -57,7 +57,7 @@ def reduce_scatter(
     if x.shape.rank != 1:
         raise ValueError(
             "`x` of `reduce_scatter` must be a tensor of rank 1: reshape it first. "
-            f"Received: x of shape {x.shape}"
+            f"Received: `x` of shape {x.shape}"
         )
     check_choice("op", op, (*_OPERATIONS, *_COMPOSED))
     if op == "COLLECTIVE_OP_LOCAL":

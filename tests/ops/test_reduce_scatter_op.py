@@ -125,15 +125,13 @@ def test_without_replication(op):
 
 
 def test_mistakes():
-    with pytest.raises(
-        ValueError, match=r"rank 1: reshape it first. Received: x of shape \(2, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"rank 1: .* Received: `x` of shape \(2, 3\)"):
         reduce_scatter(tf.zeros((2, 3)), 1)
     with pytest.raises(ValueError, match=r"COLLECTIVE_OP_LOCAL.*Received: op='ADD'"):
         reduce_scatter([1.0], 1, "ADD")
     with pytest.raises(ValueError, match="replication_factor=2 in a program of 1"):
         reduce_scatter([1.0], 2)
-    with pytest.raises(TypeError, match=r"takes tensors of bool.*`x` of float32"):
+    with pytest.raises(TypeError, match=r"takes tensors of bool.*a tensor of float32"):
         reduce_scatter([1.0], 1, "COLLECTIVE_OP_LOGICAL_OR")
     with pytest.raises(TypeError, match=r"mean is one of floating point.*int32"):
         reduce_scatter([1], 1, "COLLECTIVE_OP_MEAN")
