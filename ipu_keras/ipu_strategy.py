@@ -264,11 +264,6 @@ class IPUExtended(OneDeviceExtended):
                 f"The device of an IPUStrategy cannot be changed. Received: {device!r}"
             )
 
-    def _scope(self, strategy):
-        # If the device is gone: TensorFlow would leave open a scope that it could not enter.
-        with self._placed():
-            return super()._scope(strategy)
-
     def _call_for_each_replica(self, fn, args, kwargs):
         with (
             self._placed(),

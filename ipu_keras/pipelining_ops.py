@@ -152,6 +152,7 @@ def pipeline(
     Example:
 
     >>> from ipu_keras import config, ipu_strategy
+    >>> config.reset_ipu_configuration()
     >>> system = config.IPUConfig()
     >>> system.auto_select_ipus = 2
     >>> system.configure_ipu_system()

@@ -84,6 +84,7 @@ def test_subclassed_model(run_example, capsys):
     assert f", on {IPU}" in printed
 
 
+@pytest.mark.filterwarnings("ignore:The pipelined model resnet50 has BatchNormalization")
 def test_pipelined_resnet(run_example, capsys):
     result = run_example("pipelined_resnet", size=32, updates=1, epochs=2)
     # Stages of neighbours, from the first to the last layer.

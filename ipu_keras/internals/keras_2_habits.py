@@ -195,6 +195,9 @@ _HABITS = (
 )
 
 
+_BEGINNING = "This is written for Keras 2. In Keras 3:"
+
+
 def explain(error: BaseException) -> None:
     """Adds to an error of Keras 3 what Keras 2 took, if it is one of those, as a note.
 
@@ -210,12 +213,12 @@ def explain(error: BaseException) -> None:
     >>> print(error.__notes__[0][:66])
     This is written for Keras 2. In Keras 3: A shape is a tuple: `(80)
     """
-    if getattr(error, "__notes__", None):
+    if any(note.startswith(_BEGINNING) for note in getattr(error, "__notes__", ())):
         return
     said = str(error)
     for habit in _HABITS:
         if habit.is_behind(error, said):
-            error.add_note(f"This is written for Keras 2. In Keras 3: {habit.instead}")
+            error.add_note(f"{_BEGINNING} {habit.instead}")
             return
 
 

@@ -81,7 +81,8 @@ def check_flag(argument: str, value: Any) -> bool:
 
     Args:
         argument: What users call it.
-        value: What was given: a boolean of Python or NumPy, or a tensor with such a static value.
+        value: What was given: a boolean of Python or NumPy, 0 or 1, or a tensor with such a
+            static value.
 
     Raises:
         TypeError: It is none of these.
@@ -91,7 +92,12 @@ def check_flag(argument: str, value: Any) -> bool:
         return bool(known)
     if isinstance(known, np.ndarray) and known.shape == () and known.dtype == bool:
         return bool(known)
-    raise TypeError(f"`{argument}` must be True or False. Received: {received(argument, value)}")
+    number = counts.integer_in(known)
+    if number not in (0, 1):
+        raise TypeError(
+            f"`{argument}` must be True or False. Received: {received(argument, value)}"
+        )
+    return bool(number)
 
 
 def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:

@@ -168,7 +168,7 @@ def test_an_open_number_of_rows_is_refused_only_when_serialized():
 
 
 def test_refused_ids():
-    with pytest.raises(TypeError, match=r"`ids` must be integers.*ids of float32"):
+    with pytest.raises(TypeError, match=r"`ids` must be a tensor of integers.*of float32"):
         embedding_lookup(tf.zeros((6, 2)), [0.0])
 
 

@@ -194,6 +194,8 @@ def batch_format(batch: Any) -> ElementFormat:
     def spec(leaf):
         if leaf is None:
             return None
+        if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor):
+            return tf.type_spec_from_value(leaf)  # of which no feed is made
         return tf.TensorSpec(np.shape(leaf), dtype_of(leaf))
 
     return element_format(tf.nest.map_structure(spec, batch))

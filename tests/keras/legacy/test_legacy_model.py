@@ -314,7 +314,7 @@ def test_a_strategy_without_extensions(strategies, data):
             {"gradient_accumulation_count": 0},
             ValueError,
             "`gradient_accumulation_count` must be a positive integer, of the batches that each "
-            "replica takes for a weight update. Received: 0",
+            "replica takes for a weight update. Received: gradient_accumulation_count=0",
         ),
         (
             {"gradient_accumulation_count": 2.0},
