@@ -108,7 +108,7 @@ class IPUStrategy(tf.distribute.Strategy):
             The context, for a `with` statement. It raises a `ValueError`, and changes nothing, if
             the device is not configured any longer when it is entered.
         """
-        return StrategyScope(super().scope(), self.extended._placed)
+        return StrategyScope(super().scope(), self._check_device)
 
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
@@ -150,6 +150,10 @@ class IPUStrategy(tf.distribute.Strategy):
             )
         with layer_scopes():
             return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
+
+    def _check_device(self) -> None:
+        if self._ipu_device is not None:
+            device_for(self._ipu_device.ordinal)
 
     def experimental_run_v2(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """The older name of `run`."""
@@ -302,20 +306,19 @@ class StrategyScope:
 
     Args:
         scope: TensorFlow's scope.
-        placed: Returns a context on the device, which refuses one that is not configured.
+        check: Refuses a device that is not configured.
     """
 
     def __init__(
         self,
         scope: contextlib.AbstractContextManager,
-        placed: Callable[[], contextlib.AbstractContextManager],
+        check: Callable[[], None],
     ):
         self._scope = scope
-        self._placed = placed
+        self._check = check
 
     def __enter__(self) -> IPUStrategy:
-        with self._placed():
-            pass
+        self._check()
         return self._scope.__enter__()
 
     def __exit__(self, kind, error, traceback) -> None:

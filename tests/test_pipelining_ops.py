@@ -7,12 +7,14 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras import pipelining_ops
+from ipu_keras.config import reset_ipu_configuration
 from ipu_keras.pipelining_ops import recomputation_checkpoint
 from ipu_keras.settings import pipeline_choices
 
 
 def test_examples():
     assert doctest.testmod(pipelining_ops).failed == 0
+    reset_ipu_configuration()
 
 
 @pytest.mark.parametrize("name", ["PipelineSchedule", "PipelineStageOptions", "RecomputationMode"])

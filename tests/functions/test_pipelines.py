@@ -32,6 +32,12 @@ GROUPED, INTERLEAVED, SEQUENTIAL = (
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _reset_afterwards():
+    yield
+    reset_ipu_configuration()
+
+
 def configure(num_ipus):
     reset_ipu_configuration()
     config = IPUConfig()
