@@ -10,6 +10,8 @@ from ipu_keras import _aliases, _missing_names, _requirements
 _requirements.check()
 
 from ipu_keras import config as config
+from ipu_keras import data as data
+from ipu_keras import dataset_benchmark as dataset_benchmark
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import ipu_compiler as ipu_compiler
 from ipu_keras import ipu_infeed_queue as ipu_infeed_queue

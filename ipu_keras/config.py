@@ -4,18 +4,17 @@ Each option is declared once, in `OPTIONS`. `config_tree.py` makes the typed
 tree of it, and `machine/system.py` decides which IPUs a configuration gets.
 """
 
-import collections
 import math
 import os
 import typing
 import warnings
-from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, Constraint, category
+from ipu_keras.settings.engine_options import are_engine_options, idle_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -26,6 +25,7 @@ from ipu_keras.settings.enumerations import (
 from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_flags
 from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
 from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.verification import KeyId, VerificationOptions
 
 __all__ = [
     "AttributeMetadata",
@@ -42,48 +42,6 @@ __all__ = [
     "get_ipu_config",
     "reset_ipu_configuration",
 ]
-
-
-@dataclass
-class KeyId:
-    """The key and the first id of one verified data transfer.
-
-    Args:
-        key: Identifies the stream.
-        start_id: The id of its first transfer; -1 lets the system choose.
-    """
-
-    key: int = 0
-    start_id: int = -1
-
-
-def _key_id_per_feed() -> collections.defaultdict[str, KeyId]:
-    return collections.defaultdict(KeyId)
-
-
-@dataclass
-class VerificationOptions:
-    """Keys and ids of verified transfers, for each kind of data in a program.
-
-    The options only hold data: verified transfers are not emulated.
-
-    Example:
-
-    >>> options = VerificationOptions()
-    >>> options.inputs.key = 1
-    >>> options.infeeds["training_feed"].key = 3
-    >>> options.infeeds["training_feed"]
-    KeyId(key=3, start_id=-1)
-    """
-
-    inputs: KeyId = field(default_factory=KeyId)
-    input_parameters: KeyId = field(default_factory=KeyId)
-    outputs: KeyId = field(default_factory=KeyId)
-    output_parameters: KeyId = field(default_factory=KeyId)
-    infeeds: collections.defaultdict[str, KeyId] = field(default_factory=_key_id_per_feed)
-    outfeeds: collections.defaultdict[str, KeyId] = field(default_factory=_key_id_per_feed)
-    checkpoint_in: KeyId = field(default_factory=lambda: KeyId(0, 0))
-    checkpoint_out: KeyId = field(default_factory=lambda: KeyId(0, 0))
 
 
 def _is_proportion(value: Any) -> bool:
@@ -121,11 +79,15 @@ _PLANNING_FLAGS = Constraint(
     f"{_FLAGS.expected}, with 'availableMemoryProportion' from 0.0 to 1.0 and 'partialsType' "
     "'float' or 'half'",
 )
+_ENGINE_FLAGS = Constraint(
+    lambda value: _is_flag_dictionary(value) and are_engine_options(value),
+    f"{_FLAGS.expected}, with 'autoReport.directory' the path of a directory, and 'autoReport.all' "
+    "and others that the emulator acts on 'true' or 'false'",
+)
 _PLANNED = (
     "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
     "account; other flags have no effect and give a warning."
 )
-_NO_ENGINE = "Programs run on the host, without Poplar's engine."
 _ONE_PROCESS = "Each process has an emulated machine of its own."
 _HOST_NUMBERS = "The host computes, which does not stop."
 _NO_PASS = "Models have no such pass."
@@ -185,9 +147,11 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "compilation_poplar_options",
         dict,
         {},
-        "Flags for the Poplar engine, by name.",
-        constraint=_FLAGS,
-        why_idle=_NO_ENGINE,
+        "Flags for the Poplar engine, by name. Those of `POPLAR_ENGINE_OPTIONS` go first.",
+        effect="What asks for reports (`autoReport.all`, `autoReport.directory`, ...) and "
+        "`debug.allowOutOfMemory` has the effect that it has in the variable; other flags give a "
+        "warning.",
+        constraint=_ENGINE_FLAGS,
     ),
     _option(
         "gcl_poplar_options",
@@ -767,6 +731,8 @@ def _idle_options(config: IPUConfig) -> list[str]:
     ]
     for name in ("convolutions.poplar_options", "matmuls.poplar_options"):
         idle += [f"{flag} in {name}" for flag in idle_poplar_options(config._values[name])]
+    name = "compilation_poplar_options"
+    idle += [f"{flag!r} in {name}" for flag in idle_engine_options(config._values[name])]
     return idle
 
 

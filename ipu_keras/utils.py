@@ -1,5 +1,10 @@
-"""Questions about the configured IPU system, and the older home of its configuration."""
+"""Questions about the configured IPU system, and the older home of its configuration.
 
+The older functions that set options, which are in `settings/`, return the `IPUConfig` that they are
+given, for `configure_ipu_system`.
+"""
+
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -7,45 +12,335 @@ import tensorflow as tf
 from ipu_keras._missing_names import missing_attribute
 from ipu_keras.config import (
     DeviceConnectionType,
+    ExecutionProfileType,
     IPUConfig,
     KeyId,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
+    VerificationOptions,
     configure_ipu_system,
     get_ipu_config,
     reset_ipu_configuration,
 )
+from ipu_keras.dataset_benchmark import dataset_of
 from ipu_keras.device import DRIVER
+from ipu_keras.feeds.exported_tensors import export_dataset, export_graph_inputs
+from ipu_keras.internals.tensorflow.decorators import deprecated
 from ipu_keras.internals.tensorflow.operations import move_operation
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.ops.argument_checks import check_integer
 from ipu_keras.ops.random_keys import seed_keys
+from ipu_keras.profiling.trace_events import (
+    IpuTraceEvent,
+    extract_all_events,
+    extract_all_strings_from_event_trace,
+    extract_all_types_from_event_trace,
+    extract_compile_reports,
+    extract_execute_reports,
+    extract_poplar_serialized_graphs,
+)
+from ipu_keras.settings import config_setters, poplar_flag_setters
+from ipu_keras.settings.config_arguments import warn_of_idle, write_arguments
+from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
+from ipu_keras.settings.report_arguments import idle_report_arguments, report_flags
 from ipu_keras.settings.switches import checked_switch
 
 __all__ = [
     "DeviceConnectionType",
+    "ExecutionProfileType",
     "IPUConfig",
+    "IpuTraceEvent",
     "KeyId",
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "SyntheticDataCategory",
+    "VerificationOptions",
+    "auto_select_ipus",
     "configure_ipu_system",
+    "create_ipu_config",
+    "export_dataset_to_file",
+    "export_inputs_to_file",
+    "extract_all_events",
+    "extract_all_strings_from_event_trace",
+    "extract_all_types_from_event_trace",
+    "extract_compile_reports",
+    "extract_execute_reports",
+    "extract_poplar_serialized_graphs",
     "get_ipu_config",
     "get_num_of_ipus_in_device",
     "move_variable_initialization_to_cpu",
     "reset_ipu_configuration",
     "reset_ipu_seed",
     "running_on_ipu_model",
+    "select_ipus",
+    "set_compilation_options",
+    "set_convolution_options",
+    "set_experimental_multi_replica_distribution_options",
+    "set_floating_point_behaviour_options",
+    "set_gcl_options",
+    "set_io_tile_options",
+    "set_ipu_connection_type",
+    "set_ipu_model_options",
+    "set_matmul_options",
+    "set_norm_options",
+    "set_optimization_options",
+    "set_pooling_options",
+    "set_recomputation_options",
+    "set_report_options",
+    "set_serialization_options",
+    "set_transfer_options",
+    "set_verification_options",
+    "use_synthetic_data_for",
 ]
 
 # So that importing a documented name from here that is missing says so, as reading it does.
 __path__: list[str] = []
 
 
+_setter = deprecated("Create an `IPUConfig` and set its attributes.")
+
+auto_select_ipus = _setter(config_setters.auto_select_ipus)
+select_ipus = _setter(config_setters.select_ipus)
+set_compilation_options = _setter(poplar_flag_setters.set_compilation_options)
+set_convolution_options = _setter(poplar_flag_setters.set_convolution_options)
+set_experimental_multi_replica_distribution_options = _setter(
+    config_setters.set_experimental_multi_replica_distribution_options
+)
+set_floating_point_behaviour_options = _setter(config_setters.set_floating_point_behaviour_options)
+set_gcl_options = _setter(poplar_flag_setters.set_gcl_options)
+set_io_tile_options = _setter(config_setters.set_io_tile_options)
+set_ipu_connection_type = _setter(config_setters.set_ipu_connection_type)
+set_ipu_model_options = _setter(config_setters.set_ipu_model_options)
+set_matmul_options = _setter(poplar_flag_setters.set_matmul_options)
+set_norm_options = _setter(config_setters.set_norm_options)
+set_optimization_options = _setter(config_setters.set_optimization_options)
+set_pooling_options = _setter(poplar_flag_setters.set_pooling_options)
+set_recomputation_options = _setter(config_setters.set_recomputation_options)
+set_report_options = _setter(poplar_flag_setters.set_report_options)
+set_serialization_options = _setter(config_setters.set_serialization_options)
+set_transfer_options = _setter(config_setters.set_transfer_options)
+set_verification_options = _setter(config_setters.set_verification_options)
+
+
 def __getattr__(name: str) -> Any:
     raise missing_attribute(__name__, name)
+
+
+@_setter
+def create_ipu_config(
+    profiling: bool = False,
+    enable_ipu_events: bool = False,
+    use_poplar_text_report: bool = False,
+    use_poplar_cbor_report: bool = False,
+    profile_execution: bool | ExecutionProfileType | None = None,
+    enable_poplar_serialized_graph: bool = False,
+    report_every_nth_execution: int = 0,
+    max_report_size: int = 268435456,
+    report_directory: str = "",
+    scheduler_selection: SchedulingAlgorithm = SchedulingAlgorithm.CHOOSE_BEST,
+    always_rearrange_copies_on_the_host: bool = False,
+    merge_infeed_io_copies: bool = False,
+    disable_graph_outlining: bool = False,
+    retain_control_dependencies: bool = False,
+    max_cross_replica_sum_buffer_size: int = 0,
+    max_inter_ipu_copies_buffer_size: int = 0,
+    max_scheduler_lookahead_depth: int = 5,
+    max_scheduler_search_space_size: int = 64,
+    prefetch_data_streams: bool = True,
+    selection_order: SelectionOrder = SelectionOrder.AUTO,
+    enable_experimental_remote_buffer_embedding: bool = False,
+) -> IPUConfig:
+    """Creates a configuration, with some of its options.
+
+    A warning names the arguments that are given and have no effect.
+
+    Args:
+        profiling: Write a report about each program when it is compiled: the engine's flag
+            `autoReport.all`. Without it there is `ipu_keras.last_report`, of any program.
+        enable_ipu_events: Has no effect: there are no trace events.
+        use_poplar_text_report: With `profiling`, the report is there as text in any case.
+        use_poplar_cbor_report: Has no effect: reports are text, JSON and pages.
+        profile_execution: `True` or an `ExecutionProfileType`, with `profiling`: the engine's flag
+            `autoReport.outputExecutionProfile`. Reports show executions, all in the same detail.
+        enable_poplar_serialized_graph: Has no effect: there are no graphs of Poplar.
+            `set_serialization_options` has executables written.
+        report_every_nth_execution: Has no effect: executions of a program are modelled alike.
+        max_report_size: Has no effect: reports are files, of any size.
+        report_directory: With `profiling`, where reports are written to: the engine's flag
+            `autoReport.directory`. Empty for the current directory.
+        scheduler_selection: `scheduling.algorithm`, by its name in `IPUConfig`, as those below.
+        always_rearrange_copies_on_the_host: `experimental.always_rearrange_copies_on_the_host`.
+        merge_infeed_io_copies: `optimizations.merge_infeed_io_copies`.
+        disable_graph_outlining: The opposite of `optimizations.enable_graph_outlining`.
+        retain_control_dependencies: Has no effect: the host always keeps to them, and models have
+            one order.
+        max_cross_replica_sum_buffer_size: `optimizations.maximum_cross_replica_sum_buffer_size`.
+        max_inter_ipu_copies_buffer_size: `optimizations.maximum_inter_ipu_copies_buffer_size`.
+        max_scheduler_lookahead_depth: `scheduling.maximum_scheduler_lookahead_depth`.
+        max_scheduler_search_space_size: `scheduling.maximum_scheduler_search_space_size`.
+        prefetch_data_streams: `optimizations.prefetch_data_streams`.
+        selection_order: `selection_order`.
+        enable_experimental_remote_buffer_embedding:
+            `experimental.enable_remote_buffer_embedding`.
+
+    Returns:
+        An `IPUConfig`.
+
+    Raises:
+        TypeError: An argument is of another type than its option.
+        ValueError: Its option does not take it, or arguments contradict each other.
+
+    Example:
+
+    >>> config = create_ipu_config(merge_infeed_io_copies=True)
+    >>> auto_select_ipus(config, num_ipus=[2, 2])
+    IPUConfig(auto_select_ipus=[2, 2], optimizations.merge_infeed_io_copies=True)
+    """
+    config = IPUConfig()
+    config.compilation_poplar_options = report_flags(
+        profiling=profiling,
+        enable_ipu_events=enable_ipu_events,
+        profile_execution=profile_execution,
+        report_directory=report_directory,
+    )
+    idle = idle_report_arguments(
+        profiling=profiling,
+        enable_ipu_events=enable_ipu_events,
+        use_poplar_text_report=use_poplar_text_report,
+        use_poplar_cbor_report=use_poplar_cbor_report,
+        enable_poplar_serialized_graph=enable_poplar_serialized_graph,
+        report_every_nth_execution=report_every_nth_execution,
+        max_report_size=max_report_size,
+        report_directory=report_directory,
+    )
+    write_arguments(
+        config,
+        scheduler_selection=("scheduling.algorithm", scheduler_selection),
+        always_rearrange_copies_on_the_host=(
+            "experimental.always_rearrange_copies_on_the_host",
+            always_rearrange_copies_on_the_host,
+        ),
+        merge_infeed_io_copies=("optimizations.merge_infeed_io_copies", merge_infeed_io_copies),
+        disable_graph_outlining=(
+            "optimizations.enable_graph_outlining",
+            not checked_switch("disable_graph_outlining", disable_graph_outlining),
+        ),
+        max_cross_replica_sum_buffer_size=(
+            "optimizations.maximum_cross_replica_sum_buffer_size",
+            max_cross_replica_sum_buffer_size,
+        ),
+        max_inter_ipu_copies_buffer_size=(
+            "optimizations.maximum_inter_ipu_copies_buffer_size",
+            max_inter_ipu_copies_buffer_size,
+        ),
+        max_scheduler_lookahead_depth=(
+            "scheduling.maximum_scheduler_lookahead_depth",
+            max_scheduler_lookahead_depth,
+        ),
+        max_scheduler_search_space_size=(
+            "scheduling.maximum_scheduler_search_space_size",
+            max_scheduler_search_space_size,
+        ),
+        prefetch_data_streams=("optimizations.prefetch_data_streams", prefetch_data_streams),
+        selection_order=("selection_order", selection_order),
+        enable_experimental_remote_buffer_embedding=(
+            "experimental.enable_remote_buffer_embedding",
+            enable_experimental_remote_buffer_embedding,
+        ),
+    )
+    warn_of_idle(
+        **idle,
+        retain_control_dependencies=(
+            checked_switch("retain_control_dependencies", retain_control_dependencies),
+            "the host always keeps to them, and models have one order",
+        ),
+    )
+    return config
+
+
+def export_dataset_to_file(
+    dataset_or_infeed: Any,
+    output_filename: str,
+    num_elements: int,
+    feed_name: str = "",
+    apply_options: bool = True,
+) -> None:
+    """Writes elements of a dataset to files, stacked: one file for each tensor of an element.
+
+    If an element is one tensor, it is written to `output_filename`. Otherwise the number of each
+    tensor is put before the suffix: `my_dataset.0.bin`, `my_dataset.1.bin`. Tensors of
+    dicts are in the order of the sorted keys.
+
+    The files are not those of Poplar: each is an archive of NumPy's, whatever its name, which
+    `numpy.load` reads. It has one array, with the name of the feed.
+
+    Args:
+        dataset_or_infeed: A `tf.data.Dataset`, of which each element has the same shapes, or an
+            `IPUInfeedQueue`, whose own place in its dataset stays where it is.
+        output_filename: Where to, in a directory that exists. Files that are there are replaced,
+            each in one piece.
+        num_elements: How many of the elements, from the first.
+        feed_name: What the arrays are called. Empty for `feed_name` of the queue, or "feed".
+        apply_options: Whether TensorFlow may rearrange the dataset to be read faster.
+
+    Raises:
+        TypeError: An argument is of another type, or elements have other than dense tensors of
+            numbers.
+        ValueError: A shape is not fully defined, or the dataset has fewer elements.
+        OSError: A file cannot be written.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> dataset = tf.data.Dataset.range(10).map(lambda k: {"a": k, "b": 2 * k})
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     export_dataset_to_file(dataset, f"{directory}/my_dataset.bin", 3, "training")
+    ...     np.load(f"{directory}/my_dataset.1.bin")["training"]
+    array([0, 2, 4])
+    """
+    is_queue = isinstance(dataset_or_infeed, IPUInfeedQueue)
+    export_dataset(
+        dataset_of(dataset_or_infeed) if is_queue else dataset_or_infeed,
+        Path(output_filename),
+        num_elements,
+        feed_name or (dataset_or_infeed._iterator.name if is_queue else "feed"),
+        apply_options=checked_switch("apply_options", apply_options),
+    )
+
+
+def export_inputs_to_file(inputs: Any, output_filename: str, feed_dict: Any) -> None:
+    """Writes values of inputs of a graph to a file.
+
+    It is an archive of NumPy's, whatever its name, which `numpy.load` reads, and has an array for
+    each input, with its name. Variables have the values that they have in the default session; if
+    there is none, their initial ones.
+
+    Args:
+        inputs: A list of placeholders, variables or other tensors of one graph.
+        output_filename: Where to, in a directory that exists. A file that is there is replaced, in
+            one piece.
+        feed_dict: Values of placeholders, as `Session.run` takes them.
+
+    Raises:
+        TypeError: `inputs` are none of a graph, or one has other values than numbers.
+        OSError: The file cannot be written.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tf.Graph().as_default(), tempfile.TemporaryDirectory() as directory:
+    ...     x = tf.compat.v1.placeholder(tf.float32, [2], name="x")
+    ...     export_inputs_to_file([x], f"{directory}/inputs.bin", {x: [1, 2]})
+    ...     np.load(f"{directory}/inputs.bin")["x:0"]
+    array([1., 2.], dtype=float32)
+    """
+    export_graph_inputs(inputs, Path(output_filename), feed_dict)
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
@@ -157,3 +452,29 @@ def reset_ipu_seed(
 def running_on_ipu_model() -> bool:
     """Returns whether the IPU Model is used: `TF_POPLAR_FLAGS` has `--use_ipu_model`."""
     return current_flags().use_ipu_model
+
+
+def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
+    """Returns whether `TF_POPLAR_FLAGS` asks for synthetic data of a kind.
+
+    `--use_synthetic_data` asks for all of it, `--synthetic_data_categories` for what it names.
+    That is for scripts which then need no data of their own: data that they have is used
+    nevertheless, as a warning says when the system is configured.
+
+    Args:
+        synthetic_data_category: The kind.
+
+    Raises:
+        TypeError: `synthetic_data_category` is no `SyntheticDataCategory`.
+
+    Example:
+
+    >>> use_synthetic_data_for(SyntheticDataCategory.Infeed)
+    False
+    """
+    if not isinstance(synthetic_data_category, SyntheticDataCategory):
+        raise TypeError(
+            "`synthetic_data_category` must be a SyntheticDataCategory. "
+            f"Received: synthetic_data_category={synthetic_data_category!r}"
+        )
+    return current_flags().asks_for_synthetic(synthetic_data_category)

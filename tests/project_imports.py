@@ -158,7 +158,7 @@ def _box_of(folder: str) -> str | None:
     if folder == "ipu_keras" or folder in _PRIVATE_FILES or name.startswith("_"):
         return None
     is_file = (PROJECT / "ipu_keras" / f"{name}.py").exists()
-    return _DOCUMENTED if is_file or name in ("ops", "optimizers") else name
+    return _DOCUMENTED if is_file or name in ("data", "ops", "optimizers") else name
 
 
 def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:

@@ -37,6 +37,7 @@ from ipu_keras.program.compilation_history import Signature, differences
 from ipu_keras.report import Report
 from ipu_keras.report.html_pipeline import pipeline_picture
 from ipu_keras.report.rows import group
+from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.settings.pipeline_choices import PipelineSchedule, RecomputationMode, SelectionOrder
 from ipu_keras.store.canonical_json import from_json, to_json
@@ -62,7 +63,8 @@ ENUMERATIONS = [
     *OPTIONS,
     IPUOutfeedMode,  # the tests of loops and feeds go through these
     Confidence,
-    ExecutionProfileType,  # nothing depends on it
+    ExecutionProfileType,  # nothing depends on which it is
+    SyntheticDataCategory,  # that of flags is tested with them
     Method,
     OutfeedMode,
     Phase,

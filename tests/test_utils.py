@@ -34,11 +34,13 @@ def test_what_scripts_take_of_the_configuration_from_here(name):
 def test_all_that_scripts_take_of_the_configuration_from_here():
     assert set(utils.__all__) & set(config.__all__) == {
         "DeviceConnectionType",
+        "ExecutionProfileType",
         "IPUConfig",
         "KeyId",
         "MergeRemoteBuffersBehaviour",
         "SchedulingAlgorithm",
         "SelectionOrder",
+        "VerificationOptions",
         "configure_ipu_system",
         "get_ipu_config",
         "reset_ipu_configuration",
@@ -156,3 +158,44 @@ def test_seeds_and_devices_that_cannot_be(arguments, error, message):
     IPUConfig().configure_ipu_system()
     with pytest.raises(error, match=message):
         reset_ipu_seed(**arguments)
+
+
+def test_synthetic_data_is_what_the_flags_ask_for(monkeypatch):
+    kinds = utils.SyntheticDataCategory
+    assert not any(map(utils.use_synthetic_data_for, kinds))
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
+    assert all(map(utils.use_synthetic_data_for, kinds))
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--synthetic_data_categories=hostembedding,seed")
+    asked = [kind.name for kind in kinds if utils.use_synthetic_data_for(kind)]
+    assert asked == ["Seed", "HostEmbedding"]
+    with pytest.raises(TypeError, match=r"must be a SyntheticDataCategory. Received: .*='Seed'"):
+        utils.use_synthetic_data_for("Seed")
+
+
+def test_each_argument_of_a_created_configuration_sets_its_option():
+    created = utils.create_ipu_config(
+        scheduler_selection=utils.SchedulingAlgorithm.POST_ORDER,
+        always_rearrange_copies_on_the_host=True,
+        merge_infeed_io_copies=True,
+        disable_graph_outlining=True,
+        max_cross_replica_sum_buffer_size=1,
+        max_inter_ipu_copies_buffer_size=2,
+        max_scheduler_lookahead_depth=3,
+        max_scheduler_search_space_size=4,
+        prefetch_data_streams=False,
+        selection_order=utils.SelectionOrder.HOOF,
+        enable_experimental_remote_buffer_embedding=True,
+    )
+    expected = IPUConfig()
+    expected.scheduling.algorithm = utils.SchedulingAlgorithm.POST_ORDER
+    expected.experimental.always_rearrange_copies_on_the_host = True
+    expected.optimizations.merge_infeed_io_copies = True
+    expected.optimizations.enable_graph_outlining = False
+    expected.optimizations.maximum_cross_replica_sum_buffer_size = 1
+    expected.optimizations.maximum_inter_ipu_copies_buffer_size = 2
+    expected.scheduling.maximum_scheduler_lookahead_depth = 3
+    expected.scheduling.maximum_scheduler_search_space_size = 4
+    expected.optimizations.prefetch_data_streams = False
+    expected.selection_order = utils.SelectionOrder.HOOF
+    expected.experimental.enable_remote_buffer_embedding = True
+    assert repr(created) == repr(expected)

@@ -14,7 +14,7 @@ class RequestedOutputs:
     """Files, checks and logs that need the model of a program.
 
     Args:
-        engine: Of `POPLAR_ENGINE_OPTIONS`.
+        engine: Of `POPLAR_ENGINE_OPTIONS`, then `IPUConfig.compilation_poplar_options`.
         flags: Of `TF_POPLAR_FLAGS`.
         executable_folder: Where the program's executable is written to, if
             anywhere: `IPUConfig.serialization_output_folder`.
@@ -53,7 +53,7 @@ def current_outputs() -> RequestedOutputs:
     config = SYSTEM.config
     folder = "" if config is None else config.serialization_output_folder
     return RequestedOutputs(
-        engine=current_engine_options(),
+        engine=current_engine_options({} if config is None else config.compilation_poplar_options),
         flags=current_flags(),
         executable_folder=Path(os.path.expanduser(folder)) if folder else None,
     )

@@ -1,11 +1,16 @@
-"""The `POPLAR_ENGINE_OPTIONS` environment variable: what a compiled program leaves behind."""
+"""Options of Poplar's engine: what a compiled program leaves behind.
+
+The `POPLAR_ENGINE_OPTIONS` environment variable has them, and `compilation_poplar_options` of an
+`IPUConfig`; the environment goes first.
+"""
 
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ENVIRONMENT_VARIABLE = "POPLAR_ENGINE_OPTIONS"
@@ -13,7 +18,9 @@ ENVIRONMENT_VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _REPORTS = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 _DIRECTORY = "autoReport.directory"
 _ALLOW = "debug.allowOutOfMemory"
+_KNOWN = (*_REPORTS, _DIRECTORY, _ALLOW)
 _TRUTH = {"true": True, "false": False, True: True, False: False}
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +58,18 @@ allows_out_of_memory=None)
             ValueError: It is no such object, the directory is no text, or another value is not
                 `"true"` or `"false"`.
         """
-        options = _object(text)
-        known = {*_REPORTS, _DIRECTORY, _ALLOW}
-        unknown = sorted(set(options) - known)
-        if unknown:
-            warnings.warn(
-                f"{ENVIRONMENT_VARIABLE} sets {', '.join(unknown)}, which the emulator has no use "
-                f"for. It acts on {', '.join(sorted(known))}.",
-                stacklevel=2,
-            )
+        return cls.of(_given(text))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "EngineOptions":
+        """As `parse`, of options by name. Those that the emulator has no use for may be among them.
+
+        Args:
+            options: Values by name.
+
+        Raises:
+            ValueError: The directory is no text, or another value is not `"true"` or `"false"`.
+        """
         return cls(
             writes_reports=any(_truth(options, name) for name in _REPORTS if name in options),
             report_directory=_directory(options, _DIRECTORY),
@@ -67,9 +77,52 @@ allows_out_of_memory=None)
         )
 
 
-def current_engine_options() -> EngineOptions:
-    """The options of the environment as it is now."""
-    return EngineOptions.parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+def current_engine_options(configured: Mapping[str, Any] = _NONE) -> EngineOptions:
+    """The options of the environment as it is now, and those of a configuration behind them.
+
+    Args:
+        configured: The configuration's, by name.
+    """
+    return EngineOptions.of({**configured, **_given(os.environ.get(ENVIRONMENT_VARIABLE, ""))})
+
+
+def are_engine_options(options: Mapping[str, Any]) -> bool:
+    """Whether all of the options that the emulator acts on have values that they can have.
+
+    Args:
+        options: Values by name.
+    """
+    try:
+        EngineOptions.of(options)
+    except ValueError:
+        return False
+    return True
+
+
+def idle_engine_options(names: Iterable[str]) -> list[str]:
+    """Which options the emulator has no use for, sorted.
+
+    Args:
+        names: Of options that were given.
+
+    Example:
+
+    >>> idle_engine_options(["autoReport.all", "target.workers"])
+    ['target.workers']
+    """
+    return sorted(set(names) - set(_KNOWN))
+
+
+def _given(text: str) -> Mapping[str, Any]:
+    """What the environment has, with a warning of what nothing acts on."""
+    options = _object(text)
+    if unknown := idle_engine_options(options):
+        warnings.warn(
+            f"{ENVIRONMENT_VARIABLE} sets {', '.join(unknown)}, which the emulator has no use "
+            f"for. It acts on {', '.join(sorted(_KNOWN))}.",
+            stacklevel=3,
+        )
+    return options
 
 
 def _object(text: str) -> Mapping[str, Any]:

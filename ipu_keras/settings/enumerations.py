@@ -46,6 +46,23 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
     IF_BENEFICIAL = 2
 
 
+class SyntheticDataCategory(enum.Enum):
+    """Kinds of data that can be synthetic: `--synthetic_data_categories` of `TF_POPLAR_FLAGS`.
+
+    * `Infeed`: what infeeds bring.
+    * `Outfeed`: what outfeeds take.
+    * `Seed`: seeds of random numbers.
+    * `HostEmbedding`: rows of tables on the host.
+    * `Parameters`: variables, and arguments of programs.
+    """
+
+    Infeed = 0
+    Outfeed = 1
+    Seed = 2
+    HostEmbedding = 3
+    Parameters = 4
+
+
 class SchedulingAlgorithm(enum.Enum):
     """How the compiler orders instructions.
 

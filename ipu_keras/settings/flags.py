@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_keras.settings.enumerations import SyntheticDataCategory
+
 ENVIRONMENT_VARIABLE = "TF_POPLAR_FLAGS"
 
 
@@ -22,6 +24,7 @@ def _flag(
     effect: str | None = None,
     minimum: int | None = None,
     choices: tuple[str, ...] = (),
+    items: tuple[str, ...] = (),
     is_path: bool = False,
 ) -> Any:
     """Returns a field whose default gives the type and whose metadata the rules."""
@@ -32,6 +35,7 @@ def _flag(
             "effect": effect,
             "minimum": minimum,
             "choices": choices,
+            "items": items,
             "is_path": is_path,
         },
     )
@@ -72,7 +76,9 @@ class PoplarFlags:
         "", "With synthetic data, what inputs hold: 'random' or a number."
     )
     synthetic_data_categories: str = _flag(
-        "", "The kinds of data that are synthetic, separated by commas; empty means all."
+        "",
+        "The kinds of data that are synthetic, separated by commas; empty means all.",
+        items=tuple(category.name.lower() for category in SyntheticDataCategory),
     )
     executable_cache_path: str = _flag(
         "",
@@ -145,6 +151,23 @@ class PoplarFlags:
     save_interval_report: str = _flag(
         "", "Directory for the interval report of each program.", is_path=True
     )
+
+    def asks_for_synthetic(self, category: SyntheticDataCategory) -> bool:
+        """Whether data of a kind is to be synthetic.
+
+        Args:
+            category: The kind.
+
+        Example:
+
+        >>> flags = parse_flags("--use_synthetic_data --synthetic_data_categories=infeed,seed")
+        >>> flags.asks_for_synthetic(SyntheticDataCategory.Infeed)
+        True
+        >>> flags.asks_for_synthetic(SyntheticDataCategory.Outfeed)
+        False
+        """
+        named = self.synthetic_data_categories
+        return category.name.lower() in named.split(",") if named else self.use_synthetic_data
 
 
 _FIELDS: Mapping[str, dataclasses.Field] = {
@@ -235,6 +258,10 @@ def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int
     choices = field.metadata["choices"]
     if choices:
         return (text if text in choices else None), f"one of {', '.join(map(repr, choices))}"
+    items = field.metadata["items"]
+    if items:
+        is_known = text is not None and set(text.split(",")) <= set(items)
+        return (text if is_known else None), f"some of {', '.join(items)}, separated by commas"
     if text and field.metadata["is_path"]:
         text = os.path.expanduser(text)
     return text or None, "a text that is not empty"

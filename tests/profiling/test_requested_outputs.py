@@ -57,3 +57,14 @@ def test_it_is_read_as_it_is_now(monkeypatch):
         flags=PoplarFlags(log_cycle_count=3),
         executable_folder=Path("/home/somebody/executables"),
     )
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_a_configuration_asks_for_reports_as_the_environment_does(monkeypatch):
+    config = IPUConfig()
+    config.compilation_poplar_options = {"autoReport.all": "true", "target.workers": 3}
+    with pytest.warns(UserWarning, match="no effect today: 'target.workers' in compilation_pop"):
+        config.configure_ipu_system()
+    assert current_outputs().engine == EngineOptions(writes_reports=True)
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "false"}')
+    assert not current_outputs().has_files

@@ -81,3 +81,14 @@ def test_the_environment_is_read_each_time(monkeypatch):
     assert current_engine_options() == EngineOptions()
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "true"}')
     assert current_engine_options().writes_reports
+
+
+def test_those_of_a_configuration_are_behind_the_environment(monkeypatch):
+    configured = {"autoReport.all": True, "autoReport.directory": "here", "other": 1}
+    assert current_engine_options(configured) == EngineOptions(
+        writes_reports=True, report_directory=Path("here")
+    )
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": "there"}')
+    assert current_engine_options(configured).report_directory == Path("there")
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "false"}')
+    assert not current_engine_options(configured).writes_reports

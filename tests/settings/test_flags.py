@@ -73,6 +73,10 @@ def test_the_last_of_repeated_flags_counts():
         ("--show_progress_bar=yes", "--show_progress_bar in .* must be one of 'auto', 'true'"),
         ("--executable_cache_path", "--executable_cache_path in .* must be a text that is not em"),
         ("--save_vertex_graph=", "--save_vertex_graph in .* must be a text that is not empty"),
+        (
+            "--synthetic_data_categories=infeed,weights",
+            "--synthetic_data_categories in .* must be some of infeed, outfeed, seed, hostemb.*, p",
+        ),
         ("--save_vertex_graph='a", r"TF_POPLAR_FLAGS cannot be split into flags: No closing quot"),
     ],
 )
@@ -91,6 +95,8 @@ def test_bad_flags_are_refused_by_name(text, message):
             if isinstance(field.default, int)
             else st.sampled_from(field.metadata["choices"])
             if field.metadata["choices"]
+            else st.lists(st.sampled_from(field.metadata["items"]), min_size=1).map(",".join)
+            if field.metadata["items"]
             else st.from_regex("[a-z/.,=-]{1,9}", fullmatch=True)
             for field in FIELDS
         },
@@ -115,7 +121,9 @@ def spelled(field, text):
         digits = text.removeprefix("-")
         is_integer = digits.isdigit() and len(digits) <= 4300
         return is_integer and int(text) >= field.metadata["minimum"]
-    return text in field.metadata["choices"] if field.metadata["choices"] else text != ""
+    if field.metadata["choices"] or field.metadata["items"]:
+        return text in (*field.metadata["choices"], *field.metadata["items"])
+    return text != ""
 
 
 @given(

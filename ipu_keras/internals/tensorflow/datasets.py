@@ -59,6 +59,11 @@ _TENSORS = PrivateName(
 _ZIP = PrivateName(
     "tensorflow.python.data.ops.zip_op", "_ZipDataset", Class(assigned=("_datasets",))
 )
+_UNCHANGED_STRUCTURE = PrivateName(
+    "tensorflow.python.data.ops.dataset_ops",
+    "UnaryUnchangedStructureDataset",
+    Class(members={"__init__": Function("self", "input_dataset", "variant_tensor")}),
+)
 _ITERATOR = PrivateName(
     "tensorflow.python.data.ops.iterator_ops",
     "OwnedIterator",
@@ -197,6 +202,11 @@ def is_eager(dataset: tf.data.Dataset) -> bool:
     """Whether a dataset was made outside of functions, so that what it is made of has values."""
     _DATASET.get()
     return hasattr(dataset._variant_tensor, "numpy")
+
+
+def unchanged_structure_dataset() -> Any:
+    """The class of datasets that are made of one other, with the same structure of elements."""
+    return _UNCHANGED_STRUCTURE.get()
 
 
 def eager_iterator() -> Any:

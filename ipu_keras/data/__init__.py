@@ -1,0 +1,3 @@
+"""Datasets, in `ops`."""
+
+from ipu_keras.data import ops as ops

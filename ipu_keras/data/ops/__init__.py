@@ -1,0 +1,3 @@
+"""Datasets."""
+
+from ipu_keras.data.ops import dataset_ops as dataset_ops
