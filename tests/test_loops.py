@@ -14,6 +14,7 @@ from ipu_keras.ipu_compiler import compile as compile_computation
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_keras.scopes import ipu_scope
 
@@ -242,6 +243,32 @@ def test_replicas_of_a_session_average_gradients():
         momentum = 0.9 * momentum + sum(a.T @ e / 2 for a, e in errors) / 2
         weight = weight - 0.1 * momentum
     np.testing.assert_allclose(trained, weight, rtol=1e-5)
+
+
+def test_what_several_replicas_cannot_do_yet():
+    configure(2)
+    infeed, outfeed = IPUInfeedQueue(numbers()), IPUOutfeedQueue()
+
+    @tf.function
+    def reading():
+        loops.while_loop(lambda x: x < 3.0, lambda x, y: x + y, [0.0], infeed)
+
+    @tf.function
+    def writing():
+        outfeed.enqueue(tf.ones(2))
+
+    for function, text in (
+        (reading, "An infeed is read by"),
+        (writing, "An outfeed is written by"),
+    ):
+        with pytest.raises(NotImplementedError, match=f"{text} several replicas only within"):
+            IPUStrategy().run(function)
+    with (
+        tf.Graph().as_default(),
+        ipu_scope(IPU),
+        pytest.raises(NotImplementedError, match="Values are exchanged by several replicas only"),
+    ):
+        compile_computation(lambda: cross_replica_sum(tf.ones(2)))
 
 
 def test_no_step_leaves_the_infeed_where_it_is():

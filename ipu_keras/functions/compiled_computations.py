@@ -15,7 +15,7 @@ from ipu_keras.functions.graph_programs import (
     running,
 )
 from ipu_keras.functions.loop_bodies import tensors_then_operations
-from ipu_keras.functions.place import placed_on
+from ipu_keras.functions.place import placed_on, refuse_replicas
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.traced_step import variables_of
@@ -25,6 +25,7 @@ from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.replication import is_marked_alone
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
 
@@ -72,6 +73,9 @@ def call_in_graph(
     # So that variables are made in this graph, also after eager execution was disabled.
     with graph.as_default(), placed_on(device):
         concrete = traced_where_variables_are_made(run, specs, name)
+    if is_marked_alone(concrete.graph):
+        with placed_on(device):
+            refuse_replicas("Values are exchanged")
     found = concrete(*flat)
     call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
     mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())

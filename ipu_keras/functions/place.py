@@ -37,6 +37,23 @@ class Place:
         return num_ipus // ipus_per_replica
 
 
+def refuse_replicas(what: str) -> None:
+    """Refuses what only one replica can do where there are several.
+
+    Args:
+        what: It, for the error.
+
+    Raises:
+        NotImplementedError: The device has several replicas.
+    """
+    num_replicas = current_place().num_replicas()
+    if num_replicas > 1:
+        raise NotImplementedError(
+            f"{what} by several replicas only within `loops.repeat` or `pipelining_ops.pipeline`, "
+            f"at their outermost. Received: a device of {num_replicas} IPUs"
+        )
+
+
 _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
