@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.feeds.dataset_iterators import DatasetIterator
+from ipu_keras.functions.graph_programs import note_infeed
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.program.data_types import FEED_DTYPES
@@ -145,7 +146,10 @@ class IPUInfeedQueue:
         """The next element, read where a function is being traced."""
         elements = self._elements
         instead = infeed_of(elements)
-        return elements.read() if instead is None else next(instead)
+        if instead is not None:
+            return next(instead)
+        note_infeed(elements)
+        return elements.read()
 
     def _check_dtypes(self) -> None:
         for index, spec in enumerate(tf.nest.flatten(self._iterator.element_spec)):

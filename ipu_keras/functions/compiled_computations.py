@@ -10,6 +10,7 @@ from ipu_keras.functions.function_programs import compiled_in_graph
 from ipu_keras.functions.graph_programs import (
     GraphProgram,
     explain_infeeds,
+    infeeds_in,
     programs_in,
     refuse_another_trace,
     running,
@@ -111,7 +112,7 @@ class _Computation:
         return SessionStep(
             before=self._prepare,
             during=lambda: running(self._programs, self._device),
-            explain=lambda error: explain_infeeds(error, self._programs),
+            explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
         )
 
     def _prepare(self) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.functions.graph_programs import (
     GraphProgram,
     explain_infeeds,
+    infeeds_in,
     programs_in,
     running,
 )
@@ -117,6 +119,7 @@ class FunctionPrograms:
         self._compile = compile_program
         self._history = CompilationHistory()
         self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
+        self._infeeds: dict[Hashable, list[DatasetIterator]] = {}
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._programs
@@ -143,6 +146,7 @@ class FunctionPrograms:
                 cannot be told.
         """
         arguments, device = _Arguments.of(args, kwargs), self._device
+        self._infeeds[key] = infeeds_in(concrete.graph)
         if device is None or not arguments.can_be_fed:
             self._programs[key] = ()
             return
@@ -178,7 +182,7 @@ class FunctionPrograms:
             try:
                 yield
             except tf.errors.OpError as error:
-                explain_infeeds(error, programs)
+                explain_infeeds(error, self._infeeds[key])
                 raise
 
     def _compiled_inside(
