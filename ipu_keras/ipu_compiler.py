@@ -56,8 +56,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     ordinal = _current_ordinal()
     if tf.executing_eagerly():
         function = tf.function(lambda *tensors: computation(*tensors))
-        found = IPUStrategy(f"/device:IPU:{ordinal}").run(function, given)
-        return as_list(found)
+        return as_list(_strategy_of(ordinal).run(function, given))
     return call_in_graph(
         computation,
         given,
@@ -65,6 +64,15 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         compile_program=compiled,
         configure=_configure,
     )
+
+
+def _strategy_of(ordinal: int) -> IPUStrategy:
+    """A strategy for a device: the one whose scope this is, as there can be no other one in it."""
+    current = tf.distribute.get_strategy()
+    device = current.device if isinstance(current, IPUStrategy) else None
+    if device is not None and device.ordinal == ordinal:
+        return current
+    return IPUStrategy(f"/device:IPU:{ordinal}")
 
 
 def _current_ordinal() -> int:

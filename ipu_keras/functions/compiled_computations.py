@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.device import IpuDevice
+from ipu_keras.device import DRIVER, IpuDevice
 from ipu_keras.functions.function_programs import compiled_in_graph
 from ipu_keras.functions.graph_programs import (
     GraphProgram,
@@ -117,6 +117,8 @@ class _Computation:
 
     def _prepare(self) -> None:
         self._configure()
+        # Of a session's graph TensorFlow does not check it.
+        DRIVER.device_for(self._device.ordinal)
         num_ipus = len(self._device.ipus)
         if num_ipus != self._traced_for:
             raise tf.errors.FailedPreconditionError(

@@ -73,6 +73,7 @@ OWNERS = (
     "name_scope",
     "nn_operations",
     "node_class",
+    "session_class",
     "tf_keras_models",
 )
 
