@@ -70,9 +70,7 @@ class DatasetIterator:
         with tf.device(_HOST):
             if tf.executing_eagerly():
                 return self._made_of(self._nothing())
-            gone = tf.raw_ops.DestroyResourceOp(
-                resource=self._exists, ignore_lookup_error=False
-            )
+            gone = tf.raw_ops.DestroyResourceOp(resource=self._exists, ignore_lookup_error=False)
             with tf.control_dependencies([gone]):
                 return self._made_of(self._nothing())
 
@@ -87,7 +85,9 @@ class DatasetIterator:
         Args:
             error: Of a function that reads this or others.
         """
-        return re.search(rf"\b{self._label}(/next\b| {_NOT_INITIALIZED})", error.message) is not None
+        return (
+            re.search(rf"\b{self._label}(/next\b| {_NOT_INITIALIZED})", error.message) is not None
+        )
 
     @staticmethod
     def is_missing(error: tf.errors.OpError) -> bool:

@@ -105,7 +105,6 @@ class _Computation:
         self._configure = configure
         self._programs: tuple[GraphProgram, ...] = ()
         self._traced_for = max(1, len(device.ipus))
-        self._history = CompilationHistory()
 
     def session_step(self) -> SessionStep:
         """What happens around its runs."""
@@ -132,7 +131,8 @@ class _Computation:
             inside = programs_in(self._concrete.graph) or [self._whole()]
             name = self._name if len(inside) == 1 else None
             self._programs = tuple(
-                compiled_in_graph(one, self._device, self._history, self._compile, name=name)
+                # It is compiled once, and two programs with one name are not one compiled again.
+                compiled_in_graph(one, self._device, CompilationHistory(), self._compile, name=name)
                 for one in inside
             )
 

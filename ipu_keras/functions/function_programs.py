@@ -1,6 +1,7 @@
 """The functions that users give to `strategy.run`, as programs of a device."""
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -117,7 +118,8 @@ class FunctionPrograms:
         self._call = call
         self._device = device
         self._compile = compile_program
-        self._history = CompilationHistory()
+        # By the place of a program among those in the function: several may have the same name.
+        self._histories: dict[int, CompilationHistory] = defaultdict(CompilationHistory)
         self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
         self._infeeds: dict[Hashable, list[DatasetIterator]] = {}
 
@@ -156,7 +158,7 @@ class FunctionPrograms:
                 executable=self._compile(
                     self._name,
                     arguments.signature(self._jit_compile),
-                    self._history,
+                    self._histories[0],
                     device,
                     lambda: self._executable(concrete, arguments, len(device.ipus)),
                 )
@@ -188,11 +190,11 @@ class FunctionPrograms:
     def _compiled_inside(
         self, programs: Sequence[GraphProgram], device: IpuDevice
     ) -> Iterator[GraphProgram]:
-        for program in programs:
+        for place, program in enumerate(programs):
             yield compiled_in_graph(
                 program,
                 device,
-                self._history,
+                self._histories[place],
                 self._compile,
                 name=self._name if len(programs) == 1 else None,
             )

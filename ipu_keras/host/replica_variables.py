@@ -38,9 +38,7 @@ class ReplicaVariables:
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
         self._originals = written_variables(step, device.name) if num_replicas > 1 else []
-        self._copies = [
-            list(map(_copy, self._originals)) for _ in range(1, num_replicas)
-        ]
+        self._copies = [list(map(_copy, self._originals)) for _ in range(1, num_replicas)]
 
     def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
         """What a replica has instead of captured handles, by reference of these.
