@@ -52,6 +52,10 @@ from ipu_keras.optimizers import ipu_optimizer as ipu_optimizer
 from ipu_keras.optimizers import map_gradient_optimizer as map_gradient_optimizer
 from ipu_keras.optimizers import sharded_optimizer as sharded_optimizer
 
+# It is documented among the operations too, which cannot import it: it uses optimizers, and they
+# use operations.
+setattr(ops, "pipelining_ops", pipelining_ops)  # noqa: B010
+
 # The devices of TensorFlow follow the configuration of the system from now on.
 SYSTEM.connect(DRIVER)
 DRIVER.install()

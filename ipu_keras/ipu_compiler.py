@@ -96,5 +96,15 @@ def _configure() -> None:
         IPUConfig().configure_ipu_system()
 
 
-# Graphs are mostly built before there is a session, but may be built within one.
-place_softly()
+def _may_use_ipus(graph: tf.Graph) -> bool:
+    """Whether a graph has something on an IPU, or may get it while its session is open.
+
+    Many graphs are built in their session. One that has other devices than CPUs, and no IPU, is
+    none of these.
+    """
+    operations = graph.get_operations() if isinstance(graph, tf.Graph) else ()
+    devices = {operation.device for operation in operations} - {""}
+    return any("IPU:" in name for name in devices) or all("CPU:" in name for name in devices)
+
+
+place_softly(_may_use_ipus)

@@ -2,8 +2,18 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
+
+from ipu_keras._missing_names import missing_attribute
+
+# So that importing a documented name from here that is missing says so, as reading it does.
+__path__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)
 
 
 @contextlib.contextmanager

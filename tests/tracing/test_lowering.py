@@ -131,6 +131,8 @@ def test_captures_that_would_crash_xla():
         lower(concrete)
     assert error.value.operations == {"None_Lookup/LookupTableFindV2"}
 
+
+def test_captures_that_only_another_trace_knows():
     found = []
 
     def outer(x):
@@ -138,5 +140,20 @@ def test_captures_that_would_crash_xla():
         return x
 
     trace(outer, X)
-    with pytest.raises(LoweringError, match="lower the outermost function"):
-        lower(found[0])
+    inputs = lower(found[0]).inputs
+    assert [(given.role, given.spec.shape) for given in inputs] == [
+        ("argument", tuple(X.shape)),
+        ("capture", tuple(X.shape)),
+    ]
+
+
+def test_variables_that_only_a_session_has():
+    with tf.Graph().as_default() as graph:
+        weight = tf.compat.v1.get_variable("weight", [3], use_resource=True)
+        with graph.as_default():
+            concrete = trace(lambda x: x * weight, tf.TensorSpec((2, 3)))
+        inputs = lower(concrete).inputs
+    assert [(given.role, given.spec.shape) for given in inputs] == [
+        ("argument", (2, 3)),
+        ("variable", (3,)),
+    ]

@@ -9,10 +9,6 @@ from ipu_keras.hooks.installation import install
 from ipu_keras.internals.tensorflow.sessions import session_class
 
 
-_IPU = "/device:IPU:"
-_CPU = "/device:CPU:"
-
-
 def replace_session_runs(
     around: Callable[[Sequence[tf.Operation], Callable[[], Any]], Any],
     concerns: Callable[[tf.Graph], bool],
@@ -57,35 +53,26 @@ def replace_session_runs(
     install(session_class(), "make_callable", calling)
 
 
-def place_softly() -> None:
-    """Lets sessions run on the host what is placed on IPU devices.
+def place_softly(wanted: Callable[[tf.Graph], bool]) -> None:
+    """Lets sessions run on the host what is placed on devices that they do not know.
 
     An IPU device of TensorFlow executes eagerly only. What is placed on one keeps its `device`.
-    A session decides when it is made, often before its graph: it places softly unless the graph
-    names other devices than IPUs and CPUs, and no IPU.
+
+    Args:
+        wanted: Whether the sessions of a graph should.
     """
 
     def wrapper(original: Callable) -> Callable:
         def __init__(self, target="", graph=None, config=None):
-            if config is None or isinstance(config, tf.compat.v1.ConfigProto):
-                config = _soft(config, tf.compat.v1.get_default_graph() if graph is None else graph)
+            given = tf.compat.v1.ConfigProto() if config is None else config
+            run = tf.compat.v1.get_default_graph() if graph is None else graph
+            # TensorFlow says what is wrong with other types.
+            if isinstance(given, tf.compat.v1.ConfigProto) and wanted(run):
+                config = tf.compat.v1.ConfigProto()
+                config.CopyFrom(given)
+                config.allow_soft_placement = True
             original(self, target=target, graph=graph, config=config)
 
         return __init__
 
     install(session_class(), "__init__", wrapper)
-
-
-def _soft(config: Any, graph: Any) -> Any:
-    """A configuration of a session for a graph."""
-    if (config is not None and config.allow_soft_placement) or not isinstance(graph, tf.Graph):
-        return config
-    devices = {op.device for op in graph.get_operations()}
-    foreign = any(name and _IPU not in name and _CPU not in name for name in devices)
-    if foreign and not any(_IPU in name for name in devices):
-        return config
-    soft = tf.compat.v1.ConfigProto()
-    if config is not None:
-        soft.CopyFrom(config)
-    soft.allow_soft_placement = True
-    return soft
