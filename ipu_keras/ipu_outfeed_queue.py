@@ -205,7 +205,8 @@ class IPUOutfeedQueue:
         leading = () if num_replicas == 1 else (num_replicas,)
         specs = [
             tf.TensorSpec(
-                (*leading, *tensor.shape), tensor.dtype if dtype_of is None else dtype_of(tensor)
+                tf.TensorShape(leading).concatenate(tensor.shape),
+                tensor.dtype if dtype_of is None else dtype_of(tensor),
             )
             for tensor in tf.nest.flatten(structure)
         ]

@@ -45,6 +45,14 @@ def function_of(queue, num_steps=3):
     return lambda: float(IPUStrategy().run(total)[0])
 
 
+def initialize(queue):
+    return queue.initializer
+
+
+def delete(queue):
+    return queue.deleter
+
+
 @pytest.fixture
 def named():
     """Makes a queue that errors call `numbers`, which is deprecated."""
@@ -64,7 +72,7 @@ def test_properties():
     queue = IPUInfeedQueue(counting().map(lambda x: {"a": x, "b": (x, [x])}))
     assert queue.number_of_tuple_elements == 3
     assert not queue.dequeued
-    with pytest.raises(NotImplementedError, match="`IPUInfeedQueue.get_next` is obsolete"):
+    with pytest.raises(NotImplementedError, match=r"`IPUInfeedQueue.get_next` is obsolete"):
         queue.get_next()
 
 
@@ -124,7 +132,7 @@ def test_types_that_feeds_do_not_carry(named, dtype):
 
     text = f"Unsupported datatype {dtype} on index 1 of feed operation numbers. You should use a"
     with pytest.raises(tf.errors.FailedPreconditionError, match=text):
-        named(numbers()).initializer
+        initialize(named(numbers()))
     with tf.Graph().as_default():
         initializer = named(numbers()).initializer
         with pytest.raises(tf.errors.FailedPreconditionError, match=text):
@@ -148,7 +156,7 @@ def test_empty_elements(named):
     queue = named(counting().map(lambda x: tf.zeros([0, 2])))
     text = r"a dimension of size 0. Please remove it .*shape \(0, 2\) at index 0 of numbers"
     with pytest.raises(tf.errors.InvalidArgumentError, match=text):
-        queue.initializer
+        initialize(queue)
 
 
 # Initializing and deleting
@@ -159,7 +167,7 @@ def test_the_initializer_of_a_graph_is_one(graph, named):
     assert isinstance(queue.initializer, tf.Operation)
     text = "`initializer` function can only be accessed once. .*'numbers'"
     with pytest.raises(ValueError, match=text):
-        queue.initializer
+        initialize(queue)
 
 
 def test_to_initialize_is_to_begin_anew(graph):
@@ -179,7 +187,7 @@ def test_to_initialize_eagerly_is_to_begin_anew():
     total = function_of(queue)
     assert queue.initializer is None
     assert [total(), total()] == [3.0, 12.0]
-    queue.initializer
+    initialize(queue)
     assert total() == 3.0
 
 
@@ -221,14 +229,14 @@ def test_nothing_to_delete(graph, named):
 def test_deleted_elements_are_gone_eagerly(named):
     queue = named(counting())
     with pytest.raises(tf.errors.NotFoundError, match="Infeed with id='numbers' not found"):
-        queue.deleter
-    queue.initializer
+        delete(queue)
+    initialize(queue)
     total = function_of(queue)
     assert total() == 3.0
     assert queue.deleter is None
     with pytest.raises(tf.errors.FailedPreconditionError, match=f"{UNINITIALIZED}.*'numbers'"):
         total()
-    queue.initializer
+    initialize(queue)
     assert total() == 3.0
 
 
@@ -256,7 +264,7 @@ def test_the_end_of_a_dataset_names_the_feed(graph, named, loop):
 
 def test_the_end_of_a_dataset_names_the_feed_eagerly(named):
     queue = named(counting(5))
-    queue.initializer
+    initialize(queue)
     total = function_of(queue)
     assert total() == 3.0
     with pytest.raises(tf.errors.OutOfRangeError, match=EXHAUSTED):
@@ -323,7 +331,7 @@ def test_a_queue_of_another_graph(named):
 
 
 def test_sessions_end_while_feeds_read_ahead():
-    """Of each kind of dataset several: elements come in stock's order, and the process ends well."""
+    """Elements of all kinds of datasets come in stock's order, and the process ends well."""
     found = run_script(
         """
         import gc, sys
@@ -371,7 +379,8 @@ def test_sessions_end_while_feeds_read_ahead():
             kind = turn % len(KINDS)
             with tf.Graph().as_default():
                 x = v1.placeholder(tf.float32, [30])
-                infeed, outfeed = IPUInfeedQueue(KINDS[kind](x), prefetch_depth=50), IPUOutfeedQueue()
+                infeed = IPUInfeedQueue(KINDS[kind](x), prefetch_depth=50)
+                outfeed = IPUOutfeedQueue()
                 with scopes.ipu_scope("/device:IPU:0"):
                     program = ipu_compiler.compile(
                         lambda: loops.repeat(10, lambda x: outfeed.enqueue(x), [], infeed))

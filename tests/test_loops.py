@@ -247,11 +247,11 @@ def test_arguments_count_with_the_parts_of_an_element(graph):
 @pytest.mark.parametrize("jit_compile", JIT)
 def test_a_function_with_a_loop_and_queues(jit_compile):
     infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
-    infeed.initializer
+    assert infeed.initializer is None
 
     def body(total, x):
         # AutoGraph makes branches and loops of these.
-        if x > 1.0:
+        if x > 1.0:  # noqa: SIM108
             total = total + x
         else:
             total = total - 10.0
@@ -282,7 +282,7 @@ def test_a_function_with_a_loop_and_queues(jit_compile):
 @pytest.mark.parametrize("jit_compile", JIT)
 def test_results_of_other_loops_and_of_no_loop(jit_compile):
     infeed, outfeed, single = IPUInfeedQueue(counting()), IPUOutfeedQueue(), IPUOutfeedQueue()
-    infeed.initializer
+    assert infeed.initializer is None
 
     @tf.function(jit_compile=jit_compile)
     def run(limit):
@@ -302,7 +302,7 @@ def test_results_of_other_loops_and_of_no_loop(jit_compile):
 
 def test_two_loops_of_one_name_are_two_programs(caplog):
     infeed = IPUInfeedQueue(counting())
-    infeed.initializer
+    assert infeed.initializer is None
 
     @tf.function
     def run():
@@ -340,7 +340,7 @@ def training_feed():
 @pytest.mark.parametrize("jit_compile", [None, True])
 def test_replicas_train_in_a_function(two_ipus, jit_compile):
     infeed, outfeed, strategy = training_feed(), IPUOutfeedQueue(), IPUStrategy()
-    infeed.initializer
+    assert infeed.initializer is None
     with strategy.scope():
         weight = tf.Variable(1.0)
 

@@ -147,7 +147,7 @@ class _Computation:
             infeed=(),
             unflatten=tuple,
             repeat_count=1,
-            carried=tuple(TensorSpec(tuple(a.shape), a.dtype.name) for a in arguments),
+            carried=tuple(TensorSpec(tuple(a.shape.as_list()), a.dtype.name) for a in arguments),
         )
         executable = Executable(
             program=program,

@@ -380,4 +380,5 @@ def _infeed_of(work: Work) -> tuple[TensorSpec, ...]:
 
 
 def _spec_of(tensor: Any) -> TensorSpec:
-    return TensorSpec(tuple(tensor.shape), tensor.dtype.name)
+    # In TensorFlow 1 a shape is one of dimensions that are no integers.
+    return TensorSpec(tuple(tensor.shape.as_list()), tensor.dtype.name)

@@ -28,8 +28,9 @@ def call_with_element(
     Raises:
         TypeError: It cannot be called with so many.
     """
-    named = dict(element) if isinstance(element, Mapping) else {}
-    given = [*inputs, *([] if named else as_list(element))]
+    is_named = isinstance(element, Mapping)
+    named = dict(element) if is_named else {}
+    given = [*inputs, *([] if is_named else as_list(element))]
     check_arguments(what, function, given, named)
     return function(*given, **named)
 

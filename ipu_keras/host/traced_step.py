@@ -24,7 +24,7 @@ def variables_of(functions: Iterable[Any]) -> tuple[TensorSpec, ...]:
         functions: Each a `tf.ConcreteFunction`.
     """
     distinct = {id(v): v for function in functions for v in function.graph.variables}
-    return tuple(TensorSpec(tuple(v.shape), v.dtype.name) for v in distinct.values())
+    return tuple(TensorSpec(tuple(v.shape.as_list()), v.dtype.name) for v in distinct.values())
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,10 @@ def _reference(tensor) -> str:
 
 def _spec(tensor) -> TensorSpec:
     shape = tensor.shape
-    # Of unknown rank: what matters is that the size is not known.
-    dimensions = (-1,) if shape.rank is None else tuple(-1 if d is None else d for d in shape)
+    # Of unknown rank: what matters is that the size is not known. To go through a shape gives
+    # other things than integers where a script has the behaviour of TensorFlow 1.
+    known = [None] if shape.rank is None else shape.as_list()
+    dimensions = tuple(-1 if size is None else size for size in known)
     return TensorSpec(dimensions, tensor.dtype.name)
 
 

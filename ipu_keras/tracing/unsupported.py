@@ -176,7 +176,7 @@ def _operation(op: tf.Operation, cut: Cut, values: Mapping[Any, str], layers: La
     return Op(
         op.name,
         op.type,
-        tuple(TensorSpec(tuple(t.shape), t.dtype.name) for t in cut.given if t.op is op),
+        tuple(TensorSpec(tuple(t.shape.as_list()), t.dtype.name) for t in cut.given if t.op is op),
         inputs=tuple(values[t.ref()] for t in op.inputs if t.ref() in values),
         after=tuple(dict.fromkeys(name for name in others if name in cut.names)),
         attributes={NOT_LOWERED: True},
