@@ -56,8 +56,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     ordinal = _current_ordinal()
     if tf.executing_eagerly():
         function = tf.function(lambda *tensors: computation(*tensors))
-        found = IPUStrategy(f"/device:IPU:{ordinal}").run(function, given)
-        return as_list(found)
+        return as_list(_strategy_of(ordinal).run(function, given))
     return call_in_graph(
         computation,
         given,
@@ -65,6 +64,15 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         compile_program=compiled,
         configure=_configure,
     )
+
+
+def _strategy_of(ordinal: int) -> IPUStrategy:
+    """A strategy for a device: the one whose scope this is, as there can be no other one in it."""
+    current = tf.distribute.get_strategy()
+    device = current.device if isinstance(current, IPUStrategy) else None
+    if device is not None and device.ordinal == ordinal:
+        return current
+    return IPUStrategy(f"/device:IPU:{ordinal}")
 
 
 def _current_ordinal() -> int:
@@ -89,9 +97,14 @@ def _configure() -> None:
 
 
 def _may_use_ipus(graph: tf.Graph) -> bool:
-    """Whether a graph has something on an IPU, or may get it while its session is open."""
+    """Whether a graph has something on an IPU, or may get it while its session is open.
+
+    Many graphs are built in their session. One that has other devices than CPUs, and no IPU, is
+    none of these.
+    """
     operations = graph.get_operations() if isinstance(graph, tf.Graph) else ()
-    return bool(SYSTEM.devices) or any("IPU:" in operation.device for operation in operations)
+    devices = {operation.device for operation in operations} - {""}
+    return any("IPU:" in name for name in devices) or all("CPU:" in name for name in devices)
 
 
 place_softly(_may_use_ipus)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.feeds.dataset_iterators import DatasetIterator
+from ipu_keras.functions.graph_programs import note_infeed
 from ipu_keras.functions.place import refuse_replicas
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
@@ -78,8 +79,6 @@ class IPUInfeedQueue:
         self._iterator = DatasetIterator(dataset, name or unused_feed_name("infeed"), depth)
         self._dequeued = False
         self._initializer: tf.Operation | None = None
-        # Whether some session, or TensorFlow without one, has begun with its elements.
-        self._exists = False
 
     @property
     def dequeued(self) -> bool:
@@ -107,7 +106,6 @@ class IPUInfeedQueue:
         if tf.executing_eagerly():
             self._check_dtypes()
             self._iterator.begin()
-            self._note_existence()
             return None
         if self._initializer is not None:
             raise ValueError(
@@ -115,19 +113,17 @@ class IPUInfeedQueue:
                 f"operation that it returned. Received: {self._iterator.name!r}"
             )
         self._initializer = self._iterator.begin()
-        step = SessionStep(before=self._check_dtypes, after=self._note_existence)
-        mark(self._initializer, step)
+        mark(self._initializer, SessionStep(before=self._check_dtypes))
         return self._initializer
 
     @property
     def deleter(self) -> tf.Operation | None:
         """What forgets the elements; in a graph of a session, the operation that does it."""
-        if tf.executing_eagerly():
-            self._check_existence()
-            self._exists = False
+        if tf.executing_eagerly() and not self._iterator.began:
+            self._refuse_deletion()
         deleter = self._iterator.delete()
         if deleter is not None:
-            mark(deleter, SessionStep(before=self._check_existence, after=self._forget))
+            mark(deleter, SessionStep(explain=self._explain_deletion))
         return deleter
 
     def get_next(self) -> Any:
@@ -154,6 +150,7 @@ class IPUInfeedQueue:
         if instead is not None:
             return next(instead)
         refuse_replicas("An infeed is read")
+        note_infeed(elements)
         return elements.read()
 
     def _check_dtypes(self) -> None:
@@ -175,20 +172,17 @@ class IPUInfeedQueue:
                     f"{index} of {self._iterator.name}",
                 )
 
-    def _note_existence(self) -> None:
-        self._exists = True
+    def _refuse_deletion(self) -> None:
+        raise tf.errors.NotFoundError(
+            None,
+            None,
+            f"Infeed with id='{self._iterator.name}' not found: there is nothing to delete before "
+            "its `initializer` has run.",
+        )
 
-    def _forget(self) -> None:
-        self._exists = False
-
-    def _check_existence(self) -> None:
-        if not self._exists:
-            raise tf.errors.NotFoundError(
-                None,
-                None,
-                f"Infeed with id='{self._iterator.name}' not found: there is nothing to delete "
-                "before its `initializer` has run.",
-            )
+    def _explain_deletion(self, error: Exception) -> None:
+        if isinstance(error, tf.errors.NotFoundError):
+            self._refuse_deletion()
 
 
 def checked_ordinal(device_ordinal: Any) -> int:

@@ -46,14 +46,14 @@ def repeat(
     Raises:
         TypeError: `body` cannot be called with so many arguments, or what it hands on is of
             another type than what it takes.
-        ValueError: It returns an operation before a tensor, or `n` is no count.
+        ValueError: It returns an operation before a tensor, what it hands on is of another shape
+            than what it takes, or `n` is no count.
     """
     count = _count(n)
     carried = [tf.convert_to_tensor(value) for value in as_list(inputs)]
-    if count == 0:
-        return carried or tf.no_op()
     converted = as_autograph_does(body)
-    if not is_program_allowed():
+    # Also what is not run may make variables and names queues.
+    if count == 0 or not is_program_allowed():
         return _plain_repeat(count, converted, carried, infeed_queue)
     element_spec = None if infeed_queue is None else infeed_queue._iterator.element_spec
 
@@ -153,6 +153,12 @@ def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
             "Mismatch between input types and output types for loop body: {} vs {}. It must "
             "return as many tensors as it is handed, of the same types.".format(*names)
         )
+    for before, after in zip(carried, tensors, strict=True):
+        if not before.shape.is_compatible_with(after.shape):
+            raise ValueError(
+                "What a loop body hands on must have the shape that it is handed, as IPU programs "
+                f"are static. Received: the shape {after.shape} for {before.shape}"
+            )
     with tf.control_dependencies(operations):
         return [tf.identity(tensor) for tensor in tensors]
 

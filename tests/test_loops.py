@@ -1,253 +1,419 @@
-"""Loops within programs, in sessions and in functions, against plain TensorFlow and NumPy."""
+"""Loops within programs: in graphs of sessions, and in functions for `strategy.run`."""
 
 import doctest
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from in_sessions import compiled, configure, counting, opened
 
-from ipu_keras import ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, loops
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras import loops
 from ipu_keras.device import device_for
-from ipu_keras.ipu_compiler import compile as compile_computation
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.ops.cross_replica_ops import cross_replica_sum
-from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
-from ipu_keras.scopes import ipu_scope
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops.cross_replica_ops import cross_replica_mean, cross_replica_sum
+from ipu_keras.ops.replication_ops import replication_index
+from ipu_keras.optimizers import CrossReplicaOptimizer
 
-v1 = tf.compat.v1
-IPU = "/device:IPU:0"
+JIT = [None, False, True]
 
 
 @pytest.fixture(autouse=True)
-def _configured():
-    reset_ipu_configuration()
+def one_ipu():
+    configure(1)
     yield
-    reset_ipu_configuration()
+    SYSTEM.reset()
 
 
-def configure(num_ipus):
-    config = IPUConfig()
-    config.auto_select_ipus = num_ipus
-    config.configure_ipu_system()
+@pytest.fixture
+def graph():
+    """A session's graph is the current one."""
+    with tf.Graph().as_default() as graph:
+        yield graph
 
 
-@pytest.mark.parametrize("module", [ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, loops])
-def test_examples(module):
-    assert doctest.testmod(module).failed == 0
+def test_examples():
+    assert doctest.testmod(loops).failed == 0
 
 
-def batches(num_batches, *shape):
-    random = np.random.default_rng(0)
-    x = random.standard_normal((num_batches, 4, *shape)).astype("float32")
-    return x, random.integers(0, 3, (num_batches, 4)).astype("int32")
+# In sessions
 
 
-def dense(x):
-    for layer, (width, units) in enumerate([(5, 8), (8, 3)]):
-        initial = v1.glorot_uniform_initializer(seed=layer)
-        x = x @ v1.get_variable(f"w{layer}", [width, units], initializer=initial)
-        x = tf.tanh(x) if layer == 0 else x
-    return x
+def test_what_is_handed_on_has_a_type_and_a_shape_of_its_own(graph):
+    def body(a, b, c):
+        return a + 1.0, b * 2, tf.logical_not(c)
 
-
-def keras_layers(x):
-    initial = [keras.initializers.GlorotUniform(seed=layer) for layer in range(2)]
-    x = keras.layers.Dense(8, activation="tanh", kernel_initializer=initial[0])(x)
-    return keras.layers.Dense(3, kernel_initializer=initial[1])(x)
-
-
-def plain_variables(x):
-    weights = tf.Variable(tf.ones((5, 3)) * [0.1, 0.2, 0.3], name="weights")
-    return x @ weights
-
-
-def convolution(x):
-    x = tf.reshape(x, (4, 5, 1, 1))
-    kernel = v1.get_variable("kernel", initializer=tf.ones((3, 1, 1, 3)) * [0.1, 0.2, 0.3])
-    return tf.reduce_mean(tf.nn.conv2d(x, kernel, 1, "SAME"), axis=(1, 2))
-
-
-OPTIMIZERS = {
-    "sgd": lambda: v1.train.GradientDescentOptimizer(0.1),
-    "momentum": lambda: v1.train.MomentumOptimizer(0.1, 0.9),
-    "adam": lambda: v1.train.AdamOptimizer(0.01),
-}
+    given = [np.float16(0), tf.constant([1, 2]), True]
+    results = compiled(lambda: loops.repeat(3, body, given))
+    found = opened().run(results)
+    assert [value.dtype.name for value in found] == ["float16", "int32", "bool"]
+    assert [value.tolist() for value in found] == [3.0, [8, 16], False]
 
 
 @pytest.mark.parametrize(
-    ("model", "optimizer"),
+    ("element", "body", "expected"),
     [
-        *((dense, name) for name in OPTIMIZERS),
-        (keras_layers, "adam"),
-        (plain_variables, "momentum"),
-        (convolution, "sgd"),
+        (lambda x: x, lambda total, x: total + x, 3.0),
+        (lambda x: (x, 2 * x), lambda total, x, y: total + x + y, 9.0),
+        (lambda x: {"b": x, "a": 10 * x}, lambda total, a, b: total + a + b, 33.0),
+        (lambda x: ({"a": x}, (x, x)), lambda total, d, t: total + d["a"] + t[0] + t[1], 9.0),
     ],
 )
-def test_many_steps_of_a_session_equal_those_of_plain_tensorflow(model, optimizer):
-    x, y = batches(10, 5)
-    trained = {}
-    for on_ipu in (False, True):
-        keras.backend.clear_session()
-        with tf.Graph().as_default():
-            dataset = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
+@pytest.mark.parametrize("loop", ["repeat", "while_loop"])
+def test_elements_become_arguments(graph, loop, element, body, expected):
+    queue = IPUInfeedQueue(counting().map(element))
 
-            def step(x, y):
-                logits = model(x)
-                loss = tf.reduce_mean(
-                    tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
-                )
-                with tf.control_dependencies([OPTIMIZERS[optimizer]().minimize(loss)]):
-                    return tf.identity(loss)
+    def net():
+        if loop == "repeat":
+            return loops.repeat(3, body, [0.0], queue)
 
-            infeed, outfeed = IPUInfeedQueue(dataset), IPUOutfeedQueue()
+        def counted(step, total, *args, **kwargs):
+            return step + 1, body(total, *args, **kwargs)
 
-            def repeated(step=step, infeed=infeed, outfeed=outfeed):
-                return loops.repeat(50, lambda *b: outfeed.enqueue(step(*b)), [], infeed)
+        return loops.while_loop(lambda step, _: step < 3, counted, [0, 0.0], queue)
 
-            if on_ipu:
-                with ipu_scope(IPU):
-                    run = compile_computation(repeated, [])
-                dequeued, initializer = outfeed.dequeue(), infeed.initializer
-            else:
-                iterator = v1.data.make_initializable_iterator(dataset)
-                run, initializer = step(*iterator.get_next()), iterator.initializer
-            with v1.Session() as session:
-                session.run([v1.global_variables_initializer(), initializer])
-                if on_ipu:
-                    for _ in range(4):
-                        session.run(run)
-                    losses = session.run(dequeued)
-                else:
-                    losses = np.array([session.run(run) for _ in range(200)])
-                trained[on_ipu] = [losses, *session.run(v1.trainable_variables())]
-    for ours, stock in zip(trained[True], trained[False], strict=True):
-        if model is convolution:  # TensorFlow's executor runs it
-            np.testing.assert_array_equal(ours, stock)
-        np.testing.assert_allclose(ours, stock, rtol=2e-6, atol=1e-6)
-    counters = device_for(0).engine.counters()
-    assert sum(counters.num_steps.values()) >= 200
+    results = compiled(net)
+    assert queue.dequeued
+    session = opened(queue.initializer)
+    assert session.run(results)[-1] == expected
+    # The next run goes on where this one has ended.
+    assert session.run(results)[-1] == expected * 4
 
 
-def in_session(num_ipus, body, inputs, dataset, mode=IPUOutfeedMode.ALL, runs=1, steps=4):
-    """What a loop hands on, and what it has sent."""
-    configure(num_ipus)
-    with tf.Graph().as_default():
-        infeed = IPUInfeedQueue(dataset()) if dataset else None
-        outfeed = IPUOutfeedQueue(outfeed_mode=mode)
-        with ipu_scope(IPU):
-            handed = compile_computation(
-                lambda: loops.repeat(
-                    steps, lambda *given, **named: body(outfeed, *given, **named), inputs, infeed
-                )
-            )
-        dequeued = outfeed.dequeue()
-        with v1.Session() as session:
-            session.run([v1.global_variables_initializer()])
-            if infeed is not None:
-                session.run(infeed.initializer)
-            for _ in range(runs):
-                found = session.run(handed)
-            return found, session.run(dequeued)
+def test_a_loop_that_is_not_run_leaves_the_iterator_where_it_is(graph):
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
+
+    def body(total, x):
+        weight = tf.compat.v1.get_variable("weight", initializer=2.0)
+        return total + weight * x, outfeed.enqueue(x)
+
+    none = compiled(lambda: loops.repeat(0, body, [5.0], infeed))
+    two = compiled(lambda: loops.repeat(2, lambda total, x: total + x, [0.0], infeed))
+    dequeued = outfeed.dequeue()
+    session = opened(infeed.initializer)
+    assert session.run(none) == [5.0]
+    assert session.run(dequeued).tolist() == []
+    assert session.run(two) == [1.0]
+    assert [variable.name for variable in tf.compat.v1.global_variables()] == ["weight:0"]
 
 
-def in_function(num_ipus, body, inputs, dataset, mode=IPUOutfeedMode.ALL, runs=1, steps=4):
-    configure(num_ipus)
-    infeed = IPUInfeedQueue(dataset()) if dataset else None
-    outfeed = IPUOutfeedQueue(outfeed_mode=mode)
-    if infeed is not None:
-        assert infeed.initializer is None
+def test_nothing_is_handed_on(graph):
+    queue, seen = IPUInfeedQueue(counting(5)), IPUOutfeedQueue()
+    run = compiled(lambda: loops.repeat(5, lambda x: seen.enqueue(x), [], queue))
+    assert isinstance(run, tf.Operation)
+    dequeued = seen.dequeue()
+    session = opened(queue.initializer)
+    assert session.run(run) is None
+    assert session.run(dequeued).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
-    @tf.function(jit_compile=runs == 1)
-    def function():
-        handed = loops.repeat(
-            steps, lambda *given, **named: body(outfeed, *given, **named), inputs, infeed
+
+def test_a_condition_reads_what_is_handed_on(graph):
+    def double(x):
+        return x * 2.0
+
+    limited = compiled(lambda: loops.while_loop(lambda x: x < 100.0, double, [1.0]))
+    shorter = compiled(lambda: loops.while_loop(lambda x: x < 100.0, double, [1.0], None, 3))
+    never = compiled(lambda: loops.while_loop(lambda: False, lambda: tf.no_op(), None))
+    session = opened()
+    assert session.run([limited, shorter]) == [[128.0], [8.0]]
+    assert session.run(never) is None
+
+
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_a_loop_in_a_loop_reads_and_writes_queues(graph, num_steps):
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
+
+    def inner(total, x):
+        return total + x, outfeed.enqueue(x)
+
+    def outer(total):
+        return loops.repeat(2, inner, [total], infeed)
+
+    total, dequeued = compiled(lambda: loops.repeat(num_steps, outer, [0.0])), outfeed.dequeue()
+    session = opened(infeed.initializer)
+    elements = np.arange(2.0 * num_steps)
+    assert session.run(total) == [elements.sum()]
+    np.testing.assert_array_equal(session.run(dequeued), elements)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.strings.to_number(tf.strings.as_string(x)),
+        lambda x: tf.ensure_shape(tf.numpy_function(np.abs, [x], tf.float32), []),
+        lambda x: tf.reduce_sum(tf.boolean_mask([x, -1.0], [True, False])),
+        lambda x: tf.cond(x > 1.0, lambda: x, lambda: tf.abs(x)),
+        lambda x: tf.compat.v1.Print(x, [x]),
+    ],
+    ids=["strings", "python", "mask", "branch", "print"],
+)
+def test_what_xla_lacks_runs_without_it(graph, function):
+    queue = IPUInfeedQueue(counting())
+    total = compiled(lambda: loops.repeat(4, lambda sum, x: sum + function(x), [0.0], queue))
+    assert opened(queue.initializer).run(total) == [6.0]
+
+
+def test_an_exception_in_a_body_leaves_nothing_behind(graph):
+    def fails(x):
+        raise KeyError("of the user")
+
+    with pytest.raises(KeyError, match="of the user"):
+        compiled(lambda: loops.repeat(2, fails, [0.0]))
+    works = compiled(lambda: loops.repeat(2, lambda x: x + 1.0, [0.0]))
+    assert opened().run(works) == [2.0]
+
+
+def test_an_exception_in_python_that_a_body_calls(graph):
+    def fails(x):
+        raise ValueError("of the user")
+
+    def body(x):
+        return tf.ensure_shape(tf.numpy_function(fails, [x], tf.float32), [])
+
+    result = compiled(lambda: loops.repeat(2, body, [0.0]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ValueError: of the user"):
+        opened().run(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (
+            (2, lambda a, b: a, [0.0]),
+            TypeError,
+            r"Supplied loop body function cannot be called with the specified inputs. You "
+            r"specified 1 inputs: \['[^']+'\], but the loop body takes \(a, b\)",
+        ),
+        (
+            (2, lambda a: tf.cast(a, tf.int32), [0.0]),
+            TypeError,
+            r"Mismatch between input types and output types for loop body: \['float32'\] vs "
+            r"\['int32'\]",
+        ),
+        (
+            (2, lambda a: (a, a), [0.0]),
+            TypeError,
+            r"Mismatch between input types and output types .*\['float32'\] vs "
+            r"\['float32', 'float32'\]",
+        ),
+        (
+            (2, lambda a: tf.stack([a, a]), [0.0]),
+            ValueError,
+            r"must have the shape that it is handed.*Received: the shape \(2,\) for \(\)",
+        ),
+        (
+            (2, lambda a: (tf.no_op(), a), [0.0]),
+            ValueError,
+            "IPU loop body must return zero or more Tensor values followed by zero or more "
+            "Operations. .*Received: ",
+        ),
+        (
+            (2, lambda a: object(), [0.0]),
+            ValueError,
+            "IPU loop body must return zero or more Tensor values",
+        ),
+        ((-1, lambda a: a, [0.0]), ValueError, "`n` must be .*not negative. Received: n=-1"),
+        ((2.5, lambda a: a, [0.0]), ValueError, "`n` must be an integer .*Received: n=2.5"),
+        ((True, lambda a: a, [0.0]), ValueError, "`n` must be an integer .*Received: n=True"),
+        (("2", lambda a: a, [0.0]), ValueError, "`n` must be an integer .*Received: n='2'"),
+    ],
+)
+def test_wrong_bodies(graph, arguments, error, text):
+    with pytest.raises(error, match=text):
+        compiled(lambda: loops.repeat(*arguments))
+
+
+def test_wrong_bodies_of_while_loops(graph):
+    text = "Supplied loop condition function cannot be called with the specified inputs"
+    with pytest.raises(TypeError, match=text):
+        compiled(lambda: loops.while_loop(lambda: True, lambda a: a, [0.0]))
+    with pytest.raises(TypeError, match="Supplied loop body function cannot be called"):
+        compiled(lambda: loops.while_loop(lambda a: True, lambda: 1.0, [0.0]))
+    with pytest.raises(TypeError, match="Mismatch between input types and output types"):
+        compiled(lambda: loops.while_loop(lambda a: True, lambda a: 1, [0.0]))
+
+
+def test_arguments_count_with_the_parts_of_an_element(graph):
+    queue = IPUInfeedQueue(counting().map(lambda x: {"a": x, "b": x}))
+    with pytest.raises(TypeError, match=r"You specified 3 inputs: .* takes \(sum, a\)"):
+        compiled(lambda: loops.repeat(2, lambda sum, a: sum, [0.0], queue))
+
+
+# In functions for strategies
+
+
+@pytest.mark.parametrize("jit_compile", JIT)
+def test_a_function_with_a_loop_and_queues(jit_compile):
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
+    assert infeed.initializer is None
+
+    def body(total, x):
+        # AutoGraph makes branches and loops of these.
+        if x > 1.0:  # noqa: SIM108
+            total = total + x
+        else:
+            total = total - 10.0
+        for _ in tf.range(3):
+            total = total + 1.0
+        return total, outfeed.enqueue({"x": x, "total": total})
+
+    @tf.function(jit_compile=jit_compile)
+    def total(start):
+        return loops.repeat(4, body, [start], infeed)
+
+    def num_steps():
+        return device_for(0).engine.counters().num_steps.get("total", 0)
+
+    before, strategy = num_steps(), IPUStrategy()
+    expected, now = [], 0.5
+    for x in range(8):
+        now = 0.5 if x == 4 else now
+        now += (x if x > 1 else -10) + 3
+        expected.append(now)
+    assert [float(strategy.run(total, [0.5])[0]) for _ in range(2)] == [expected[3], expected[7]]
+    found = outfeed.dequeue()
+    np.testing.assert_array_equal(found["x"], np.arange(8.0))
+    np.testing.assert_array_equal(found["total"], expected)
+    assert num_steps() - before == 8
+
+
+@pytest.mark.parametrize("jit_compile", JIT)
+def test_results_of_other_loops_and_of_no_loop(jit_compile):
+    infeed, outfeed, single = IPUInfeedQueue(counting()), IPUOutfeedQueue(), IPUOutfeedQueue()
+    assert infeed.initializer is None
+
+    @tf.function(jit_compile=jit_compile)
+    def run(limit):
+        single.enqueue(limit)
+        return loops.while_loop(
+            lambda total: total < limit,
+            lambda total, x: (total + x, outfeed.enqueue(x)),
+            [0.0],
+            infeed,
         )
-        return handed if isinstance(handed, list) else None
 
-    for _ in range(runs):
-        found = IPUStrategy().run(function)
-    return tf.nest.map_structure(np.asarray, (found, outfeed.dequeue()))
-
-
-def numbers():
-    return tf.data.Dataset.range(64).map(lambda k: tf.cast(k, tf.float32))
+    strategy = IPUStrategy()
+    assert float(strategy.run(run, [tf.constant(6.0)])[0]) == 6.0
+    np.testing.assert_array_equal(outfeed.dequeue(), np.arange(4.0))
+    np.testing.assert_array_equal(single.dequeue(), [6.0])
 
 
-WAYS = pytest.mark.parametrize("way", [in_session, in_function])
+def test_two_loops_of_one_name_are_two_programs(caplog):
+    infeed = IPUInfeedQueue(counting())
+    assert infeed.initializer is None
+
+    @tf.function
+    def run():
+        def body(total, x):
+            return total + x
+
+        return loops.repeat(3, body, loops.repeat(4, body, [0.0], infeed), infeed)
+
+    assert float(IPUStrategy().run(run)[0]) == 21.0
+    assert "is compiled again" not in caplog.text
 
 
-@WAYS
-@pytest.mark.parametrize("runs", [1, 2])
-def test_what_is_handed_on_and_sent(way, runs):
-    def body(outfeed, total, count, x):
-        sent = outfeed.enqueue({"total": total, "pair": (x, count)})
-        return [total + x, count + 1, sent]
-
-    (total, count), sent = way(1, body, [0.5, 7], numbers, runs=runs)
-    first = 4 * (runs - 1)
-    assert (float(total), int(count)) == (0.5 + sum(range(first, first + 4)), 11)
-    np.testing.assert_array_equal(sent["pair"][0], np.arange(4 * runs))
-    np.testing.assert_array_equal(sent["pair"][1], [7, 8, 9, 10] * runs)
-    np.testing.assert_array_equal(sent["total"][:4], [0.5, 0.5, 1.5, 3.5])
+# Replicas
 
 
-@WAYS
-def test_only_the_last_is_kept(way):
-    _, sent = way(1, lambda o, x: o.enqueue(x * x), [], numbers, IPUOutfeedMode.LAST, runs=2)
-    assert float(sent) == 49.0
+@pytest.fixture
+def two_ipus():
+    configure(2)
 
 
-@WAYS
+def expected_training(num_steps):
+    """Losses by step and replica, and the weight, of averaged gradients."""
+    weight, losses = 1.0, []
+    for step in range(num_steps):
+        x = np.array([2 * step, 2 * step + 1]) / 10
+        losses.append((weight * x - 10 * x) ** 2)
+        weight -= 0.1 * np.mean(2 * (weight * x - 10 * x) * x)
+    return losses, weight
+
+
+def training_feed():
+    return IPUInfeedQueue(counting().map(lambda x: (x / 10.0, x)))
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_replicas_train_in_a_function(two_ipus, jit_compile):
+    infeed, outfeed, strategy = training_feed(), IPUOutfeedQueue(), IPUStrategy()
+    assert infeed.initializer is None
+    with strategy.scope():
+        weight = tf.Variable(1.0)
+
+    def body(x, y):
+        with tf.GradientTape() as tape:
+            loss = (weight * x - y) ** 2
+        weight.assign_sub(0.1 * cross_replica_mean(tape.gradient(loss, weight)))
+        return outfeed.enqueue(loss)
+
+    @tf.function(jit_compile=jit_compile)
+    def train():
+        loops.repeat(6, body, [], infeed)
+
+    strategy.run(train)
+    strategy.run(train)
+    losses, expected = expected_training(12)
+    np.testing.assert_allclose(outfeed.dequeue(), losses, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(weight, expected, rtol=1e-6)
+
+
+def test_replicas_train_in_a_session(two_ipus, graph):
+    infeed, outfeed = training_feed(), IPUOutfeedQueue()
+
+    def body(x, y):
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        loss = (weight * x - y) ** 2
+        optimizer = CrossReplicaOptimizer(tf.compat.v1.train.MomentumOptimizer(0.1, 0.0))
+        return outfeed.enqueue(loss), optimizer.minimize(loss)
+
+    train = compiled(lambda: loops.repeat(6, body, [], infeed))
+    dequeued = outfeed.dequeue()
+    session = opened(infeed.initializer)
+    session.run(train)
+    session.run(train)
+    losses, expected = expected_training(12)
+    np.testing.assert_allclose(session.run(dequeued), losses, rtol=1e-5, atol=1e-5)
+    (found,) = session.run(tf.compat.v1.trainable_variables())
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("mode", IPUOutfeedMode)
-def test_elements_take_turns_among_replicas(way, mode):
-    _, sent = way(2, lambda o, x: o.enqueue(2.0 * x), [], numbers, mode)
-    expected = 2.0 * np.arange(8).reshape(4, 2)
-    np.testing.assert_array_equal(sent, expected if mode is IPUOutfeedMode.ALL else expected[-1])
+def test_element_k_is_for_replica_k_modulo_their_number(two_ipus, graph, mode):
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue(outfeed_mode=mode)
+
+    def body(total, x):
+        sent = {"x": x, "sum": cross_replica_sum(x), "index": replication_index()}
+        return total + x, outfeed.enqueue(sent)
+
+    total = compiled(lambda: loops.repeat(3, body, [0.0], infeed))
+    dequeued = outfeed.dequeue()
+    session = opened(infeed.initializer)
+    assert session.run(total) == [6.0]
+    elements = np.arange(6.0).reshape(3, 2)
+    expected = {
+        "x": elements,
+        "sum": np.repeat(elements.sum(axis=1, keepdims=True), 2, axis=1),
+        "index": np.tile([0, 1], (3, 1)),
+    }
+    found = session.run(dequeued)
+    for name, value in expected.items():
+        last = value[-1] if mode is IPUOutfeedMode.LAST else value
+        np.testing.assert_array_equal(found[name], last)
 
 
-@WAYS
-def test_elements_of_dicts_are_arguments_by_name(way):
-    def named():
-        return numbers().map(lambda k: {"b": k, "a": -k})
-
-    _, sent = way(1, lambda o, a, b: o.enqueue(a * 10.0 + b), [], named)
-    np.testing.assert_array_equal(sent, -9.0 * np.arange(4))
+def test_replicas_need_whole_steps(two_ipus, graph):
+    infeed = IPUInfeedQueue(counting(7))
+    total = compiled(lambda: loops.repeat(4, lambda total, x: total + x, [0.0], infeed))
+    with pytest.raises(tf.errors.OutOfRangeError, match="Infeed dataset iterator out of range"):
+        opened(infeed.initializer).run(total)
 
 
-def test_replicas_of_a_session_average_gradients():
-    configure(2)
-    x, y = (batches(16, 3)[0], np.ones((16, 4, 1), "float32"))
-    with tf.Graph().as_default():
-        infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices((x, y)))
-
-        def step(x, y):
-            w = v1.get_variable("w", [3, 1], initializer=v1.ones_initializer())
-            loss = tf.reduce_mean((x @ w - y) ** 2)
-            optimizer = v1.train.MomentumOptimizer(0.1, 0.9)
-            return CrossReplicaOptimizer(optimizer).minimize(loss)
-
-        with ipu_scope(IPU):
-            run = compile_computation(lambda: loops.repeat(4, step, [], infeed))
-        with v1.Session() as session:
-            session.run([v1.global_variables_initializer(), infeed.initializer])
-            session.run(run)
-            session.run(run)
-            trained = session.run(v1.trainable_variables()[0])
-    weight, momentum = np.ones((3, 1)), np.zeros((3, 1))
-    for k in range(0, 16, 2):
-        errors = [(x[j], x[j] @ weight - y[j]) for j in (k, k + 1)]
-        momentum = 0.9 * momentum + sum(a.T @ e / 2 for a, e in errors) / 2
-        weight = weight - 0.1 * momentum
-    np.testing.assert_allclose(trained, weight, rtol=1e-5)
-
-
-def test_what_several_replicas_cannot_do_yet():
-    configure(2)
-    infeed, outfeed = IPUInfeedQueue(numbers()), IPUOutfeedQueue()
+def test_what_several_replicas_cannot_do_yet(two_ipus):
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
 
     @tf.function
     def reading():
@@ -265,98 +431,6 @@ def test_what_several_replicas_cannot_do_yet():
             IPUStrategy().run(function)
     with (
         tf.Graph().as_default(),
-        ipu_scope(IPU),
         pytest.raises(NotImplementedError, match="Values are exchanged by several replicas only"),
     ):
-        compile_computation(lambda: cross_replica_sum(tf.ones(2)))
-
-
-def test_no_step_leaves_the_infeed_where_it_is():
-    configure(1)
-    infeed, outfeed = IPUInfeedQueue(numbers()), IPUOutfeedQueue()
-    assert infeed.initializer is None
-
-    @tf.function
-    def run(n):
-        loops.repeat(0, lambda x: None, [], infeed)
-        loops.repeat(2, lambda x: outfeed.enqueue(x), [], infeed)
-
-    IPUStrategy().run(run, [1])
-    assert outfeed.dequeue().numpy().tolist() == [0.0, 1.0]
-
-
-@WAYS
-def test_while_a_condition_holds(way):
-    configure(1)
-    infeed, outfeed = IPUInfeedQueue(numbers()), IPUOutfeedQueue()
-    assert infeed.initializer is None
-
-    @tf.function
-    def run():
-        return loops.while_loop(
-            lambda total: total < 20.0,
-            lambda total, x: [total + x, outfeed.enqueue(x)],
-            [0.0],
-            infeed,
-        )
-
-    (total,) = IPUStrategy().run(run)
-    assert float(total) == 21.0
-    assert len(outfeed.dequeue()) == 7
-
-
-def test_a_branch_of_autograph_in_a_body():
-    configure(1)
-
-    @tf.function
-    def run():
-        def body(total):
-            if total < 4.0:
-                total = total * 3.0
-                total = total + 0.0
-            else:
-                total = total - 1.0
-            return total
-
-        return loops.repeat(4, body, [1.0])
-
-    assert float(IPUStrategy().run(run)[0]) == 7.0
-
-
-def traced(body, inputs=(), infeed=None, n=3):
-    with tf.Graph().as_default(), ipu_scope(IPU):
-        queue = None if infeed is None else IPUInfeedQueue(infeed())
-        compile_computation(lambda: loops.repeat(n, body, list(inputs), queue))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "text"),
-    [
-        (
-            {"body": lambda: None, "inputs": [1.0]},
-            TypeError,
-            "Supplied loop body function cannot be called with the specified inputs. You specified "
-            "1 inputs",
-        ),
-        (
-            {"body": lambda a: a, "infeed": lambda: numbers().map(lambda k: (k, k))},
-            TypeError,
-            "cannot be called with the specified inputs. You specified 2 inputs",
-        ),
-        (
-            {"body": lambda a: tf.cast(a, tf.int32), "inputs": [1.0]},
-            TypeError,
-            "Mismatch between input types and output types for loop body: .*float32.* vs .*int32",
-        ),
-        (
-            {"body": lambda a: [tf.no_op(), a], "inputs": [1.0]},
-            ValueError,
-            "IPU loop body must return zero or more Tensor values followed by zero or more",
-        ),
-        ({"body": lambda: None, "n": -1}, ValueError, "`n` must be an integer that is not neg"),
-        ({"body": lambda: None, "n": 1.5}, ValueError, "`n` must be .*n=1.5"),
-    ],
-)
-def test_errors(arguments, error, text):
-    with pytest.raises(error, match=text):
-        traced(**arguments)
+        compiled(lambda: cross_replica_sum(tf.ones(2)))

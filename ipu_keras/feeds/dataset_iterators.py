@@ -1,13 +1,19 @@
 """Iterators of datasets that programs read while they run, in graphs of sessions or without."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
+from ipu_keras.feeds.session_graphs import SessionGraph
+from ipu_keras.internals.tensorflow.functions import unused_number
 
 _HOST = "/device:CPU:0"
+
+# Part of what TensorFlow says of an iterator that was not begun.
+_NOT_INITIALIZED = "has not been initialized"
 
 
 class DatasetIterator:
@@ -25,31 +31,76 @@ class DatasetIterator:
     def __init__(self, dataset: tf.data.Dataset, name: str, prefetch_depth: int = PREFETCH_DEPTH):
         self.element_spec = dataset.element_spec
         self.name = name
+        # Users may give two of them the same name.
+        self._label = f"infeed_{unused_number()}"
         self._specs = tf.nest.flatten(self.element_spec)
+        # Whether TensorFlow was told to begin; a session knows for itself.
+        self._began = False
         self._dataset = dataset.prefetch(prefetch_depth)
+        self._graph = SessionGraph(name)
         with tf.device(_HOST):
-            if tf.executing_eagerly():
-                self._resource = tf.raw_ops.AnonymousIteratorV3(**self._types())
-            else:
-                self._resource = tf.raw_ops.IteratorV2(
-                    shared_name=name, container="", **self._types()
-                )
+            if not self._graph.is_there:
+                with tf.init_scope():
+                    self._resource = tf.raw_ops.AnonymousIteratorV3(**self._types())
+                return
+            self._resource = tf.raw_ops.IteratorV2(
+                shared_name=self._label, container="", **self._types()
+            )
+            # A session has it from when elements were begun until they are deleted: of an iterator
+            # it does not tell whether there are any.
+            self._exists = tf.raw_ops.VarHandleOp(
+                dtype=tf.bool, shape=[], shared_name=f"{self._label}_exists"
+            )
 
     def begin(self) -> tf.Operation | None:
         """Begins with the first element, now or, in a session's graph, by an operation."""
+        self._graph.check()
+        self._began = True
         with tf.device(_HOST):
-            dataset = tf.data.experimental.to_variant(self._dataset)
-            return tf.raw_ops.MakeIterator(dataset=dataset, iterator=self._resource)
+            made = self._made_of(self._dataset)
+            if made is None:
+                return None
+            with tf.control_dependencies([made]):
+                return tf.raw_ops.AssignVariableOp(resource=self._exists, value=True)
 
     def delete(self) -> tf.Operation | None:
-        """Forgets the elements, now or by an operation."""
-        if tf.executing_eagerly():
-            self._resource = tf.raw_ops.AnonymousIteratorV3(**self._types())
-            return None
-        return tf.raw_ops.DestroyResourceOp(resource=self._resource)
+        """Forgets the elements, now or by an operation; without elements that one fails."""
+        self._graph.check()
+        self._began = False
+        with tf.device(_HOST):
+            if tf.executing_eagerly():
+                return self._made_of(self._nothing())
+            gone = tf.raw_ops.DestroyResourceOp(resource=self._exists, ignore_lookup_error=False)
+            with tf.control_dependencies([gone]):
+                return self._made_of(self._nothing())
+
+    @property
+    def began(self) -> bool:
+        """Whether `begin` was called."""
+        return self._began
+
+    def is_behind(self, error: tf.errors.OpError) -> bool:
+        """Whether an error of TensorFlow comes from reading it.
+
+        Args:
+            error: Of a function that reads this or others.
+        """
+        return (
+            re.search(rf"\b{self._label}(/next\b| {_NOT_INITIALIZED})", error.message) is not None
+        )
+
+    @staticmethod
+    def is_missing(error: tf.errors.OpError) -> bool:
+        """Whether an error of reading one says that its elements were not begun, or are deleted.
+
+        Args:
+            error: Of TensorFlow.
+        """
+        return _NOT_INITIALIZED in error.message
 
     def read(self) -> Any:
         """The next element, as operations of the graph that is being built."""
+        self._graph.check()
         return tf.nest.pack_sequence_as(self.element_spec, self._next())
 
     def read_many(self, count: int) -> list[tf.Tensor]:
@@ -58,6 +109,7 @@ class DatasetIterator:
         Args:
             count: How many elements.
         """
+        self._graph.check()
         if count == 1:
             return [tensor[None] for tensor in self._next()]
         start = [
@@ -68,7 +120,7 @@ class DatasetIterator:
             pairs = zip(arrays, self._next(), strict=True)
             return index + 1, *(array.write(index, tensor) for array, tensor in pairs)
 
-        with tf.name_scope(self.name):
+        with tf.name_scope(self._label):
             _, *arrays = tf.while_loop(
                 lambda index, *_: index < count,
                 body,
@@ -80,8 +132,24 @@ class DatasetIterator:
 
     def _next(self) -> Sequence[tf.Tensor]:
         return tf.raw_ops.IteratorGetNext(
-            iterator=self._resource, **self._types(), name=f"{self.name}/next"
+            iterator=self._resource, **self._types(), name=f"{self._label}/next"
         )
+
+    def _made_of(self, dataset: tf.data.Dataset) -> tf.Operation | None:
+        variant = tf.data.experimental.to_variant(dataset)
+        return tf.raw_ops.MakeIterator(dataset=variant, iterator=self._resource)
+
+    def _nothing(self) -> tf.data.Dataset:
+        """A dataset of the same types, whose first element is an error."""
+
+        def refuse(_: Any) -> Any:
+            said = tf.debugging.Assert(False, [f"{self._label} {_NOT_INITIALIZED}"])
+            with tf.control_dependencies([] if said is None else [said]):
+                return tf.nest.map_structure(
+                    lambda spec: tf.zeros(spec.shape, spec.dtype), self.element_spec
+                )
+
+        return tf.data.Dataset.range(1).map(refuse)
 
     def _types(self) -> dict[str, Sequence[Any]]:
         return {

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from ipu_keras.feeds.session_graphs import SessionGraph
+from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.program import OutfeedMode
 
 # No result has to wait for another to be taken.
@@ -18,18 +20,19 @@ class ResultQueue:
     Args:
         specs: A `tf.TensorSpec` for each tensor of a result.
         mode: Whether all results are kept, or the last one only.
-        name: Of the queue.
+        name: What errors call it.
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec], mode: OutfeedMode, name: str):
         self.specs = tuple(specs)
         self.mode = mode
+        self._graph = SessionGraph(name)
         with tf.init_scope(), tf.device("/device:CPU:0"):
             self._queue = tf.queue.FIFOQueue(
                 _UNLIMITED,
                 [spec.dtype for spec in specs],
                 [spec.shape for spec in specs],
-                name=name,
+                name=f"outfeed_{unused_number()}",
             )
 
     def write(self, results: Sequence[tf.Tensor]) -> tf.Operation | None:
@@ -41,6 +44,7 @@ class ResultQueue:
         Returns:
             The operation that does it, in a graph.
         """
+        self._graph.check()
         if self.mode is OutfeedMode.ALL:
             return self._queue.enqueue_many(list(results))
         gone = self._queue.dequeue_many(self._queue.size())
@@ -53,6 +57,7 @@ class ResultQueue:
         Returns:
             Their tensors, each `(results, ...)`, and how many they are.
         """
+        self._graph.check()
         size = self._queue.size()
         return tf.nest.flatten(self._queue.dequeue_many(size)), size
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.device import IpuDevice
+from ipu_keras.device import DRIVER, IpuDevice
 from ipu_keras.functions.function_programs import compiled_in_graph
 from ipu_keras.functions.graph_programs import (
     GraphProgram,
     explain_infeeds,
+    infeeds_in,
     programs_in,
     refuse_another_trace,
     running,
@@ -108,18 +109,19 @@ class _Computation:
         self._configure = configure
         self._programs: tuple[GraphProgram, ...] = ()
         self._traced_for = max(1, len(device.ipus))
-        self._history = CompilationHistory()
 
     def session_step(self) -> SessionStep:
         """What happens around its runs."""
         return SessionStep(
             before=self._prepare,
             during=lambda: running(self._programs, self._device),
-            explain=lambda error: explain_infeeds(error, self._programs),
+            explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
         )
 
     def _prepare(self) -> None:
         self._configure()
+        # Of a session's graph TensorFlow does not check it.
+        DRIVER.device_for(self._device.ordinal)
         num_ipus = len(self._device.ipus)
         if num_ipus != self._traced_for:
             raise tf.errors.FailedPreconditionError(
@@ -133,7 +135,8 @@ class _Computation:
             inside = programs_in(self._concrete.graph) or [self._whole()]
             name = self._name if len(inside) == 1 else None
             self._programs = tuple(
-                compiled_in_graph(one, self._device, self._history, self._compile, name=name)
+                # It is compiled once, and two programs with one name are not one compiled again.
+                compiled_in_graph(one, self._device, CompilationHistory(), self._compile, name=name)
                 for one in inside
             )
 

@@ -1,6 +1,7 @@
 """The functions that users give to `strategy.run`, as programs of a device."""
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,9 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.functions.graph_programs import (
     GraphProgram,
     explain_infeeds,
+    infeeds_in,
     programs_in,
     running,
 )
@@ -115,8 +118,10 @@ class FunctionPrograms:
         self._call = call
         self._device = device
         self._compile = compile_program
-        self._history = CompilationHistory()
+        # By the place of a program among those in the function: several may have the same name.
+        self._histories: dict[int, CompilationHistory] = defaultdict(CompilationHistory)
         self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
+        self._infeeds: dict[Hashable, list[DatasetIterator]] = {}
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._programs
@@ -143,6 +148,7 @@ class FunctionPrograms:
                 cannot be told.
         """
         arguments, device = _Arguments.of(args, kwargs), self._device
+        self._infeeds[key] = infeeds_in(concrete.graph)
         if device is None or not arguments.can_be_fed:
             self._programs[key] = ()
             return
@@ -152,7 +158,7 @@ class FunctionPrograms:
                 executable=self._compile(
                     self._name,
                     arguments.signature(self._jit_compile),
-                    self._history,
+                    self._histories[0],
                     device,
                     lambda: self._executable(concrete, arguments, len(device.ipus)),
                 )
@@ -178,17 +184,17 @@ class FunctionPrograms:
             try:
                 yield
             except tf.errors.OpError as error:
-                explain_infeeds(error, programs)
+                explain_infeeds(error, self._infeeds[key])
                 raise
 
     def _compiled_inside(
         self, programs: Sequence[GraphProgram], device: IpuDevice
     ) -> Iterator[GraphProgram]:
-        for program in programs:
+        for place, program in enumerate(programs):
             yield compiled_in_graph(
                 program,
                 device,
-                self._history,
+                self._histories[place],
                 self._compile,
                 name=self._name if len(programs) == 1 else None,
             )

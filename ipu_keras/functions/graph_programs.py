@@ -32,6 +32,7 @@ from ipu_keras.tracing.lowering import LoweringError
 _MAX_BYTES = 1 << 26
 
 _COLLECTION = "ipu_graph_programs"
+_INFEEDS = "ipu_graph_infeeds"
 
 
 def _nothing() -> None:
@@ -46,7 +47,6 @@ class GraphProgram:
         executable: It, with all its steps.
         synchronize: To be called before the function runs.
         note_execution: To be called after that.
-        infeed: What it reads, if that is known.
         check: Called before it is compiled; raises if it cannot run.
         is_named: As of `Work`.
     """
@@ -56,7 +56,6 @@ class GraphProgram:
     check: Callable[[], None] = _nothing
     synchronize: Callable[[], None] = _nothing
     note_execution: Callable[[], None] = _nothing
-    infeed: DatasetIterator | None = None
 
 
 @contextlib.contextmanager
@@ -76,26 +75,26 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
         device.engine.note_execution(program.executable)
 
 
-def explain_infeeds(error: tf.errors.OpError, programs: Sequence[GraphProgram]) -> None:
+def explain_infeeds(error: tf.errors.OpError, infeeds: Sequence[DatasetIterator]) -> None:
     """Raises an error that names the infeed if one is behind an error of TensorFlow.
 
     Args:
         error: Of a function.
-        programs: Those in its graph.
+        infeeds: Those that it reads.
     """
-    infeeds = [program.infeed for program in programs if program.infeed is not None]
     for infeed in infeeds:
-        if len(infeeds) == 1 or infeed.name in error.message:
-            if isinstance(error, tf.errors.OutOfRangeError):
-                raise tf.errors.OutOfRangeError(
-                    error.node_def,
-                    error.op,
-                    "Infeed dataset iterator out of range. Are you trying to dequeue more elements "
-                    f"than are in the dataset? Received: the end of {infeed.name!r}. Repeat the "
-                    "dataset, or run fewer steps.",
-                ) from error
-            if "has not been initialized" in error.message:
-                raise not_initialized(infeed.name) from error
+        if not infeed.is_behind(error):
+            continue
+        if isinstance(error, tf.errors.OutOfRangeError):
+            raise tf.errors.OutOfRangeError(
+                error.node_def,
+                error.op,
+                "Infeed dataset iterator out of range. Are you trying to dequeue more elements "
+                f"than are in the dataset? Received: the end of {infeed.name!r}. Repeat the "
+                "dataset, or run fewer steps.",
+            ) from error
+        if infeed.is_missing(error):
+            raise not_initialized(infeed.name) from error
 
 
 def not_initialized(name: str) -> tf.errors.OpError:
@@ -206,6 +205,24 @@ def programs_in(graph: Any) -> list[GraphProgram]:
     return list(graph.get_collection(_COLLECTION))
 
 
+def note_infeed(infeed: DatasetIterator) -> None:
+    """Remembers that the graph that is being built reads an infeed.
+
+    Args:
+        infeed: It.
+    """
+    outermost_graph().add_to_collection(_INFEEDS, infeed)
+
+
+def infeeds_in(graph: Any) -> list[DatasetIterator]:
+    """The infeeds that a traced function's graph reads, and those that it calls.
+
+    Args:
+        graph: Of the function.
+    """
+    return list(dict.fromkeys(graph.get_collection(_INFEEDS)))
+
+
 def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.Tensor]:
     """Puts a program into the graph that is being built.
 
@@ -225,6 +242,8 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     )
     host: Any = executable.host
     call = host.in_a_graph()
+    if work.infeed is not None:
+        note_infeed(work.infeed)
     in_session = not tf.compat.v1.executing_eagerly_outside_functions()
     if in_session:
         host.synchronize()
@@ -233,7 +252,6 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
             executable=replace(executable, program=program, host=None),
             synchronize=_nothing if in_session else host.synchronize,
             note_execution=_nothing if in_session else host.note_execution,
-            infeed=work.infeed,
             check=work.check,
             is_named=work.is_named,
         )

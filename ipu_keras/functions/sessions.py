@@ -69,11 +69,15 @@ def mark(operation: tf.Operation, step: SessionStep) -> None:
         operation: Of a graph that sessions run.
         step: What happens.
     """
-    replace_session_runs(_run)
+    replace_session_runs(_run, _is_marked)
     marks = operation.graph.get_collection_ref(_COLLECTION)
     if not marks:
         marks.append(_Marks())
     marks[0].add(operation, step)
+
+
+def _is_marked(graph: tf.Graph) -> bool:
+    return bool(graph.get_collection(_COLLECTION))
 
 
 def _run(operations: Sequence[tf.Operation], run: Callable[[], Any]) -> Any:

@@ -61,12 +61,6 @@ TENSORFLOW = (
         since="the first `IPUStrategy`",
     ),
     Hook(
-        owner="tensorflow.python.ops.gen_nn_ops",
-        name="fused_batch_norm_v3",
-        reason="replicas combine their statistics",
-        since="the first `distributed_batch_norm`, which replicated programs enter",
-    ),
-    Hook(
         owner="tensorflow.python.client.session.BaseSession",
         name="__init__",
         reason="sessions run on the host what is placed on IPUs",
@@ -74,8 +68,20 @@ TENSORFLOW = (
     Hook(
         owner="tensorflow.python.client.session.BaseSession",
         name="_do_run",
-        reason="programs in graphs are judged and counted, and errors of feeds explained",
-        since="the first `ipu_compiler.compile`, infeed or outfeed in a graph",
+        reason="sessions prepare the programs that they run, and count them",
+        since="the first program or queue in the graph of a session",
+    ),
+    Hook(
+        owner="tensorflow.python.client.session.BaseSession",
+        name="make_callable",
+        reason="calls of sessions are runs, in graphs that have programs",
+        since="the first program or queue in the graph of a session",
+    ),
+    Hook(
+        owner="tensorflow.python.ops.gen_nn_ops",
+        name="fused_batch_norm_v3",
+        reason="replicas combine their statistics",
+        since="the first `distributed_batch_norm`, which replicated programs enter",
     ),
     _convolution("conv"),
     _convolution("conv2d"),

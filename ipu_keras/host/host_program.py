@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.host.operation_kinds import CONTROL_FLOW
+from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
 from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
@@ -127,6 +127,11 @@ class HostCallable:
         Whoever runs that graph calls `synchronize` before and `note_execution` after it.
         """
         if self._function is None:
+            # There nothing else can be tried when XLA refuses an operation.
+            lacked = lacked_by_xla(self._plan.graph)
+            if lacked and self.execution.is_compiled:
+                self._refusal = f"XLA lacks {', '.join(sorted(lacked))}"
+                self._executions = [each for each in self._executions if not each.is_compiled]
             self._function = self._build()
         return self._function
 

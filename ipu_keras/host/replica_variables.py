@@ -8,7 +8,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.segments import written_captures
 from ipu_keras.internals.tensorflow.functions import call_with_captures
-from ipu_keras.internals.tensorflow.variables import contents_of, variable_of
+from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable, variable_of
 
 # The states of random generators, by what their variables are called: the position in
 # the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
@@ -38,10 +38,7 @@ class ReplicaVariables:
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
         self._originals = written_variables(step, device.name) if num_replicas > 1 else []
-        self._copies = [
-            [_copy(original, self._distance(replica)) for original in self._originals]
-            for replica in range(1, num_replicas)
-        ]
+        self._copies = [list(map(_copy, self._originals)) for _ in range(1, num_replicas)]
 
     def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
         """What a replica has instead of captured handles, by reference of these.
@@ -125,14 +122,18 @@ def _variable_of(handle: tf.Tensor) -> Any:
     return variable_of(handle, shape, dtype)
 
 
-def _copy(variable: tf.Variable, distance: int) -> tf.Variable:
+def _copy(variable: tf.Variable) -> tf.Variable:
+    """A variable like another one, which gets its value when the program runs.
+
+    It is made outside of all functions, as one that is being traced may make none any more.
+    """
     name = f"{_name(variable)}_of_replica"
     with tf.init_scope():
         if tf.executing_eagerly():
             with tf.device(variable.device):
-                return tf.Variable(_value(variable, distance), trainable=False, name=name)
-        # Users initialize what is in the collections of a graph, and save it. It gets its value
-        # whenever the program runs.
+                zeros = tf.zeros(variable.shape, variable.dtype)
+                return plain_variable(zeros, trainable=False, name=name)
+        # Users initialize what is in the collections of a graph, and save it.
         return tf.compat.v1.Variable(
             tf.zeros(variable.shape, variable.dtype),
             trainable=False,

@@ -69,6 +69,30 @@ def operations(function):
     return [names, np.asarray(traced()).tolist()]
 
 
+def session(use):
+    """What a use of a session gives: values, or the error, in a graph of a CPU and another one."""
+    found = []
+    for device in ("/device:CPU:0", "/device:GPU:7"):
+        with tf.Graph().as_default():
+            with tf.device(device):
+                x = tf.compat.v1.placeholder(tf.float32, [2])
+                y = x + tf.constant([1.0, 2.0])
+            with tf.compat.v1.Session() as one:
+                try:
+                    found.append(np.asarray(use(one, y, x)).tolist())
+                except tf.errors.InvalidArgumentError as error:
+                    found.append(error.message.splitlines()[0].partition("{{")[0])
+    return found
+
+
+def session_run():
+    return session(lambda one, y, x: one.run(y, {x: [3.0, 4.0]}))
+
+
+def session_callable():
+    return session(lambda one, y, x: one.make_callable(y, [x])(np.float32([3.0, 4.0])))
+
+
 def convolution(name):
     rank = 5 if name == "conv3d" else 4
     image, kernel = tf.ones((1, *(2,) * (rank - 2), 1)), tf.ones((*(2,) * (rank - 2), 1, 1))
@@ -130,20 +154,15 @@ def clone():
     return json.loads(keras.models.clone_model(model()).to_json())
 
 
-def session():
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        doubled = tf.constant([1.0, 2.0]) * 2.0
-        return [session.run(doubled).tolist(), session.run([doubled.op, doubled])[1].tolist()]
-
-
 EXERCISES = {
-    "tensorflow.python.client.session.BaseSession.__init__": session,
-    "tensorflow.python.client.session.BaseSession._do_run": session,
     "_device_parsing_cache": device_scope,
     "list_logical_devices": logical_devices,
     "list_physical_devices": physical_devices,
     "_next_internal": elements,
     "fused_batch_norm_v3": fused_batch_norm,
+    "tensorflow.python.client.session.BaseSession.__init__": session_run,
+    "_do_run": session_run,
+    "make_callable": session_callable,
     "keras.Model.__new__": made_model,
     "keras.Layer.__new__": layer_attributes,
     "__init__": node_attributes,
@@ -171,11 +190,10 @@ def load_all():
     strategy = ipu_keras.ipu_strategy.IPUStrategy()
     with distributed_batch_norm(1):
         pass
-    with tf.Graph().as_default():
-        queue = ipu_keras.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0))
-        assert queue.initializer is not None
     image = tf.ones((1, 2, 2, 1))
     ipu_keras.nn_ops.multi_conv(lambda x: tf.nn.conv2d(x, tf.ones((2, 2, 1, 1)), 1, "VALID"))(image)
+    with tf.Graph().as_default(), ipu_keras.scopes.ipu_scope("/device:IPU:0"):
+        ipu_keras.ipu_compiler.compile(lambda: tf.constant(1.0))
     return strategy
 
 

@@ -72,8 +72,8 @@ OWNERS = (
     "eager_iterator",
     "name_scope",
     "nn_operations",
-    "session_class",
     "node_class",
+    "session_class",
     "tf_keras_models",
 )
 

@@ -11,18 +11,21 @@ from ipu_keras.internals.tensorflow.sessions import session_class
 
 def replace_session_runs(
     around: Callable[[Sequence[tf.Operation], Callable[[], Any]], Any],
+    concerns: Callable[[tf.Graph], bool],
 ) -> None:
     """Calls a function around every run of a session.
 
     TensorFlow has hooks for sessions that are made with them, and none for others, so the method
-    in which all runs end is wrapped.
+    in which all runs end is wrapped. Only callables of sessions pass it by: of graphs that concern
+    the function they become runs.
 
     Args:
         around: Takes the operations that are fetched or run, and a function that runs them; it
             returns what that returns.
+        concerns: Whether a graph has anything for `around`.
     """
 
-    def wrapper(original: Callable) -> Callable:
+    def running(original: Callable) -> Callable:
         def _do_run(self, handle, target_list, fetch_list, feed_dict, options, run_metadata):
             operations = [*target_list, *(tensor.op for tensor in fetch_list)]
             return around(
@@ -34,7 +37,20 @@ def replace_session_runs(
 
         return _do_run
 
-    install(session_class(), "_do_run", wrapper)
+    def calling(original: Callable) -> Callable:
+        def make_callable(self, fetches, feed_list=None, accept_options=False):
+            if not concerns(self.graph):
+                return original(self, fetches, feed_list, accept_options)
+
+            def run(*values, **options):
+                return self.run(fetches, dict(zip(feed_list or (), values, strict=True)), **options)
+
+            return run
+
+        return make_callable
+
+    install(session_class(), "_do_run", running)
+    install(session_class(), "make_callable", calling)
 
 
 def place_softly(wanted: Callable[[tf.Graph], bool]) -> None:

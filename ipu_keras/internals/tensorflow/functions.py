@@ -59,6 +59,7 @@ _COMPILATION = PrivateName(
 _LIFT = PrivateName(
     "tensorflow.python.eager.lift_to_graph", "lift_to_graph", Function("tensors", "graph")
 )
+_UNLIFTABLE = PrivateName("tensorflow.python.ops.op_selector", "UnliftableError", Class())
 _PATHS = PrivateName(
     "tensorflow.python.util.nest", "flatten_with_tuple_paths", Function("structure")
 )
@@ -115,11 +116,22 @@ def _in_outer_graph(create: Callable[..., Any], **options: Any) -> Any:
         with tf.init_scope():
             if not tf.executing_eagerly():
                 graph = tf.compat.v1.get_default_graph()
-                options["initial_value"] = _LIFT.get()([value], graph)[value]
+                options["initial_value"] = _lifted(value, graph)
     # What is no resource cannot be captured.
     if not options.get("use_resource", True):
         options["use_resource"] = True
     return create(**options)
+
+
+def _lifted(tensor: Any, graph: Any) -> Any:
+    try:
+        return _LIFT.get()([tensor], graph)[tensor]
+    except _UNLIFTABLE.get() as error:
+        raise ValueError(
+            "The initial value of a variable must not depend on what a function or a body is "
+            "given, as the variable is initialized before that runs. Received: the initial value "
+            f"{tensor!r}"
+        ) from error
 
 
 def functions_in(graph: Any) -> Mapping[str | bytes, Any]:

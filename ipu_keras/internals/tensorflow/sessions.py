@@ -10,6 +10,7 @@ _SESSION = PrivateName(
     Class(
         members={
             "__init__": Function("self", "target", "graph", "config"),
+            "make_callable": Function("self", "fetches", "feed_list", "accept_options"),
             "_do_run": Function(
                 "self",
                 "handle",

@@ -1,0 +1,416 @@
+"""Compiled computations: training as stock TensorFlow does it, and where and when they run."""
+
+import doctest
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from in_sessions import compiled, configure, counting, opened, run_script
+
+from ipu_keras import ipu_compiler, loops
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import device_for
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
+
+v1 = tf.compat.v1
+
+NUM_STEPS = 200
+
+
+@pytest.fixture(autouse=True)
+def one_ipu():
+    configure(1)
+    yield
+    SYSTEM.reset()
+
+
+@pytest.fixture
+def graph():
+    """A session's graph is the current one."""
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def test_examples():
+    assert doctest.testmod(ipu_compiler).failed == 0
+
+
+# Training
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.normal(size=(64, 6, 6, 2)).astype("float32")
+LABELS = RANDOM.integers(0, 4, 64).astype("int32")
+WIDE, NARROW = (0.3 * RANDOM.normal(size=s).astype("float32") for s in ((72, 8), (8, 4)))
+KERNEL = RANDOM.normal(size=(3, 3, 2, 4)).astype("float32")
+
+
+def batches(size=16):
+    data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
+    return data.shuffle(64, seed=3).repeat().batch(size, drop_remainder=True)
+
+
+def with_variables(x):
+    x = tf.reshape(x, (-1, 72))
+    return tf.nn.relu(x @ tf.Variable(WIDE)) @ tf.Variable(tf.constant(NARROW) * 1.0)
+
+
+def with_get_variable(x):
+    x = tf.reshape(x, (-1, 72))
+    wide = v1.get_variable("wide", initializer=WIDE)
+    return tf.nn.relu(x @ wide) @ v1.get_variable("narrow", initializer=NARROW)
+
+
+def with_keras(x):
+    wide = keras.layers.Dense(8, "relu", kernel_initializer=constant(WIDE))
+    narrow = keras.layers.Dense(4, kernel_initializer=constant(NARROW))
+    return narrow(wide(keras.layers.Flatten()(x)))
+
+
+def with_convolution(x):
+    kernel = v1.get_variable("kernel", initializer=KERNEL)
+    x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
+    return tf.reduce_mean(x, axis=(1, 2))
+
+
+def constant(value):
+    return lambda shape, dtype=None: tf.constant(value, dtype)
+
+
+OPTIMIZERS = {
+    "sgd": lambda: v1.train.GradientDescentOptimizer(0.05),
+    "momentum": lambda: v1.train.MomentumOptimizer(0.02, 0.9),
+    "adam": lambda: v1.train.AdamOptimizer(0.003),
+}
+
+
+def trained(network, optimizer, x, y):
+    logits = network(x)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+    loss = tf.reduce_mean(losses)
+    return loss, OPTIMIZERS[optimizer]().minimize(loss)
+
+
+def stock(network, optimizer):
+    """Losses and weights of one run of a session for each step."""
+    with tf.Graph().as_default():
+        iterator = v1.data.make_initializable_iterator(batches())
+        step = trained(network, optimizer, *iterator.get_next())
+        session = opened(iterator.initializer)
+        losses = [session.run(step)[0] for _ in range(NUM_STEPS)]
+        return losses, session.run(v1.trainable_variables())
+
+
+def ours(network, optimizer):
+    """Losses and weights of one run of a program."""
+    with tf.Graph().as_default():
+        infeed, outfeed = IPUInfeedQueue(batches()), IPUOutfeedQueue()
+
+        def body(x, y):
+            loss, train = trained(network, optimizer, x, y)
+            return outfeed.enqueue(loss), train
+
+        program = compiled(lambda: loops.repeat(NUM_STEPS, body, [], infeed))
+        losses = outfeed.dequeue()
+        session = opened(infeed.initializer)
+        session.run(program)
+        return session.run(losses), session.run(v1.trainable_variables())
+
+
+def distance(found, expected):
+    """By the size of what is expected."""
+    return np.linalg.norm(np.subtract(found, expected)) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("network", [with_variables, with_get_variable, with_keras])
+def test_steps_in_one_run_train_as_stock_does(network, optimizer):
+    losses, weights = ours(network, optimizer)
+    expected_losses, expected_weights = stock(network, optimizer)
+    assert expected_losses[-1] < 0.9 * expected_losses[0]
+    assert distance(losses, expected_losses) <= 1e-6
+    for found, expected in zip(weights, expected_weights, strict=True):
+        assert distance(found, expected) <= 1e-6
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_convolutions_train_bit_by_bit_as_stock_does(optimizer):
+    losses, weights = ours(with_convolution, optimizer)
+    expected_losses, expected_weights = stock(with_convolution, optimizer)
+    np.testing.assert_array_equal(losses, expected_losses)
+    for found, expected in zip(weights, expected_weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+# Values
+
+
+def num_compilations():
+    return sum(device_for(0).engine.counters().num_compilations.values())
+
+
+def test_fed_values_change_without_another_compilation(graph):
+    rate, outside = v1.placeholder(tf.float32, [2]), v1.placeholder(tf.float32, [])
+    before = num_compilations()
+
+    def net(given):
+        return loops.repeat(3, lambda x: x + given["rate"] * outside, [tf.zeros([2])])
+
+    (result,) = compiled(net, [{"rate": rate}])
+    session = opened()
+    found = [session.run(result, {rate: [k, 2 * k], outside: 10.0}).tolist() for k in (1, 2)]
+    assert found == [[30.0, 60.0], [60.0, 120.0]]
+    call = session.make_callable(result, [rate, outside])
+    assert call(np.float32([3, 6]), np.float32(10)).tolist() == [90.0, 180.0]
+    assert num_compilations() - before == 1
+
+
+def test_structures_of_inputs_and_of_results(graph):
+    def net(pair, scale):
+        total = v1.get_variable("total", initializer=1.0)
+        return pair[0] + scale, pair[1]["x"] * scale, total.assign_add(5.0).op
+
+    results = compiled(net, [(1.0, {"x": [2.0, 3.0]}), 10.0])
+    assert isinstance(results, list)
+    session = opened()
+    # What is asked for is one of the results; all is done.
+    assert session.run(results[0]) == 11.0
+    assert session.run(v1.global_variables()) == [6.0]
+    assert session.run(results[1]) == pytest.approx([20.0, 30.0])
+
+
+def test_only_operations(graph):
+    total = v1.get_variable("total", initializer=1.0, use_resource=True)
+    operation = compiled(lambda: total.assign_add(5.0).op)
+    nothing = compiled(lambda: None)
+    session = opened()
+    assert isinstance(operation, tf.Operation)
+    assert session.run([operation, nothing]) == [None, None]
+    assert session.run(total) == 6.0
+
+
+def test_initial_values_of_variables_may_be_computed(graph):
+    v1.set_random_seed(3)
+
+    def body(x):
+        return x + tf.Variable(tf.random.truncated_normal([2], seed=4))
+
+    (result,) = compiled(lambda: loops.repeat(4, body, [tf.zeros([2])]))
+    session = opened()
+    (weight,) = session.run(v1.global_variables())
+    np.testing.assert_allclose(session.run(result), 4 * weight, rtol=1e-6)
+    with tf.Graph().as_default():
+        v1.set_random_seed(3)
+        tf.Variable(tf.random.truncated_normal([2], seed=4))
+        np.testing.assert_array_equal(opened().run(v1.global_variables())[0], weight)
+
+
+def test_initial_values_that_are_not_known_before(graph):
+    queue = IPUInfeedQueue(counting())
+    with pytest.raises(ValueError, match="initial value of a variable must not depend on what a"):
+        compiled(lambda: loops.repeat(4, lambda sum, x: sum + tf.Variable(x), [0.0], queue))
+
+
+def test_savers_keep_what_programs_train(graph, tmp_path):
+    def body():
+        weight = v1.get_variable("weight", initializer=1.0)
+        return weight.assign_add(1.0).op
+
+    program = compiled(lambda: loops.repeat(3, body))
+    saver = v1.train.Saver()
+    session = opened()
+    session.run(program)
+    path = saver.save(session, str(tmp_path / "model"))
+    session.run(program)
+    saver.restore(session, path)
+    session.run(program)
+    assert session.run(v1.global_variables()) == [7.0]
+
+
+def test_eagerly():
+    with tf.device("/device:IPU:0"):
+        doubled, total = compiled(lambda x, y: (x + x, x + y), [1.0, 2.0])
+    assert [float(doubled), float(total)] == [2.0, 3.0]
+    assert doubled.device.endswith("IPU:0")
+    strategy = IPUStrategy()
+    with strategy.scope():
+        assert float(ipu_compiler.compile(lambda x: x + x, [2.0])[0]) == 4.0
+
+    @tf.function
+    def within(x):
+        return ipu_compiler.compile(lambda x: x + x, [x])
+
+    assert float(strategy.run(within, [tf.constant(3.0)])[0]) == 6.0
+
+
+# Bad input
+
+
+def test_what_is_not_placed_on_an_ipu(graph):
+    text = "A computation has been compiled, however it was not placed on an IPU device"
+    with pytest.raises(Exception, match=text) as error:
+        ipu_compiler.compile(lambda: tf.constant(1.0))
+    assert type(error.value) is Exception
+    with tf.device("/device:CPU:0"), pytest.raises(Exception, match=f"{text}.*CPU:0"):
+        ipu_compiler.compile(lambda: tf.constant(1.0))
+
+
+@pytest.mark.parametrize(
+    ("computation", "inputs", "error", "text"),
+    [
+        (1.0, None, TypeError, "`computation` must be a function. Received: computation=1.0"),
+        (
+            lambda a: a,
+            [1.0, 2.0],
+            TypeError,
+            r"Supplied computation function cannot be called with the specified inputs. You "
+            r"specified 2 inputs: \[1.0, 2.0\], but the computation takes \(a\)",
+        ),
+        (
+            lambda: (tf.no_op(), tf.constant(1.0)),
+            None,
+            ValueError,
+            "must return zero or more tensors followed by zero or more operations. Received: ",
+        ),
+    ],
+)
+def test_wrong_computations(graph, computation, inputs, error, text):
+    with pytest.raises(error, match=text):
+        compiled(computation, inputs)
+
+
+# Configuration
+
+
+def computed(session_of=opened):
+    infeed = IPUInfeedQueue(counting())
+    total = compiled(lambda: loops.repeat(3, lambda sum, x: sum + x, [0.0], infeed))
+    return lambda: session_of(infeed.initializer).run(total)
+
+
+def test_nothing_is_configured(graph):
+    SYSTEM.reset()
+    assert computed()() == [3.0]
+    assert [len(device.ipus) for device in SYSTEM.devices] == [1]
+
+
+def test_the_system_is_configured_after_the_program_is_compiled(graph):
+    SYSTEM.reset()
+    run = computed()
+    IPUConfig().configure_ipu_system()
+    assert run() == [3.0]
+
+
+def test_another_number_of_ipus_needs_another_program(graph):
+    run = computed()
+    configure(2)
+    text = "configure the system before `ipu_compiler.compile`. Received: 2 IPUs, for 'lambda'"
+    with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+        run()
+
+
+def test_a_device_that_is_not_configured(graph):
+    result = compiled(lambda: tf.constant(1.0), ordinal=7)
+    text = "/device:IPU:7 is not configured; configured devices: /device:IPU:0"
+    with pytest.raises(ValueError, match=text):
+        opened().run(result)
+
+
+def test_sessions_know_devices_as_in_stock(graph):
+    with tf.device("/device:GPU:7"):
+        plain = tf.constant(1.0) + v1.placeholder_with_default(1.0, [])
+    text = "explicitly assigned to /device:GPU:7"
+    with v1.Session() as session, pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        session.run(plain)
+    assert v1.Session(config=v1.ConfigProto(allow_soft_placement=True)).run(plain) == 2.0
+
+
+def test_a_graph_that_is_built_within_its_session():
+    with tf.Graph().as_default(), v1.Session() as session:
+        (result,) = compiled(lambda: tf.constant(1.0))
+        assert session.run(result) == 1.0
+
+
+# Other sessions
+
+
+def test_a_graph_that_is_final(graph, tmp_path):
+    step = v1.train.get_or_create_global_step()
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
+
+    def body(total, x):
+        return total + x, outfeed.enqueue(x), step.assign_add(1).op
+
+    total = compiled(lambda: loops.repeat(4, body, [0.0], infeed))
+    taken, initializer = outfeed.dequeue(), infeed.initializer
+    v1.summary.scalar("total", total[0])
+    found, results = [], []
+
+    def take(step_context):
+        results.append(step_context.session.run(taken))
+
+    hooks = [v1.train.StopAtStepHook(last_step=12)]
+    with v1.train.MonitoredTrainingSession(
+        checkpoint_dir=str(tmp_path), hooks=hooks, save_summaries_steps=4, save_checkpoint_steps=4
+    ) as session:
+        assert graph.finalized
+        session.run_step_fn(lambda step_context: step_context.session.run(initializer))
+        while not session.should_stop():
+            session.run_step_fn(take)
+            found.append(session.run(total)[0])
+    # The hook may see the step as it was before a run, or after it.
+    assert len(found) in (3, 4)
+    assert found == [6.0, 22.0, 38.0, 54.0][: len(found)]
+    assert [len(one) for one in results] == [0, 4, 4, 4][: len(found)]
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"model.ckpt-{4 * len(found)}")
+    assert list(tmp_path.glob("events*"))
+
+
+@pytest.mark.parametrize("disabled", ["disable_v2_behavior", "disable_eager_execution"])
+def test_scripts_of_tensorflow_1(disabled):
+    found = run_script(
+        """
+        import sys, threading
+        import numpy as np, tensorflow as tf
+        v1 = tf.compat.v1
+        getattr(v1, sys.argv[1])()
+        from ipu_keras import config, ipu_compiler, loops, scopes
+        from ipu_keras import ipu_infeed_queue, ipu_outfeed_queue
+
+        dataset = tf.data.Dataset.range(1000).map(lambda k: tf.cast(k, tf.float32))
+        infeed = ipu_infeed_queue.IPUInfeedQueue(dataset)
+        outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def body(x):
+            with v1.variable_scope("vs", use_resource=True):
+                weight = v1.get_variable("weight", shape=[], initializer=v1.ones_initializer())
+            bias = v1.get_variable("bias", initializer=0.0)
+            loss = tf.square(weight * x + bias - x - 1.0)
+            shown = tf.print("step", output_stream=sys.stderr)
+            train = v1.train.AdamOptimizer(0.01).minimize(loss)
+            return outfeed.enqueue(loss), train, shown
+
+        rate = v1.placeholder(tf.float32, [])
+        with scopes.ipu_scope("/device:IPU:0"):
+            program = ipu_compiler.compile(lambda: loops.repeat(50, body, [], infeed))
+            scaled = ipu_compiler.compile(lambda x: x * 2.0, [rate])
+        dequeued = outfeed.dequeue()
+        saver = v1.train.Saver()
+        config.IPUConfig().configure_ipu_system()
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(infeed.initializer)
+            session.run(program)
+            losses = []
+            thread = threading.Thread(target=lambda: losses.append(session.run(dequeued)))
+            thread.start()
+            thread.join()
+            print(len(losses[0]), losses[0][0], losses[0][-1] < 1.0)
+            print(session.run(scaled, {rate: 3.0})[0], [v.name for v in v1.trainable_variables()])
+        """,
+        disabled,
+    )
+    assert found.splitlines() == ["50 1.0 True", "6.0 ['vs/weight:0', 'bias:0']"]
