@@ -72,6 +72,23 @@ def test_a_device_that_is_not_configured_is_refused():
         IPUStrategy("/device:IPU:7")
 
 
+def test_a_scope_whose_device_is_gone_is_not_left_open(two_devices):
+    strategy, previous = IPUStrategy(), SYSTEM.config
+    SYSTEM.reset()
+    with pytest.raises(ValueError, match=r"^/device:IPU:0 is not configured"), strategy.scope():
+        raise AssertionError("It was entered.")
+    assert not tf.distribute.has_strategy()
+    SYSTEM.configure(previous)
+    with strategy.scope():
+        assert tf.distribute.get_strategy() is strategy
+
+
+@pytest.mark.parametrize("name", ["x", "/job:here/x:0"])
+def test_what_is_no_name_of_a_device(name):
+    with pytest.raises(ValueError, match=rf"^`ipu_device` is not .* Received: ipu_device='{name}'"):
+        IPUStrategy(name)
+
+
 def test_a_strategy_on_another_kind_of_device_has_no_ipu():
     strategy = IPUStrategy("/device:CPU:0")
     assert strategy.device is None

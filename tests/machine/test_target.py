@@ -35,7 +35,7 @@ def test_a_tile_is_made_of_elements_and_code_has_some_of_them(target):
 
 
 def test_another_name():
-    with pytest.raises(ValueError, match=r"one of gc2, gc200, bow\. Received: 'gc3'"):
+    with pytest.raises(ValueError, match=r"one of gc2, gc200, bow\. Received: target='gc3'"):
         target_named("gc3")
 
 

@@ -382,12 +382,12 @@ class TestErrors:
             self.call(**{name: tf.zeros((5,))})
 
     def test_shape_of_labels(self):
-        message = r"`labels` must have .* rank 2 .*\(5, any\). Received: labels.shape=\(3, 4\)$"
+        message = r"`labels` must have .* 2 .*\(5, any\), as `logits`.*: labels.shape=\(3, 4\)$"
         with pytest.raises(ValueError, match=message):
             self.call(labels=LABELS[:3])
 
     def test_shape_of_lengths(self):
-        message = r"`logit_length` must have .*\(5\). Received: logit_length.shape=\(4,\)$"
+        message = r"`logit_length` must have .*\(5\), as `logits` .*: logit_length.shape=\(4,\)$"
         with pytest.raises(ValueError, match=message):
             self.call(logit_length=DATA_LENGTHS[:4])
 

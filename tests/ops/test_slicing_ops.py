@@ -163,7 +163,11 @@ MATCHING = "must have matching, nonzero shapes of rank 1"
         ({"src_offsets": [[0, 1]]}, ValueError, MATCHING),
         ({"num_elems": [], "src_offsets": [], "dst_offsets": []}, ValueError, MATCHING),
         ({"num_elems": 2}, ValueError, MATCHING),
-        ({"dst_offsets": [0.0, 1.0]}, TypeError, "`dst_offsets` must be integers.*of float32"),
+        (
+            {"dst_offsets": [0.0, 1.0]},
+            TypeError,
+            "`dst_offsets` must be .* integers.*of float32",
+        ),
         ({"src": tf.zeros((6, 5))}, ValueError, "src and dst inner dimensions must match"),
         ({"src": tf.zeros(6)}, ValueError, "`src` must be of at least rank 2"),
         ({"dst": tf.zeros(6)}, ValueError, "`dst` must be of at least rank 2"),
