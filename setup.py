@@ -57,7 +57,7 @@ setup(
                 f"ipu_keras.{name}",
                 [f"_cext/{name}.pyx"],
                 extra_compile_args=["-O3"],
-                libraries=["dl"],
+                libraries=["dl", "m"],
             )
             for name in EXTENSIONS
         ],

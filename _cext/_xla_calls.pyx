@@ -105,6 +105,7 @@ cdef struct Api:
 
 cdef extern from *:
     """
+    #include <math.h>
     #include <stdint.h>
 
     /* So many blocks are computed together that compilers use vectors for them. */
@@ -119,14 +120,17 @@ cdef extern from *:
 
     /* Philox 4x32 with 10 rounds: J. K. Salmon et al., "Parallel random numbers: as easy as
        1, 2, 3", SC'11. Both halves of a product are written as if it was computed twice: gcc
-       makes vectors of them, but not of a product of 64 bits that is split. */
+       makes vectors of them, but not of a product of 64 bits that is split. The counter of each
+       block is `stride` more than that of the one before. */
     WITH_WIDE_VECTORS
-    static void philox(uint32_t* words, uint64_t key, uint64_t low, uint64_t high) {
+    static void philox(
+        uint32_t* words, uint64_t key, uint64_t low, uint64_t high, uint64_t stride
+    ) {
         const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u;
         uint32_t a[NUM_BLOCKS], b[NUM_BLOCKS], c[NUM_BLOCKS], d[NUM_BLOCKS];
         uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
         for (int i = 0; i < NUM_BLOCKS; i++) {
-            uint64_t own_low = low + i, own_high = high + (own_low < low);
+            uint64_t own_low = low + i * stride, own_high = high + (own_low < low);
             a[i] = (uint32_t)own_low;
             b[i] = (uint32_t)(own_low >> 32);
             c[i] = (uint32_t)own_high;
@@ -158,41 +162,169 @@ cdef extern from *:
         value.bits = (bits & 0x7FFFFFu) | 0x3F800000u;
         return value.number - 1.0f;
     }
+
+    /* TensorFlow calls both at once where there is such a function. */
+    #if defined(__linux__)
+    extern void sincosf(float, float*, float*);
+    #else
+    static inline void sincosf(float x, float* sine, float* cosine) {
+        *sine = sinf(x);
+        *cosine = cosf(x);
+    }
+    #endif
+
+    /* G. E. P. Box, M. E. Muller, "A note on the generation of random normal deviates", 1958.
+       Rounded where TensorFlow's kernel rounds, and by the same functions of the C library. */
+    static inline void box_muller(const uint32_t* words, float* pair) {
+        float uniform = unit_interval(words[0]);
+        if (uniform < 1.0e-7f) uniform = 1.0e-7f;
+        float angle = (float)(2 * 3.14159265358979323846 * unit_interval(words[1]));
+        float radius = sqrtf(-2.0f * logf(uniform));
+        sincosf(angle, &pair[0], &pair[1]);
+        pair[0] *= radius;
+        pair[1] *= radius;
+    }
     """
     enum:
         NUM_BLOCKS
         NUM_WORDS
-    void philox(uint32_t* words, uint64_t key, uint64_t low, uint64_t high) noexcept nogil
+    void philox(
+        uint32_t* words, uint64_t key, uint64_t low, uint64_t high, uint64_t stride
+    ) noexcept nogil
     float unit_interval(uint32_t bits) noexcept nogil
+    void box_muller(const uint32_t* words, float* pair) noexcept nogil
+
+cdef enum:
+    WORDS_OF_BLOCK = 4
+    # So many blocks of the stream are TensorFlow's for four truncated numbers: it draws until it
+    # has them.
+    RESERVED_BLOCKS = 256
+
+# Fills `left` numbers from where a stream of Philox is, which it leaves behind them.
+ctypedef void (*Fill)(Stream* stream, float* numbers, int64_t left) noexcept nogil
+
+cdef struct Stream:
+    uint64_t key
+    uint64_t low
+    uint64_t high
 
 
 cdef void* uniform(CallFrame* frame) noexcept nogil:
-    """Fills its result with what TensorFlow's `StatelessRandomUniformV2` draws.
+    """Fills its result with what TensorFlow's `StatelessRandomUniformV2` draws."""
+    return answer(frame, fill_uniform)
 
-    Its arguments are a key and a counter of Philox; the numbers are float32.
-    """
-    cdef uint32_t words[NUM_WORDS]
+
+cdef void* normal(CallFrame* frame) noexcept nogil:
+    """Fills its result with what TensorFlow's `StatelessRandomNormalV2` draws."""
+    return answer(frame, fill_normal)
+
+
+cdef void* truncated_normal(CallFrame* frame) noexcept nogil:
+    """Fills its result with what TensorFlow's `StatelessTruncatedNormalV2` draws."""
+    return answer(frame, fill_truncated_normal)
+
+
+cdef void* answer(CallFrame* frame, Fill fill) noexcept nogil:
+    """A call whose arguments are a key and a counter of Philox; the numbers are float32."""
     if is_question(frame):
         return NULL
-    cdef uint64_t key = (<uint64_t*>frame.arguments.buffers[0].data)[0]
     cdef uint64_t* counter = <uint64_t*>frame.arguments.buffers[1].data
-    cdef uint64_t low = counter[0]
-    cdef uint64_t high = counter[1]
+    cdef Stream stream = Stream(
+        (<uint64_t*>frame.arguments.buffers[0].data)[0], counter[0], counter[1]
+    )
     cdef Buffer* result = frame.results.buffers[0]
-    cdef float* numbers = <float*>result.data
-    cdef int64_t left = 1
+    cdef int64_t size = 1
     cdef int64_t i
     for i in range(result.rank):
-        left *= result.dims[i]
+        size *= result.dims[i]
+    fill(&stream, <float*>result.data, size)
+    return NULL
+
+
+cdef inline void skip(Stream* stream, uint64_t num_blocks) noexcept nogil:
+    stream.low += num_blocks
+    stream.high += stream.low < num_blocks
+
+
+cdef inline void draw(Stream* stream, uint32_t* words) noexcept nogil:
+    philox(words, stream.key, stream.low, stream.high, 1)
+    skip(stream, NUM_BLOCKS)
+
+
+cdef void fill_uniform(Stream* stream, float* numbers, int64_t left) noexcept nogil:
+    cdef uint32_t words[NUM_WORDS]
+    cdef int64_t i
     while left > 0:
-        philox(words, key, low, high)
+        draw(stream, words)
         for i in range(min(left, <int64_t>NUM_WORDS)):
             numbers[i] = unit_interval(words[i])
         numbers += NUM_WORDS
         left -= NUM_WORDS
-        low += NUM_BLOCKS
-        high += low < NUM_BLOCKS
-    return NULL
+
+
+cdef void fill_normal(Stream* stream, float* numbers, int64_t left) noexcept nogil:
+    cdef uint32_t words[NUM_WORDS]
+    cdef float pair[2]
+    cdef int64_t i
+    while left > 0:
+        draw(stream, words)
+        for i in range(0, min(left, <int64_t>NUM_WORDS), 2):
+            box_muller(&words[i], pair)
+            numbers[i] = pair[0]
+            if i + 1 < left:
+                numbers[i + 1] = pair[1]
+        numbers += NUM_WORDS
+        left -= NUM_WORDS
+
+
+cdef void fill_truncated_normal(Stream* stream, float* numbers, int64_t left) noexcept nogil:
+    """Leaves out numbers that are not nearer to 0 than 2.
+
+    Four numbers come from the first of the blocks that are theirs, a few of them from the second,
+    and hardly one from a third: the first blocks of many are drawn together, then the second.
+    """
+    cdef uint32_t words[NUM_WORDS]
+    cdef int num_found[NUM_BLOCKS]
+    cdef Stream following
+    cdef int64_t block, num_wanted
+    cdef bint again
+    while left > 0:
+        for block in range(NUM_BLOCKS):
+            num_found[block] = 0
+        following = stream[0]
+        again = True
+        while again:
+            philox(words, following.key, following.low, following.high, RESERVED_BLOCKS)
+            skip(&following, 1)
+            again = False
+            for block in range(NUM_BLOCKS):
+                num_wanted = min(<int64_t>WORDS_OF_BLOCK, left - block * WORDS_OF_BLOCK)
+                if num_found[block] < num_wanted:
+                    num_found[block] = take_truncated(
+                        &words[block * WORDS_OF_BLOCK],
+                        &numbers[block * WORDS_OF_BLOCK],
+                        num_found[block],
+                        num_wanted,
+                    )
+                    again |= num_found[block] < num_wanted
+        skip(stream, NUM_BLOCKS * RESERVED_BLOCKS)
+        numbers += NUM_WORDS
+        left -= NUM_WORDS
+
+
+cdef inline int take_truncated(
+    const uint32_t* words, float* numbers, int num_found, int64_t num_wanted
+) noexcept nogil:
+    """Takes what a block gives of the numbers that are wanted; returns how many there are then."""
+    cdef float pair[2]
+    cdef int i, k
+    for i in range(0, WORDS_OF_BLOCK, 2):
+        box_muller(&words[i], pair)
+        for k in range(2):
+            if num_found < num_wanted and -2 < pair[k] and pair[k] < 2:
+                numbers[num_found] = pair[k]
+                num_found += 1
+    return num_found
 
 
 cdef bint is_question(CallFrame* frame) noexcept nogil:
@@ -208,18 +340,30 @@ cdef bint is_question(CallFrame* frame) noexcept nogil:
 
 # --- Registration -------------------------------------------------------------
 
-def register(uintptr_t get_api, str name):
-    """Makes `uniform` known to XLA, for as long as the process lives.
+def register(uintptr_t get_api, str name, str distribution):
+    """Makes a function known to XLA, for as long as the process lives.
+
+    It takes a key, `uint64[1]`, and a counter, `uint64[2]`, and has one float32 result, which
+    it fills with what TensorFlow's kernel draws.
 
     Args:
         get_api: The address of `xla::ffi::GetXlaFfiApi`.
         name: What calls call.
+        distribution: `"uniform"`, `"normal"` or `"truncated_normal"`.
 
     Raises:
         RuntimeError: XLA does not take it; the error has its text.
     """
     cdef const Api* api = (<const Api* (*)() noexcept nogil>get_api)()
     cdef bytes encoded = name.encode()
+    cdef Handler handler
+    if distribution == "uniform":
+        handler = uniform
+    elif distribution == "normal":
+        handler = normal
+    else:
+        assert distribution == "truncated_normal"
+        handler = truncated_normal
     cdef Registration registration = Registration(
         sizeof(Registration),
         NULL,
@@ -228,7 +372,7 @@ def register(uintptr_t get_api, str name):
         NULL,
         NULL,
         NULL,
-        uniform,
+        handler,
         0,
     )
     cdef void* error = api.register_handler(&registration)

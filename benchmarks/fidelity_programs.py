@@ -126,6 +126,7 @@ def _resnet50(target: str) -> Report:
             num_replicas=16,
             recomputation=True,
             steps_per_execution=6,
+            maximum_cross_replica_sum_buffer_size=50 * 2**20,
             convolution_options={"availableMemoryProportion": "0.15", "partialsType": "half"},
             matmul_options={"partialsType": "half"},
         )

@@ -11,12 +11,17 @@ _requirements.check()
 
 from ipu_keras import config as config
 from ipu_keras import gradient_accumulation as gradient_accumulation
+from ipu_keras import ipu_compiler as ipu_compiler
+from ipu_keras import ipu_infeed_queue as ipu_infeed_queue
 from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
+from ipu_keras import ipu_outfeed_queue as ipu_outfeed_queue
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
+from ipu_keras import loops as loops
 from ipu_keras import ops as ops
 from ipu_keras import optimizers as optimizers
 from ipu_keras import pipelining_ops as pipelining_ops
+from ipu_keras import scopes as scopes
 from ipu_keras import sharding as sharding
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
@@ -46,6 +51,10 @@ from ipu_keras.optimizers import gradient_accumulation_optimizer as gradient_acc
 from ipu_keras.optimizers import ipu_optimizer as ipu_optimizer
 from ipu_keras.optimizers import map_gradient_optimizer as map_gradient_optimizer
 from ipu_keras.optimizers import sharded_optimizer as sharded_optimizer
+
+# It is documented among the operations too, which cannot import it: it uses optimizers, and they
+# use operations.
+setattr(ops, "pipelining_ops", pipelining_ops)  # noqa: B010
 
 # The devices of TensorFlow follow the configuration of the system from now on.
 SYSTEM.connect(DRIVER)

@@ -25,6 +25,7 @@ from ipu_keras.settings.enumerations import (
 )
 from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_flags
 from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
+from ipu_keras.settings.switches import checked_switch
 
 __all__ = [
     "AttributeMetadata",
@@ -466,16 +467,17 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
         "sums each at once. More needs larger buffers and less code.",
+        effect="Reports, and whether a program fits, count one all-reduce for all that may wait "
+        "for each other, and their memory at the same time.",
         constraint=_NOT_NEGATIVE,
-        why_idle="Models cost a sum for each gradient.",
     ),
     _option(
         "optimizations.maximum_reduce_scatter_buffer_size",
         int,
         0,
         "Bytes that may wait for a common reduce-scatter.",
+        effect="As that of all-reduces, of what is scattered in operations that a step has.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_NO_PASS,
     ),
     _option(
         "optimizations.maximum_inter_ipu_copies_buffer_size",
@@ -727,6 +729,7 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
             "set its attributes."
         )
     check_cpu_device(device)
+    reset = checked_switch("reset_configuration", reset_configuration)
     active = config.frozen_copy()
     _check_hardware(active, current_flags())
     idle = _idle_options(active)
@@ -736,7 +739,7 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
             "and checked; docs/ipu_config.md says why, and what each option does.",
             stacklevel=3,
         )
-    SYSTEM.configure(active, reset=reset_configuration)
+    SYSTEM.configure(active, reset=reset)
 
 
 def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.strategies import update_context
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
+from ipu_keras.settings.switches import checked_switch
 
 _HOST = "/device:CPU:0"
 
@@ -56,7 +57,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
         variables_on_host: bool = False,
     ):
         _check_cluster(cluster_resolver)
-        self._variables_on_host = variables_on_host
+        self._variables_on_host = checked_switch("variables_on_host", variables_on_host)
         super().__init__(ipu_device, enable_keras_extensions=False)
         # Where TensorFlow looks for the `cluster_resolver` of a strategy.
         self.extended._cluster_resolver = cluster_resolver
@@ -92,7 +93,7 @@ def _check_cluster(cluster_resolver: Any) -> None:
     if not isinstance(cluster_resolver, tf.distribute.cluster_resolver.ClusterResolver):
         raise TypeError(
             "`cluster_resolver` must be a tf.distribute.cluster_resolver.ClusterResolver, such as "
-            f"a TFConfigClusterResolver. Received: {cluster_resolver!r}"
+            f"a TFConfigClusterResolver. Received: cluster_resolver={cluster_resolver!r}"
         )
     cluster = cluster_resolver.cluster_spec().as_dict()
     num_workers = sum(len(tasks) for job, tasks in cluster.items() if job != "evaluator")

@@ -13,9 +13,11 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.functions.data_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.function_programs import FunctionPrograms
+from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
+from ipu_keras.internals.keras_2_habits import explain
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -24,8 +26,8 @@ from ipu_keras.internals.tensorflow.strategies import (
     update_context,
 )
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.ops.argument_checks import converted
 from ipu_keras.profiling.compilation import compiled
+from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
@@ -72,18 +74,15 @@ class IPUStrategy(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ):
-        if not isinstance(ipu_device, str):
-            raise TypeError(
-                "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'. "
-                f"Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
-            )
-        converted("ipu_device", tf.DeviceSpec.from_string, ipu_device)
+        _check_device_name(ipu_device)
+        guards_iterators = checked_switch("enable_dataset_iterators", enable_dataset_iterators)
+        has_extensions = checked_switch("enable_keras_extensions", enable_keras_extensions)
         if not SYSTEM.devices:
             IPUConfig().configure_ipu_system()
         super().__init__(self._make_extended(ipu_device))
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
-        self._guards_iterators = enable_dataset_iterators
-        self.enable_keras_extensions = enable_keras_extensions
+        self._guards_iterators = guards_iterators
+        self.enable_keras_extensions = has_extensions
         # By function what it was compiled to.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
@@ -101,6 +100,15 @@ class IPUStrategy(tf.distribute.Strategy):
     def device(self) -> IpuDevice | None:
         """The IPU device; `None` for a strategy on another kind of device."""
         return self._ipu_device
+
+    def scope(self) -> "StrategyScope":
+        """In this context, what is made and called is for the device.
+
+        Returns:
+            The context, for a `with` statement. It raises a `ValueError`, and changes nothing, if
+            the device is not configured any longer when it is entered.
+        """
+        return StrategyScope(super().scope(), self.extended._placed)
 
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
@@ -168,6 +176,12 @@ class IPUStrategy(tf.distribute.Strategy):
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:
         """Calls `fn` after checking the trace that the call will use, and what it would cost."""
+        if self._ipu_device is None:
+            return self._run_traced(fn, args, kwargs)
+        with placed_on(self._ipu_device):
+            return self._run_traced(fn, args, kwargs)
+
+    def _run_traced(self, fn: Any, args, kwargs) -> Any:
         replicated = self._replicated_function(fn)
         programs = self._programs_of(fn)
         key = _signature((args, kwargs))
@@ -184,9 +198,8 @@ class IPUStrategy(tf.distribute.Strategy):
                 programs.compile(key, concrete, args, kwargs)
                 self._leave_xla(fn, concrete)
         call = replicated or self._without_xla.get(fn, fn)
-        results = call(*args, **kwargs)
-        programs.note_execution(key)
-        return results
+        with programs.running(key):
+            return call(*args, **kwargs)
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
@@ -251,11 +264,6 @@ class IPUExtended(OneDeviceExtended):
                 f"The device of an IPUStrategy cannot be changed. Received: {device!r}"
             )
 
-    def _scope(self, strategy):
-        # If the device is gone: TensorFlow would leave open a scope that it could not enter.
-        with self._placed():
-            return super()._scope(strategy)
-
     def _call_for_each_replica(self, fn, args, kwargs):
         with (
             self._placed(),
@@ -285,6 +293,37 @@ class IPUExtended(OneDeviceExtended):
         return tf.device(self._device) if tf.executing_eagerly() else contextlib.nullcontext()
 
 
+class StrategyScope:
+    """The scope of an `IPUStrategy`: TensorFlow's own, entered as a whole or not at all.
+
+    TensorFlow enters the strategy first and the device last. Where that raises, the strategy
+    would stay entered, and no other one could be from then on. Errors that leave it, of models
+    made in it say, are explained if Keras 2 would not have raised them.
+
+    Args:
+        scope: TensorFlow's scope.
+        placed: Returns a context on the device, which refuses one that is not configured.
+    """
+
+    def __init__(
+        self,
+        scope: contextlib.AbstractContextManager,
+        placed: Callable[[], contextlib.AbstractContextManager],
+    ):
+        self._scope = scope
+        self._placed = placed
+
+    def __enter__(self) -> IPUStrategy:
+        with self._placed():
+            pass
+        return self._scope.__enter__()
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if error is not None:
+            explain(error)
+        self._scope.__exit__(kind, error, traceback)
+
+
 # The name of the class in the releases before 2.6.
 IPUStrategyV1 = IPUStrategy
 
@@ -302,6 +341,21 @@ def _traced(fn: Any, args, kwargs) -> Any:
         # The call that follows finds this trace in the function's cache.
         return fn.get_concrete_function(*args, **kwargs)
     return fn
+
+
+def _check_device_name(ipu_device: Any) -> None:
+    """Refuses what TensorFlow cannot read as the name of a device."""
+    expected = "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'."
+    if not isinstance(ipu_device, str):
+        raise TypeError(
+            f"{expected} Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
+        )
+    try:
+        names_one = tf.DeviceSpec.from_string(ipu_device).device_type is not None
+    except ValueError:
+        names_one = False
+    if not names_one:
+        raise ValueError(f"{expected} Received: ipu_device={ipu_device!r}")
 
 
 def _signature(value: Any) -> tuple | None:

@@ -1,22 +1,245 @@
 """Operations of pipelines, and the choices about how these run."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras._missing_names import missing_attribute
+from ipu_keras.cost import depth_message, overlap
+from ipu_keras.functions.graph_programs import Work, is_program_allowed, put_into_graph
+from ipu_keras.functions.loop_bodies import as_list
+from ipu_keras.functions.pipelines import PipelineStep, Trained, check_captures
+from ipu_keras.functions.place import current_place
+from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, dtype_for
+from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
+from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
+from ipu_keras.program import Accumulation, Pipeline
 from ipu_keras.settings.argument_errors import converted
+from ipu_keras.settings.counts import integer_in, positive_integer
+from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
 from ipu_keras.settings.pipeline_choices import RecomputationMode as RecomputationMode
 from ipu_keras.tracing.poplar_operation import RECOMPUTATION_CHECKPOINT, poplar_operation
 
-# So that importing a documented name from here that is missing says so, as reading it does.
-__path__: list[str] = []
+
+class OptimizerFunctionOutput:
+    """What the optimizer function of a pipeline returns.
+
+    Args:
+        opt: A `tf.compat.v1.train.Optimizer`, which computes the gradients and updates weights.
+        loss: The tensor that it minimizes.
+        compute_gradients_args: Positional arguments of `opt.compute_gradients` after the loss.
+        compute_gradients_kwargs: Its keyword arguments.
+        apply_gradients_args: Positional arguments of `opt.apply_gradients` after the gradients.
+        apply_gradients_kwargs: Its keyword arguments.
+
+    Raises:
+        TypeError: `opt` is no such optimizer, or arguments are no list or no dict.
+    """
+
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        loss: tf.Tensor,
+        compute_gradients_args: Sequence[Any] | None = None,
+        compute_gradients_kwargs: dict[str, Any] | None = None,
+        apply_gradients_args: Sequence[Any] | None = None,
+        apply_gradients_kwargs: dict[str, Any] | None = None,
+    ):
+        if not isinstance(opt, tf.compat.v1.train.Optimizer):
+            raise TypeError(
+                "`opt` must be an optimizer of TensorFlow 1, a tf.compat.v1.train.Optimizer. "
+                f"Received: opt={opt!r}"
+            )
+        self.opt = opt
+        self.loss = loss
+        self.compute_gradients_args = _sequence("compute_gradients_args", compute_gradients_args)
+        self.compute_gradients_kwargs = _dict("compute_gradients_kwargs", compute_gradients_kwargs)
+        self.apply_gradients_args = _sequence("apply_gradients_args", apply_gradients_args)
+        self.apply_gradients_kwargs = _dict("apply_gradients_kwargs", apply_gradients_kwargs)
 
 
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)
+@left_by_autograph
+def pipeline(
+    computational_stages: Sequence[Callable[..., Any]],
+    gradient_accumulation_count: Any = None,
+    gradient_accumulation_dtype: DTypeChoice = None,
+    repeat_count: int = 1,
+    batch_serialization_iterations: int = 1,
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    outfeed_queue: IPUOutfeedQueue | None = None,
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+    device_mapping: Sequence[int] | None = None,
+    pipeline_schedule: PipelineSchedule | None = None,
+    recomputation_mode: RecomputationMode | None = None,
+    forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None,
+    weight_update_poplar_options: PipelineStageOptions | None = None,
+    offload_weight_update_variables: bool | None = None,
+    replicated_optimizer_state_sharding: bool = False,
+    offload_activations: bool | None = None,
+    offload_gradient_accumulation_buffers: bool | None = None,
+    replicated_weight_sharding: bool | None = None,
+    offload_weights: bool | None = None,
+    continuous_weight_updates: bool = False,
+    outfeed_loss: bool = False,
+    accumulate_outfeed: bool = False,
+    accumulate_outfeed_dtype: DTypeChoice = None,
+    outfeed_mask: Sequence[bool] | None = None,
+    name: str | None = None,
+) -> tf.Operation:
+    """Runs a function in stages, each on an IPU, which pass batches on to each other.
+
+    Numerically it is the accumulation of gradients: every execution of the pipeline adds those of
+    `gradient_accumulation_count` batches, and then updates weights once. What the stages, their
+    schedule and the options below cost on an IPU is what `ipu_keras.last_report` says.
+
+    Args:
+        computational_stages: Two functions or more. The first takes `inputs` and then the parts of
+            an element of the infeed, each other what the one before returns.
+        gradient_accumulation_count: How many batches pass the stages in an execution, an integer
+            or a tensor whose value is known.
+        gradient_accumulation_dtype: Of the accumulated gradients: `None` for that of each variable,
+            a dtype, or a function from a variable to one. The optimizer gets gradients of this
+            type.
+        repeat_count: How many executions there are.
+        batch_serialization_iterations: Parts in which a batch is computed, each an element of the
+            infeed; with `PipelineSchedule.Sequential` and all stages on one IPU.
+        inputs: Tensors that are the same for all batches, such as a learning rate.
+        infeed_queue: Elements for the first stage.
+        outfeed_queue: Gets what the last stage returns, as a list.
+        optimizer_function: Takes what the last stage returns; returns an
+            `OptimizerFunctionOutput`. Without it, nothing is trained.
+        device_mapping: The IPU of each stage. Defaults to one after the other. Stages that use the
+            same variables must be on one IPU.
+        pipeline_schedule: Defaults to `PipelineSchedule.Grouped`.
+        recomputation_mode: Defaults to `RecomputationMode.Auto`.
+        forward_propagation_stages_poplar_options: For each stage.
+        backward_propagation_stages_poplar_options: For the gradients of each stage.
+        weight_update_poplar_options: For the weight update.
+        offload_weight_update_variables: Whether variables that only the weight update needs lie in
+            remote memory.
+        replicated_optimizer_state_sharding: Whether each replica has a part of those.
+        offload_activations: Whether activations that wait lie in remote memory.
+        offload_gradient_accumulation_buffers: Whether the accumulators do.
+        replicated_weight_sharding: Whether each replica has a part of the weights.
+        offload_weights: Whether those parts lie in remote memory.
+        continuous_weight_updates: Not implemented, as in IPU software.
+        outfeed_loss: Whether the loss is sent to `outfeed_queue`, instead of what the last stage
+            returns.
+        accumulate_outfeed: Whether what is sent is added up, and sent once in an execution.
+        accumulate_outfeed_dtype: Of these sums, as `gradient_accumulation_dtype`.
+        outfeed_mask: For each result of the last stage, whether it is left out.
+        name: Of the program.
+
+    Returns:
+        The operation that runs the pipeline.
+
+    Raises:
+        TypeError: An argument, or what a function returns, is of a wrong type.
+        ValueError: There are fewer than two stages, arguments do not go together, or a stage uses
+            a tensor that is not passed to it.
+        NotImplementedError: The schedule cannot train stages that share an IPU, or
+            `continuous_weight_updates`.
+        tf.errors.FailedPreconditionError: When it is run, `gradient_accumulation_count` is no
+            multiple of what the schedule takes at a time.
+
+    Example:
+
+    >>> from ipu_keras import config, ipu_strategy
+    >>> config.reset_ipu_configuration()
+    >>> system = config.IPUConfig()
+    >>> system.auto_select_ipus = 2
+    >>> system.configure_ipu_system()
+    >>> numbers = tf.data.Dataset.range(4).map(lambda k: tf.cast(k, tf.float32))
+    >>> infeed, outfeed = IPUInfeedQueue(numbers), IPUOutfeedQueue()
+    >>> infeed.initializer
+    >>> @tf.function
+    ... def run():
+    ...     stages = [lambda x: x + 1.0, lambda x: x * x]
+    ...     pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed)
+    >>> ipu_strategy.IPUStrategy().run(run)
+    >>> outfeed.dequeue()[0].numpy().tolist()
+    [1.0, 4.0, 9.0, 16.0]
+    """
+    stages = _stages(computational_stages)
+    mapping = _mapping(device_mapping, len(stages))
+    forward_options = forward_propagation_stages_poplar_options
+    backward_options = backward_propagation_stages_poplar_options
+    choices = checked_choices(
+        {
+            "backward_propagation_stages_poplar_options": backward_options,
+            "continuous_weight_updates": continuous_weight_updates,
+            "forward_propagation_stages_poplar_options": forward_options,
+            "offload_activations": offload_activations,
+            "offload_gradient_accumulation_buffers": offload_gradient_accumulation_buffers,
+            "offload_weight_update_variables": offload_weight_update_variables,
+            "offload_weights": offload_weights,
+            "pipeline_schedule": pipeline_schedule,
+            "recomputation_mode": recomputation_mode,
+            "replicated_optimizer_state_sharding": replicated_optimizer_state_sharding,
+            "replicated_weight_sharding": replicated_weight_sharding,
+            "weight_update_poplar_options": weight_update_poplar_options,
+        }
+    )
+    layout = Pipeline(device_mapping=mapping, **choices)
+    warn_of_idle(layout)
+    trains = optimizer_function is not None
+    count = _count(gradient_accumulation_count)
+    serial = _serialization(batch_serialization_iterations, layout)
+    _check_outfeed(outfeed_queue, outfeed_loss, outfeed_mask, accumulate_outfeed, trains)
+    step = overlap(layout.schedule, mapping, training=trains)
+    _check_place()
+    place = current_place()
+    given = list(map(tf.convert_to_tensor, as_list(inputs)))
+    gradient_dtype = dtype_choice("gradient_accumulation_dtype", gradient_accumulation_dtype)
+    num_replicas = place.num_replicas(layout.num_ipus)
+
+    def train(results: Sequence[Any]) -> Trained:
+        assert optimizer_function is not None
+        return _trained(optimizer_function, results, gradient_dtype, num_replicas)
+
+    def outfeed(results: Sequence[Any], loss: Any) -> Any:
+        if outfeed_loss:
+            return loss
+        return _unmasked(results, outfeed_mask)
+
+    batch = PipelineStep(
+        stages=stages,
+        inputs=given,
+        train=train if trains else None,
+        enqueue=None if outfeed_queue is None else outfeed_queue.enqueue,
+        outfeed=outfeed,
+    )
+    element_spec = None if infeed_queue is None else infeed_queue._iterator.element_spec
+
+    def traced_step(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        batch(tf.nest.pack_sequence_as(element_spec, tensors) if tensors else ())
+        check_captures(tf.compat.v1.get_default_graph(), given)
+        return []
+
+    put_into_graph(
+        Work(
+            name=name_or_none("name", name) or "pipeline",
+            is_named=name is not None,
+            step=traced_step,
+            num_steps=count * serial * positive_integer("repeat_count", repeat_count),
+            infeed=None if infeed_queue is None else infeed_queue._elements,
+            accumulation=Accumulation(count=count * serial),
+            trains=trains,
+            pipeline=layout,
+            sums=_sums(accumulate_outfeed, accumulate_outfeed_dtype),
+            check=lambda: _check_depth(count, step),
+        ),
+        place.device,
+        num_replicas,
+    )
+    return tf.compat.v1.get_default_graph().get_operations()[-1]
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
@@ -56,3 +279,206 @@ def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
     # XLA forgets an identity; a new shape that is the old one it keeps, with the name.
     tensor = converted("tensors", tf.convert_to_tensor, tensor)
     return tf.reshape(tensor, tf.shape(tensor), name=name)
+
+
+def _trained(
+    optimizer_function: Callable[..., OptimizerFunctionOutput],
+    results: Sequence[Any],
+    dtype: DTypeChoice,
+    num_replicas: int,
+) -> Trained:
+    made = optimizer_function(*results)
+    if not isinstance(made, OptimizerFunctionOutput):
+        raise TypeError(
+            "`optimizer_function` needs to return an instance of OptimizerFunctionOutput. "
+            f"Received: {made!r}"
+        )
+    optimizer, averages = without_exchange(made.opt)
+    if num_replicas > 1 and not averages:
+        raise NotImplementedError(
+            "Replicas of a pipeline that do not exchange gradients would have weights of their "
+            "own, which is not implemented. Wrap the optimizer in a CrossReplicaOptimizer. "
+            f"Received: {made.opt!r} for {num_replicas} replicas"
+        )
+    named = dict(made.compute_gradients_kwargs)
+    if not made.compute_gradients_args and named.get("var_list") is None:
+        named["var_list"] = _trainable()
+    found = made.opt.compute_gradients(made.loss, *made.compute_gradients_args, **named)
+    pairs = [
+        (tf.cast(tf.convert_to_tensor(gradient), dtype_for(variable, dtype)), variable)
+        for gradient, variable in found
+        if gradient is not None
+    ]
+    if not pairs:
+        raise ValueError(
+            "No gradients provided for any variable: the loss depends on none that is trainable. "
+            f"Received: {[variable.name for _, variable in found]}"
+        )
+    # The host adds the gradients of all replicas.
+    shared = [(gradient / num_replicas, variable) for gradient, variable in pairs]
+
+    def apply(updates: Sequence[tuple]) -> Any:
+        return optimizer.apply_gradients(
+            updates, *made.apply_gradients_args, **made.apply_gradients_kwargs
+        )
+
+    return Trained(made.loss, shared if num_replicas > 1 else pairs, apply)
+
+
+def _trainable() -> list[Any] | None:
+    """What is trained unless someone says; a function that was traced eagerly has no collections.
+
+    Returns:
+        `None` for all trainable variables of the graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES):
+        return None
+    return [variable for variable in graph.variables if variable.trainable]
+
+
+def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:
+    if mask is None:
+        return list(results)
+    if len(mask) != len(results):
+        raise ValueError(
+            "`outfeed_mask` must have an entry for each result of the last stage. Received: "
+            f"outfeed_mask={list(mask)} for {len(results)} results"
+        )
+    return [result for result, left_out in zip(results, mask, strict=True) if not left_out]
+
+
+def _stages(stages: Any) -> list[Callable]:
+    if not isinstance(stages, list | tuple):
+        raise TypeError(
+            "computational_stages argument needs to be a list or a tuple. "
+            f"Received: computational_stages={stages!r}"
+        )
+    if len(stages) < 2:
+        raise ValueError(
+            "Pipeline requires at least two computational stages. Use `loops.repeat` for a single "
+            f"function. Received: {len(stages)}"
+        )
+    for stage in stages:
+        if not callable(stage):
+            raise TypeError(
+                "`computational_stages` must be functions. "
+                f"Received: {stage!r} of type {type(stage).__name__}"
+            )
+    return list(map(as_autograph_does, stages))
+
+
+def _mapping(device_mapping: Any, num_stages: int) -> tuple[int, ...]:
+    if device_mapping is None:
+        return tuple(range(num_stages))
+    if not isinstance(device_mapping, list | tuple):
+        raise TypeError(
+            "device_mapping argument needs to be a list or a tuple. "
+            f"Received: device_mapping={device_mapping!r}"
+        )
+    if len(device_mapping) != num_stages:
+        raise ValueError(
+            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
+            f"stages. Received: device_mapping={list(device_mapping)}"
+        )
+    numbers = [integer_in(ipu) for ipu in device_mapping]
+    if any(number is None or number < 0 for number in numbers):
+        raise ValueError(
+            "Expected `device_mapping` to be a list of integers. Each is the IPU of a stage, from "
+            f"0. Received: device_mapping={list(device_mapping)}"
+        )
+    return tuple(number for number in numbers if number is not None)
+
+
+def _count(count: Any) -> int:
+    if count is None:
+        raise ValueError(
+            "gradient_accumulation_count must be specified. It is how many batches pass the stages "
+            "for a weight update."
+        )
+    value = tf.get_static_value(count) if tf.is_tensor(count) else count
+    if tf.is_tensor(count) and value is None:
+        raise ValueError(
+            "`gradient_accumulation_count` must be known when the pipeline is compiled. "
+            f"Received: the tensor {count!r}"
+        )
+    number = integer_in(value)
+    if number is None or number < 1:
+        raise ValueError(
+            "gradient_accumulation_count must be >= 0. It must be a positive integer. "
+            f"Received: gradient_accumulation_count={count!r}"
+        )
+    return number
+
+
+def _serialization(iterations: Any, layout: Pipeline) -> int:
+    count = positive_integer("batch_serialization_iterations", iterations)
+    if count > 1 and layout.schedule is not PipelineSchedule.Sequential:
+        raise NotImplementedError(
+            "Batch serialization is only supported with the `Sequential` schedule. "
+            f"Received: batch_serialization_iterations={count} with {layout.schedule}"
+        )
+    if count > 1 and len(set(layout.device_mapping)) > 1:
+        raise NotImplementedError(
+            "When using batch serialization, all computational stages need to be mapped to a "
+            f"single device. Received: device_mapping={list(layout.device_mapping)}"
+        )
+    return count
+
+
+def _check_outfeed(
+    queue: IPUOutfeedQueue | None, loss: Any, mask: Any, accumulates: Any, trains: bool
+) -> None:
+    if loss and mask is not None:
+        raise ValueError(
+            "Only one of `outfeed_loss` and `outfeed_mask` can be set. "
+            f"Received: outfeed_mask={mask!r}"
+        )
+    if mask is not None and not isinstance(mask, list | tuple):
+        raise TypeError(f"`outfeed_mask` must be a list. Received: outfeed_mask={mask!r}")
+    for argument, is_set in (("outfeed_mask", mask is not None), ("outfeed_loss", bool(loss))):
+        if is_set and not trains:
+            raise ValueError(f"An optimizer_function must be provided when {argument} is set.")
+    if (loss or accumulates) and queue is None:
+        which = "outfeed_loss" if loss else "accumulate_outfeed"
+        raise ValueError(f"An outfeed_queue must be provided when {which} is True.")
+    if accumulates and queue is not None and queue._mode is not IPUOutfeedMode.ALL:
+        raise ValueError(
+            f"To accumulate the outfeed, it must be in IPUOutfeedMode ALL. Received: {queue._mode}"
+        )
+
+
+def _check_depth(count: int, step: int) -> None:
+    if count % step:
+        raise tf.errors.FailedPreconditionError(
+            None,
+            None,
+            f"The pipeline depth of the pipeline must be a multiple of {step}, but it is {count}. "
+            + depth_message(step, count),
+        )
+
+
+def _check_place() -> None:
+    if not is_program_allowed():
+        raise RuntimeError(
+            "A pipeline is a program of its own: call `pipeline` in the function that "
+            "`ipu_compiler.compile` or `strategy.run` is given, and not within a loop, a branch or "
+            "another pipeline."
+        )
+
+
+def _sums(accumulates: Any, dtype: Any) -> Callable[[tf.Tensor], tf.DType] | None:
+    choice = dtype_choice("accumulate_outfeed_dtype", dtype)
+    return (lambda tensor: dtype_for(tensor, choice)) if accumulates else None
+
+
+def _sequence(name: str, value: Any) -> list[Any]:
+    if value is not None and not isinstance(value, list | tuple):
+        raise TypeError(f"`{name}` must be a list or a tuple. Received: {name}={value!r}")
+    return list(value or ())
+
+
+def _dict(name: str, value: Any) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise TypeError(f"`{name}` must be a dict. Received: {name}={value!r}")
+    return dict(value or {})

@@ -23,6 +23,9 @@ def dependencies(roots: Iterable[Any]) -> list[tf.Operation]:
     Returns:
         The roots and their ancestors, by data or by control, each once; the nearest first.
 
+    Raises:
+        TypeError: One of the roots is neither an operation nor a tensor of a graph.
+
     Example:
 
     >>> with tf.Graph().as_default():
@@ -31,6 +34,10 @@ def dependencies(roots: Iterable[Any]) -> list[tf.Operation]:
     >>> a.op in found, b.op in found
     (True, False)
     """
+    if not isinstance(roots, Iterable):
+        raise TypeError(
+            f"`roots` must be a list of operations or tensors. Received: roots={roots!r}"
+        )
     pending = collections.deque(_operation(root) for root in roots)
     found: dict[tf.Operation, None] = {}
     while pending:
@@ -48,7 +55,12 @@ def has_attr(o: tf.Operation, attr_name: str) -> bool:
     Args:
         o: The operation.
         attr_name: Of the attribute.
+
+    Raises:
+        TypeError: `o` is no operation, or `attr_name` no text.
     """
+    _check("o", o, tf.Operation)
+    _check("attr_name", attr_name, str)
     try:
         o.get_attr(attr_name)
     except ValueError:
@@ -64,7 +76,11 @@ def get_shard_from_colocation(op: tf.Operation) -> int | None:
 
     Returns:
         The number of the shard; `None` if no such operation has one.
+
+    Raises:
+        TypeError: It is no operation.
     """
+    _check("op", op, tf.Operation)
     shards = (shard_of(other) for other in _colocated(op))
     return next((shard for shard in shards if shard is not None), None)
 
@@ -79,6 +95,9 @@ def propagate_sharding(g: tf.Graph) -> None:
     Args:
         g: The graph. Its operations are changed in place.
 
+    Raises:
+        TypeError: It is no graph.
+
     Example:
 
     >>> with tf.Graph().as_default() as graph:
@@ -90,6 +109,7 @@ def propagate_sharding(g: tf.Graph) -> None:
     >>> shard_of(gradient.op)
     1
     """
+    _check("g", g, tf.Graph)
     for op in g.get_operations():
         if shard_of(op) is None and (shard := get_shard_from_colocation(op)) is not None:
             assign_shard(op, shard)
@@ -118,7 +138,17 @@ def assign_shard(op: tf.Operation, shard: int) -> None:
 
 
 def _operation(root: Any) -> tf.Operation:
-    return root.op if tf.is_tensor(root) else root
+    operation = root.op if tf.is_symbolic_tensor(root) else root
+    _check("roots", operation, tf.Operation)
+    return operation
+
+
+def _check(argument: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"`{argument}` must be of type {kind.__name__}. "
+            f"Received: {argument}={value!r} of type {type(value).__name__}"
+        )
 
 
 def _colocated(op: tf.Operation) -> Iterator[tf.Operation]:

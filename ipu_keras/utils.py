@@ -19,9 +19,10 @@ from ipu_keras.config import (
 from ipu_keras.device import DRIVER
 from ipu_keras.internals.tensorflow.operations import move_operation
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
-from ipu_keras.ops.argument_checks import check_flag, check_integer
+from ipu_keras.ops.argument_checks import check_integer
 from ipu_keras.ops.random_keys import seed_keys
 from ipu_keras.settings.flags import current_flags
+from ipu_keras.settings.switches import checked_switch
 
 __all__ = [
     "DeviceConnectionType",
@@ -69,7 +70,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     4
     """
     check_cpu_device(device)
-    return len(SYSTEM.device_or_default(ipu_device).ipus)
+    return len(SYSTEM.device_or_default(ipu_device, "ipu_device").ipus)
 
 
 def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
@@ -135,7 +136,7 @@ def reset_ipu_seed(
             draws its own.
 
     Raises:
-        TypeError: `seed` is not an integer, or the last argument no boolean.
+        TypeError: `seed` is not an integer, or `experimental_identical_replicas` no truth value.
         ValueError: There is no such IPU device, or `cpu_device` is not a CPU.
 
     Example:
@@ -143,10 +144,10 @@ def reset_ipu_seed(
     >>> reset_ipu_seed(42)
     """
     seed = check_integer("seed", seed)
-    identical = check_flag("experimental_identical_replicas", experimental_identical_replicas)
-    check_cpu_device(cpu_device)
+    check_cpu_device(cpu_device, "cpu_device")
+    identical = checked_switch("experimental_identical_replicas", experimental_identical_replicas)
     # Which need not be configured yet: it keeps its engine through all configurations.
-    engine = DRIVER.known_device(SYSTEM.device_or_default(device, "device").ordinal).engine
+    engine = DRIVER.known_device(SYSTEM.device_or_default(device).ordinal).engine
     engine.identical_replicas = identical
     engine.num_seedings += 1
     tf.random.set_seed(seed)

@@ -138,7 +138,11 @@ ROOMS = (
             *of("_device", "_xla_calls", "tracing", "runtime", "device", "host"),
         ),
     ),
-    Room("functions", of("functions"), allowed=("numpy", *TENSORFLOW, *COMPUTING)),
+    Room(
+        "functions",
+        of("functions"),
+        allowed=("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow")),
+    ),
     Room(
         "profiling",
         of("profiling"),

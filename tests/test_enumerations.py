@@ -26,6 +26,7 @@ from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.schedule import Phase, Work
 from ipu_keras.host.plan import HostExecution
 from ipu_keras.host.step_graphs import Collect
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.system import SYSTEM
@@ -59,6 +60,7 @@ QUIET = {
 }
 ENUMERATIONS = [
     *OPTIONS,
+    IPUOutfeedMode,  # the tests of loops and feeds go through these
     Confidence,
     ExecutionProfileType,  # nothing depends on it
     Method,

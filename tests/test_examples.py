@@ -84,6 +84,7 @@ def test_subclassed_model(run_example, capsys):
     assert f", on {IPU}" in printed
 
 
+@pytest.mark.filterwarnings("ignore:The pipelined model resnet50 has BatchNormalization")
 def test_pipelined_resnet(run_example, capsys):
     result = run_example("pipelined_resnet", size=32, updates=1, epochs=2)
     # Stages of neighbours, from the first to the last layer.
@@ -183,3 +184,31 @@ def test_popnn_lstm(run_example, capsys):
     assert max(result["differences"].values()) < 1e-5
     assert result["variable_devices"] == {IPU}
     assert "keras.layers.LSTM with these weights differs by " in capsys.readouterr().out
+
+
+def test_session_training(run_example, capsys):
+    result = run_example("session_training")
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["accuracy"] >= 0.96
+    assert "epoch 15: loss" in capsys.readouterr().out
+
+
+def test_session_pipeline(run_example, capsys):
+    result = run_example("session_pipeline")
+    assert result["losses"][-1] < result["losses"][0] / 4
+    report = result["report"]
+    assert (report.name, report.num_ipus) == ("digits", 2)
+    assert "It is for 2 IPUs in a pipeline of 2 stages" in capsys.readouterr().out
+
+
+def test_loop_with_queues(run_example):
+    result = run_example("loop_with_queues")
+    assert len(result["by_step"]) == 88
+    assert result["losses"][-1] == pytest.approx(result["by_step"].mean(), rel=1e-5)
+    assert result["accuracy"] >= 0.96
+
+
+def test_replicas_with_an_outfeed_thread(run_example):
+    losses = run_example("replicas_with_an_outfeed_thread")["losses"]
+    assert losses.shape == (600, 2)
+    assert losses[-100:].mean() < losses[:20].mean() / 4

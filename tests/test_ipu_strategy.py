@@ -72,21 +72,36 @@ def test_a_device_that_is_not_configured_is_refused():
         IPUStrategy("/device:IPU:7")
 
 
-def test_a_scope_whose_device_is_gone_is_not_left_open(two_devices):
-    strategy, previous = IPUStrategy(), SYSTEM.config
-    SYSTEM.reset()
-    with pytest.raises(ValueError, match=r"^/device:IPU:0 is not configured"), strategy.scope():
-        raise AssertionError("It was entered.")
-    assert not tf.distribute.has_strategy()
-    SYSTEM.configure(previous)
-    with strategy.scope():
-        assert tf.distribute.get_strategy() is strategy
-
-
 @pytest.mark.parametrize("name", ["x", "/job:here/x:0"])
 def test_what_is_no_name_of_a_device(name):
     with pytest.raises(ValueError, match=rf"^`ipu_device` is not .* Received: ipu_device='{name}'"):
         IPUStrategy(name)
+
+
+@pytest.mark.parametrize("left", ["one device", "none"])
+def test_a_scope_of_a_device_that_is_configured_no_longer_is_not_entered(left):
+    previous, strategy = SYSTEM.config, IPUStrategy("/device:IPU:1")
+    SYSTEM.reset()
+    if left == "one device":
+        IPUConfig().configure_ipu_system()
+    try:
+        scope = strategy.scope()
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"^/device:IPU:1 is not configured; "), scope:
+                pass
+            assert not tf.distribute.has_strategy()
+        with IPUStrategy().scope() as entered:
+            assert current_ipu_strategy() is entered
+            assert tf.Variable(1.0).device == IPU.format(0)
+            with pytest.raises(RuntimeError, match=r"^Mixing different tf\.distribute\.Str"):
+                IPUStrategy("/device:CPU:0").scope().__enter__()
+            assert current_ipu_strategy() is entered
+    finally:
+        SYSTEM.reset()
+        SYSTEM.configure(previous)
+    with scope as entered, strategy.scope():
+        assert current_ipu_strategy() is entered is strategy
+    assert not tf.distribute.has_strategy()
 
 
 def test_a_strategy_on_another_kind_of_device_has_no_ipu():

@@ -132,10 +132,11 @@ def test_memory_is_enough_for_either_branch():
     assert long.compute_cycles > large.compute_cycles
     assert large.memory.max_tile_bytes > 3 * long.memory.max_tile_bytes
     assert both.compute_cycles == long.compute_cycles
-    # Besides what the larger one needs, there are constants of the other one: XLA sorts numbers of
-    # 256 places along, twice. Code fills up its last memory element, and vertices have a state.
+    # Besides what the larger one needs, there is code of the other one, which fills up its last
+    # memory element, and its vertices have a state. The numbers that XLA sorts along are the same
+    # 256 for all rows.
     more = both.memory.max_tile_bytes - large.memory.max_tile_bytes
-    assert 2 * 4 * 256 < more < 2 * 4 * 256 + 512
+    assert 0 < more < 512
 
 
 @pytest.mark.parametrize(

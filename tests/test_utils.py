@@ -145,7 +145,11 @@ def test_only_graphs_have_initial_values_to_move():
     [
         ({"seed": 1.0}, TypeError, r"`seed` must be an integer. Received: seed=1.0"),
         ({"seed": 1, "device": "/device:IPU:7"}, ValueError, "There is no IPU device"),
-        ({"seed": 1, "cpu_device": "/device:IPU:0"}, ValueError, "`device` must be the CPU device"),
+        (
+            {"seed": 1, "cpu_device": "/device:IPU:0"},
+            ValueError,
+            "`cpu_device` must be the CPU device",
+        ),
     ],
 )
 def test_seeds_and_devices_that_cannot_be(arguments, error, message):

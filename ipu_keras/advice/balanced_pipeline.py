@@ -287,7 +287,7 @@ def balance(
     if len(ends) < len(stashes):
         raise ValueError(
             "There are fewer layers that can be in different stages than stages. Received: "
-            f"{len(ends)} of them, {len(stashes)} stages"
+            f"{len(ends)} of them, num_ipus={len(stashes)}"
         )
     found = _best(layers, ends, stashes, capacity) or _best(layers, ends, stashes, math.inf)
     assert found is not None, "without a limit of memory every split is one"

@@ -16,13 +16,14 @@ more in it (`model`), by what was chosen (`options`):
    `pipeline.recomputation`).
 6. `place_on_ipus`: layers (`pipeline.shards`) or stages (`pipeline.placement`,
    `pipeline.offloading`).
-7. `reuse_memory`: what is written over what (`flat.in_place`).
-8. `estimate_cycles`: which values lie alike (`flat.layouts`), then what each compute set costs
+7. `merge_sums`: collectives that wait for each other (`pipeline.merged_collectives`).
+8. `reuse_memory`: what is written over what (`flat.in_place`).
+9. `estimate_cycles`: which values lie alike (`flat.layouts`), then what each compute set costs
    (`vertices.families`, and a module of `vertices` for each family; `products.plans`).
-9. `run_pipeline`: its parts in time (`pipeline.run`, `pipeline.schedule`, `pipeline.timing`).
-10. `estimate_host_copies`: infeeds and outfeeds (`exchange`, `flat.io_tiles`).
-11. `fill_tiles`: how full the tiles become (`flat.memory`, `flat.code_sharing`, `vertices.code`).
-12. `keep_what_costs_more_to_drop`: the program without recomputation, if that needs less.
+10. `run_pipeline`: its parts in time (`pipeline.run`, `pipeline.schedule`, `pipeline.timing`).
+11. `estimate_host_copies`: infeeds and outfeeds (`exchange`, `flat.io_tiles`).
+12. `fill_tiles`: how full the tiles become (`flat.memory`, `flat.code_sharing`, `vertices.code`).
+13. `keep_what_costs_more_to_drop`: the program without recomputation, if that needs less.
 
 `small_programs` knows without a model that a program fits.
 """

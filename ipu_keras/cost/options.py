@@ -46,6 +46,9 @@ class ModelOptions:
             on as many IPUs in place of one; see `finer_stages`.
         minimum_remote_tensor_size: Bytes from which on the pipeline's variables may be
             in remote memory, or shared among replicas.
+        maximum_cross_replica_sum_buffer_size: Bytes that may wait to be summed over the replicas
+            in one; 0 sums each tensor at once. See `merged_collectives`.
+        maximum_reduce_scatter_buffer_size: The same of sums of which each replica gets a part.
         num_io_tiles: Tiles of each IPU for input and output, besides those of the target.
         place_ops_on_io_tiles: Whether input and output are there, so that they pass while the
             other tiles compute; see `io_tiles`.
@@ -74,6 +77,8 @@ class ModelOptions:
     stage_splits: int = 1
     # What is smaller lies on one tile, and would cost more to fetch than it takes.
     minimum_remote_tensor_size: int = 128
+    maximum_cross_replica_sum_buffer_size: int = 0
+    maximum_reduce_scatter_buffer_size: int = 0
     num_io_tiles: int = 0
     place_ops_on_io_tiles: bool = False
     io_tile_available_memory_proportion: float = 0.9
@@ -121,6 +126,8 @@ class ModelOptions:
             )
         object.__setattr__(self, "num_ipus", num_ipus)
         self._check_not_negative("minimum_remote_tensor_size")
+        self._check_not_negative("maximum_cross_replica_sum_buffer_size")
+        self._check_not_negative("maximum_reduce_scatter_buffer_size")
 
     def _check_not_negative(self, name: str) -> None:
         given = getattr(self, name)

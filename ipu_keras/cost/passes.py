@@ -26,6 +26,7 @@ from ipu_keras.cost.model import Model
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
+from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.offloading import offload
 from ipu_keras.cost.pipeline.placement import place_stages
 from ipu_keras.cost.pipeline.recomputation import recompute_stages
@@ -33,6 +34,7 @@ from ipu_keras.cost.pipeline.run import plan_of, run_of
 from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
+from ipu_keras.cost.rewrites.counters import with_counters_of_one_axis
 from ipu_keras.cost.rewrites.precision import with_precision
 from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
 from ipu_keras.cost.rewrites.strength_reduction import (
@@ -61,6 +63,8 @@ _REWRITTEN = (
     with_products_for_divisions,
     with_relu_gradients,
     with_batched_lookups,
+    # Lookups in batches are known by counters as XLA writes them.
+    with_counters_of_one_axis,
 )
 
 
@@ -105,7 +109,12 @@ def add_up_gradients(model: Model) -> Model:
     options = model.options
     program = reduce_over_replicas(model.program, options.num_replicas)
     if options.gradient_accumulation_count > 1:
-        program = accumulate(program, dtype=options.gradient_accumulation_dtype)
+        pipeline = options.pipeline_as_cut
+        program = accumulate(
+            program,
+            dtype=options.gradient_accumulation_dtype,
+            ipu_of_stage=() if pipeline is None else pipeline.device_mapping,
+        )
     return replace(model, program=program)
 
 
@@ -148,6 +157,16 @@ def place_on_ipus(model: Model) -> Model:
         minimum_bytes=model.options.minimum_remote_tensor_size,
     )
     return replace(model, program=program)
+
+
+def merge_sums(model: Model) -> Model:
+    """Lets sums over replicas wait for each other, as far as the options say."""
+    options = model.options
+    buffer_bytes = {
+        "all-reduce": options.maximum_cross_replica_sum_buffer_size,
+        "reduce-scatter": options.maximum_reduce_scatter_buffer_size,
+    }
+    return replace(model, program=merge_collectives(model.program, buffer_bytes))
 
 
 def estimate_cycles(model: Model) -> Model:
@@ -273,6 +292,7 @@ def keep_what_costs_more_to_drop(model: Model) -> Model:
 READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
 PLACING_PASSES = (
     place_on_ipus,
+    merge_sums,
     reuse_memory,
     estimate_cycles,
     run_pipeline,

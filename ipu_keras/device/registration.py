@@ -18,6 +18,7 @@ from ipu_keras.device.placement import TASK, ContextExtension, not_configured, s
 from ipu_keras.internals.tensorflow.contexts import eager_context, wait_for_operations
 from ipu_keras.machine.system import DeviceConfiguration
 from ipu_keras.runtime import Engine
+from ipu_keras.settings.counts import integer_in
 
 _NAME = re.compile(rf"(?:{TASK})?/?(?:device:)?IPU:(\d+)")
 
@@ -215,8 +216,9 @@ class DeviceDriver:
         match = _NAME.fullmatch(device) if isinstance(device, str) else None
         if match is not None:
             return int(match[1])
-        if isinstance(device, int) and not isinstance(device, bool):
-            return device
+        number = integer_in(device)
+        if number is not None:
+            return number
         raise ValueError(
             "`device` must be the name of an IPU device, such as '/device:IPU:0', or its ordinal. "
             f"Received: device={device!r}; configured devices: "

@@ -67,6 +67,7 @@ def element_format(element_spec: Any) -> ElementFormat:
 
     Raises:
         ValueError: A shape is not fully defined.
+        tf.errors.InvalidArgumentError: A tensor is empty.
         tf.errors.FailedPreconditionError: A feed cannot carry the dtype.
         TypeError: A leaf is not a dense tensor.
     """
@@ -80,6 +81,11 @@ def element_format(element_spec: Any) -> ElementFormat:
 
     structure = tf.nest.map_structure(position, element_spec)
     return ElementFormat(tuple(specs), structure)
+
+
+def dtype_of(leaf: Any) -> tf.DType:
+    """The data type of an array, a tensor or a number."""
+    return tf.as_dtype(getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
 
 
 class ElementFeed(Feed):
@@ -314,6 +320,13 @@ def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
             f"The provided set of data contains a shape {leaf.shape} which is not fully defined. "
             "Executing on IPU requires all shapes to be known when the program is compiled: batch "
             f"with `drop_remainder=True` or give the shape. Received: index {index} of the element"
+        )
+    if 0 in leaf.shape:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove "
+            f"it from the inputs. Received: shape {leaf.shape} at index {index} of the element",
         )
     dtype = "float32" if leaf.dtype == tf.float64 else leaf.dtype.name
     if dtype not in FEED_DTYPES:

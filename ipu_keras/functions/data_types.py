@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import leaves_with_paths
 from ipu_keras.ir import Graph
-from ipu_keras.program.data_types import IPU_DTYPES, unsupported
+from ipu_keras.program.data_types import IPU_DTYPES, refuse_bfloat16, unsupported
 
 # Operations whose results are elements of a dataset.
 _READS = frozenset({"IteratorGetNext", "OptionalGetValue"})
@@ -35,8 +35,6 @@ def refuse_dtypes(what: str, structure: Any) -> None:
 def refuse_computed_dtypes(graph: Graph) -> None:
     """Refuses a function for what it reads of datasets that it captures, and for bfloat16.
 
-    Of other types that IPUs lack, a function may have values that it neither takes nor returns.
-
     Args:
         graph: Of the function, in TensorFlow's operations.
 
@@ -47,8 +45,7 @@ def refuse_computed_dtypes(graph: Graph) -> None:
         for dtype in {spec.dtype for spec in op.outputs}:
             if op.kind in _READS and dtype not in IPU_DTYPES:
                 raise TypeError(unsupported("input", dtype, f"elements that {op.name!r} reads"))
-            if dtype == "bfloat16":
-                raise TypeError(unsupported("operation", dtype, f"{op.name!r}, of type {op.kind}"))
+    refuse_bfloat16(graph)
 
 
 def _dtypes(value: Any) -> Iterator[str]:

@@ -1,13 +1,20 @@
 """The functions that users give to `strategy.run`, as programs of a device."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.functions.graph_programs import (
+    GraphProgram,
+    explain_infeeds,
+    programs_in,
+    running,
+)
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
@@ -109,17 +116,18 @@ class FunctionPrograms:
         self._device = device
         self._compile = compile_program
         self._history = CompilationHistory()
-        self._executables: dict[Hashable, Executable | None] = {}
+        self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._executables
+        return key in self._programs
 
     def compile(
         self, key: Hashable, concrete: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         """Makes a program of a trace, and whatever is asked for when one is compiled.
 
-        There is none of what takes an empty tensor, which an IPU cannot be fed.
+        There is none of what takes an empty tensor, which an IPU cannot be fed. Loops and pipelines
+        in the function's graph are its programs.
 
         Args:
             key: Tells apart what the function is called with.
@@ -136,25 +144,54 @@ class FunctionPrograms:
         """
         arguments, device = _Arguments.of(args, kwargs), self._device
         if device is None or not arguments.can_be_fed:
-            self._executables[key] = None
+            self._programs[key] = ()
             return
-        self._executables[key] = self._compile(
-            self._name,
-            arguments.signature(self._jit_compile),
-            self._history,
-            device,
-            lambda: self._executable(concrete, arguments, len(device.ipus)),
+        inside = programs_in(concrete.graph)
+        self._programs[key] = tuple(self._compiled_inside(inside, device)) or (
+            GraphProgram(
+                executable=self._compile(
+                    self._name,
+                    arguments.signature(self._jit_compile),
+                    self._history,
+                    device,
+                    lambda: self._executable(concrete, arguments, len(device.ipus)),
+                )
+            ),
         )
 
-    def note_execution(self, key: Hashable) -> None:
-        """Counts an execution.
+    @contextlib.contextmanager
+    def running(self, key: Hashable) -> Iterator[None]:
+        """While this is open, the function is run.
 
         Args:
             key: As `compile` was given it.
+
+        Raises:
+            tf.errors.OutOfRangeError: An infeed has no more elements.
+            tf.errors.FailedPreconditionError: An infeed was not initialized.
         """
-        executable = self._executables[key]
-        if executable is not None and self._device is not None:
-            self._device.engine.note_execution(executable)
+        programs = self._programs[key]
+        if self._device is None:
+            yield
+            return
+        with running(programs, self._device):
+            try:
+                yield
+            except tf.errors.OpError as error:
+                explain_infeeds(error, programs)
+                raise
+
+    def _compiled_inside(
+        self, programs: Sequence[GraphProgram], device: IpuDevice
+    ) -> Iterator[GraphProgram]:
+        for program in programs:
+            yield compiled_in_graph(
+                program,
+                device,
+                self._history,
+                self._compile,
+                name=self._name if len(programs) == 1 else None,
+            )
 
     def _executable(self, concrete: Any, arguments: _Arguments, num_replicas: int) -> Executable:
         graph = graph_of(concrete)
@@ -188,6 +225,48 @@ class FunctionPrograms:
                 f"The function {self._name!r} cannot be traced as an IPU takes it, with known "
                 f"shapes and with infeeds for iterators. Received: {reason.strip()}"
             ) from error
+
+
+def compiled_in_graph(
+    program: GraphProgram,
+    device: IpuDevice,
+    history: CompilationHistory,
+    compile_program: Callable[..., Executable],
+    *,
+    name: str | None = None,
+) -> GraphProgram:
+    """A program in a function's graph, with whatever is asked for when one is compiled.
+
+    Args:
+        program: It.
+        device: Which runs it.
+        history: What was compiled before of the function.
+        compile_program: As `ipu_keras.profiling.compilation.compiled`.
+        name: Of the program, unless it has one that a user chose.
+
+    Raises:
+        tf.errors.ResourceExhaustedError: As of `FunctionPrograms.compile`.
+        ValueError: As of that.
+        LoweringError: As of that.
+    """
+    program.check()
+    described = program.executable.program
+    if name is not None and not program.is_named:
+        described = replace(described, name=name)
+    signature = Signature(
+        tensors=tuple((f"infeed[{k}]", spec) for k, spec in enumerate(described.infeed)),
+        repeat_count=described.repeat_count,
+        outfeed_mode=described.outfeed_mode,
+        compiled=described.compiled,
+    )
+    executable = compile_program(
+        described.name,
+        signature,
+        history,
+        device,
+        lambda: replace(program.executable, program=described),
+    )
+    return replace(program, executable=executable)
 
 
 def _traceable(function: Any) -> Any:

@@ -66,6 +66,17 @@ TENSORFLOW = (
         reason="replicas combine their statistics",
         since="the first `distributed_batch_norm`, which replicated programs enter",
     ),
+    Hook(
+        owner="tensorflow.python.client.session.BaseSession",
+        name="__init__",
+        reason="sessions run on the host what is placed on IPUs",
+    ),
+    Hook(
+        owner="tensorflow.python.client.session.BaseSession",
+        name="_do_run",
+        reason="programs in graphs are judged and counted, and errors of feeds explained",
+        since="the first `ipu_compiler.compile`, infeed or outfeed in a graph",
+    ),
     _convolution("conv"),
     _convolution("conv2d"),
     _convolution("conv3d"),

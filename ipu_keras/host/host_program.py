@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
@@ -38,6 +38,20 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
     for_xla = program.compiled is not False
     onednn = uses_onednn() if onednn is None else onednn
     step = trace(program, for_xla, onednn=onednn)
+    return build_traced(program, step, device, onednn=onednn)
+
+
+def build_traced(
+    program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool
+) -> Executable:
+    """As `build`, with the trace of the step given.
+
+    Args:
+        program: What to execute.
+        step: Its step.
+        device: Where it is dispatched to.
+        onednn: Whether TensorFlow computes with oneDNN.
+    """
     graph = graph_of(step.function)
     plan = plan_host(program, graph, onednn=onednn)
     return Executable(
@@ -67,6 +81,7 @@ class HostCallable:
         self._executions = list(plan.executions)
         self._refusal: str | None = None
         self._function: Any = None
+        self._in_parts = False
         self._ran = False
 
     @property
@@ -83,7 +98,13 @@ class HostCallable:
         tensors = list(tensors)
         if self._ran or len(self._executions) == 1:
             return self._call(tensors)
+        before: list[tuple[Any, tf.Tensor]] = []
         try:
+            self._make_sure_of_function()
+            # Of an execution in parts, such as gradients and what follows them, some have run
+            # when XLA refuses another.
+            if self._in_parts:
+                before = [(variable, variable.read_value()) for variable in self._written()]
             outfeed = self._call(tensors)
         except tf.errors.OpError as error:
             # XLA refuses a program before it runs any of it, and its compiled
@@ -92,21 +113,52 @@ class HostCallable:
             # TensorFlow's own words.
             self._refusal = error.message
         if self._refusal is not None:
+            for variable, value in before:
+                variable.assign(value)
             del self._executions[0]
             self._function = None
             return self(tensors)
         self._ran = True
         return outfeed
 
-    def _call(self, tensors) -> Any:
-        with tf.device(self._device.name):
-            if self._function is None:
-                self._function = self._build()
-            assert self._variables is not None
-            self._variables.synchronize()
-            outfeed = self._function(*tensors)
+    def in_a_graph(self) -> Callable:
+        """The function that it calls, to be called in the graph that is being built.
+
+        Whoever runs that graph calls `synchronize` before and `note_execution` after it.
+        """
+        if self._function is None:
+            self._function = self._build()
+        return self._function
+
+    def synchronize(self) -> None:
+        """Before an execution, gives the replicas the values of variables that they should have."""
+        assert self._variables is not None
+        self._variables.synchronize()
+
+    def note_execution(self) -> None:
+        """After an execution, remembers what the replicas' variables are."""
+        assert self._variables is not None
         self._variables.note_execution()
+
+    def _call(self, tensors) -> Any:
+        self._make_sure_of_function()
+        assert self._variables is not None
+        with tf.device(self._device.name):
+            self.synchronize()
+            outfeed = self._function(*tensors)
+        self.note_execution()
         return outfeed
+
+    def _written(self) -> list[Any]:
+        """The variables that the step and the weight update write; some may be there twice."""
+        step, update, device = self._step.function, self._step.update, self._device.name
+        written = written_variables(step, device)
+        return written if update is None else written + written_variables(update, device)
+
+    def _make_sure_of_function(self) -> None:
+        if self._function is None:
+            with tf.device(self._device.name):
+                self._function = self._build()
 
     @no_garbage_collection()
     def _build(self) -> Callable:
@@ -126,9 +178,11 @@ class HostCallable:
             return graphs(*feeds)
 
         run.__name__ = program.name
+        self._in_parts = not graphs.is_one_program
         function = tf.function(run, autograph=False, jit_compile=graphs.is_one_program)
         batches = program.repeat_count * program.num_replicas
         specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]
+        specs += [tf.TensorSpec(s.shape, s.dtype) for s in program.carried]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
         return concrete
@@ -138,7 +192,8 @@ class HostCallable:
         program, onednn = self._plan.program, self._plan.onednn
         # Tracing takes long, and most that was traced for XLA serves TensorFlow too; but loops and
         # branches are one kernel each there, which blocks a thread.
-        if not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds):
+        may_stay = not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds)
+        if may_stay or not self._step.can_be_traced_again:
             step = self._step.for_tensorflow()
             if step is not None:
                 self._step = step

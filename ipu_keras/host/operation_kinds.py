@@ -1,7 +1,7 @@
 """Kinds of TensorFlow's operations by what they mean for the host."""
 
 from ipu_keras.internals.tensorflow.xla import cpu_kernels
-from ipu_keras.ir import Graph
+from ipu_keras.ir import Graph, Op
 
 # XLA's CPU convolutions lose to TensorFlow's: inside a loop by a factor of 20,
 # outside one by up to 1.9.
@@ -74,6 +74,39 @@ ELEMENTWISE = frozenset(
 # Those that TensorFlow computes along with a convolution and its bias.
 FUSED_ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Relu6"})
 
+# What XLA draws in another way than TensorFlow's kernels, so that other numbers come out; of
+# uniform ones not those of float16. What `host/rewrites/random_bits.py` replaces is not used.
+_DRAWS = frozenset(
+    {
+        "StatefulStandardNormalV2",
+        "StatefulTruncatedNormal",
+        "StatefulUniform",
+        "StatelessMultinomial",
+        "StatelessParameterizedTruncatedNormal",
+        "StatelessRandomNormal",
+        "StatelessRandomNormalV2",
+        "StatelessRandomUniform",
+        "StatelessRandomUniformV2",
+        "StatelessTruncatedNormal",
+        "StatelessTruncatedNormalV2",
+    }
+)
+_DRAWN_EQUALLY = {"StatelessRandomUniform": "float16", "StatelessRandomUniformV2": "float16"}
+
+# Their kernels have generators of their own. Without a seed these begin anywhere, and any numbers
+# are as good.
+_SEEDED_DRAWS = frozenset(
+    {
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "RandomShuffle",
+        "RandomStandardNormal",
+        "RandomUniform",
+        "RandomUniformInt",
+        "TruncatedNormal",
+    }
+)
+
 # Inputs of a function have no kernel, and need none.
 _INPUTS = frozenset({"Placeholder"})
 
@@ -85,3 +118,27 @@ def lacked_by_xla(graph: Graph) -> frozenset[str]:
         graph: Of a traced function, with those that it calls.
     """
     return graph.kinds - cpu_kernels() - _INPUTS
+
+
+def drawn_otherwise_by_xla(graph: Graph) -> str | None:
+    """The name of an operation for which XLA would draw other numbers than TensorFlow does.
+
+    Args:
+        graph: Of a traced function, with those that it calls.
+
+    Returns:
+        `None` if there is none.
+    """
+    for each in (graph, *graph.functions.values()):
+        used = {name.partition(":")[0] for op in each.ops for name in op.inputs}
+        used.update(name.partition(":")[0] for name in each.results)
+        for op in each.ops:
+            if op.name in used and _is_drawn_otherwise(op):
+                return op.name
+    return None
+
+
+def _is_drawn_otherwise(op: Op) -> bool:
+    if op.kind in _SEEDED_DRAWS:
+        return any(op.attributes["seeds"])
+    return op.kind in _DRAWS and _DRAWN_EQUALLY.get(op.kind) != op.outputs[0].dtype

@@ -15,6 +15,7 @@ from ipu_keras.host.operation_kinds import (
     FUSED_ACTIVATIONS,
     HOST_OPERATIONS,
     LOOPS,
+    drawn_otherwise_by_xla,
 )
 from ipu_keras.host.step_order import opening_ops, sequential_ops
 from ipu_keras.ir import Graph, Op
@@ -97,9 +98,9 @@ def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPl
     """
     opening: frozenset[str] = frozenset()
     sequential: frozenset[str] = frozenset()
-    if program.repeat_count > 1:
+    if program.repeat_count > 1 and not program.carried:
         opening, sequential = _parts(graph)
-    in_order = graph.writes_state and not (opening or sequential)
+    in_order = (graph.writes_state or bool(program.carried)) and not (opening or sequential)
     convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
     compiled, reason = _compiled(program, graph, convolution, onednn=onednn)
     # Gradients of several batches that become one: calls of XLA programs at the same time gain
@@ -125,8 +126,13 @@ def _compiled(
     on_host = next((op.name for op in graph.walk() if op.kind in HOST_OPERATIONS), None)
     if on_host is not None:
         return False, f"XLA lacks {on_host}"
-    if program.compiled is not None:
-        return program.compiled, f"jit_compile={program.compiled} was asked for"
+    if program.compiled is False:
+        return False, "jit_compile=False was asked for"
+    drawn_otherwise = drawn_otherwise_by_xla(graph)
+    if drawn_otherwise is not None:
+        return False, f"XLA draws other numbers than {drawn_otherwise}"
+    if program.compiled:
+        return True, "jit_compile=True was asked for"
     if convolution is None:
         return True, "no convolution"
     # With oneDNN's convolutions, or in training, what XLA's lose is more than what it spares.

@@ -37,7 +37,7 @@ class ReplicaVariables:
         self._device = device
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
-        self._originals = _written_variables(step, device.name) if num_replicas > 1 else []
+        self._originals = written_variables(step, device.name) if num_replicas > 1 else []
         self._copies = [
             [_copy(original, self._distance(replica)) for original in self._originals]
             for replica in range(1, num_replicas)
@@ -73,8 +73,9 @@ class ReplicaVariables:
     def synchronize(self) -> None:
         """Before an execution, gives all replicas the values of replica 0, if need be.
 
-        As on IPUs, where loading a program does that. Replicas keep their own values as long
-        as nothing but this program may have written any.
+        In a graph that is being built, by operations of that graph. As on IPUs, where loading a
+        program does that. Replicas keep their own values as long as nothing but this program may
+        have written any.
         """
         if self._state() == self._last_state:
             return
@@ -95,7 +96,13 @@ class ReplicaVariables:
         return 0 if self._device.engine.identical_replicas else _SEED_DISTANCE * replica
 
 
-def _written_variables(concrete: Any, device_name: str) -> list[Any]:
+def written_variables(concrete: Any, device_name: str) -> list[Any]:
+    """The variables that a traced function writes.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+        device_name: Of the device whose variables count that are known by handles alone.
+    """
     # Not those that only kernels have read and written, such as the slots of v1 optimizers.
     noticed = {variable.handle.ref(): variable for variable in concrete.graph.variables}
     written = written_captures(concrete)
@@ -103,8 +110,13 @@ def _written_variables(concrete: Any, device_name: str) -> list[Any]:
     return [
         noticed[handle.ref()] if handle.ref() in noticed else _variable_of(handle)
         for handle in written
-        if handle.ref() in noticed or handle.device.endswith(device_name)
+        if handle.ref() in noticed or _is_on(handle.device, device_name)
     ]
+
+
+def _is_on(device: str, device_name: str) -> bool:
+    """Whether a variable is on a device; in a graph of a session it may be wherever it is used."""
+    return device_name.endswith(device)
 
 
 def _variable_of(handle: tf.Tensor) -> Any:
@@ -114,9 +126,20 @@ def _variable_of(handle: tf.Tensor) -> Any:
 
 
 def _copy(variable: tf.Variable, distance: int) -> tf.Variable:
-    return tf.Variable(
-        _value(variable, distance), trainable=False, name=f"{_name(variable)}_of_replica"
-    )
+    name = f"{_name(variable)}_of_replica"
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            with tf.device(variable.device):
+                return tf.Variable(_value(variable, distance), trainable=False, name=name)
+        # Users initialize what is in the collections of a graph, and save it. It gets its value
+        # whenever the program runs.
+        return tf.compat.v1.Variable(
+            tf.zeros(variable.shape, variable.dtype),
+            trainable=False,
+            collections=[],
+            name=name,
+            use_resource=True,
+        )
 
 
 def _value(variable: tf.Variable, distance: int) -> tf.Tensor:

@@ -102,8 +102,8 @@ class StepGraphs:
 
     Args:
         plan: How the program runs.
-        step: The trace of its step; it returns the results, and the gradients if the
-            program has an update.
+        step: The trace of its step; it returns the results, and with them the gradients if the
+            program has an update, or what steps hand on.
         update: The trace of the update; `None` if it has none.
         execution: How the steps run.
         variables: Those of the replicas.
@@ -128,7 +128,7 @@ class StepGraphs:
         self._use(step)
         # A gradient that depends on what steps write can be no result of a first part.
         bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
-        split = not bound and not self._exchanges
+        split = not bound and not self._exchanges and not program.carried
         self._sequential = plan.sequential if split else frozenset()
         self._opening: tuple[Part, Part] | None = None
         if split and plan.opening:
@@ -136,16 +136,17 @@ class StepGraphs:
             self._use(self._opening[1].function)
         in_turn = len(self._sequential) + len(plan.opening)
         self._num_in_turn = in_turn if split else 0
-        self._in_order = plan.graph.writes_state and not self._num_in_turn
+        waits = plan.graph.writes_state or bool(program.carried)
+        self._in_order = waits and not self._num_in_turn
 
     def _use(self, step: Any) -> None:
         """Takes a trace for the step, or what is left of it after its opening."""
         self._step = step
-        has_gradients = self._update is not None
         computed = tf.nest.map_structure(before_return, step.structured_outputs)
-        self._structure, gradients = computed if has_gradients else (computed, [])
+        is_pair = self._update is not None or self._program.carried
+        self._structure, others = computed if is_pair else (computed, [])
         self._results = tf.nest.flatten(self._structure)
-        self._gradients = tf.nest.flatten(gradients)
+        self._gradients = [] if self._program.carried else tf.nest.flatten(others)
         for tensor in (*self._results, *self._gradients):
             _check_shape(self._program.name, tensor)
 
@@ -153,11 +154,13 @@ class StepGraphs:
         """An execution.
 
         Args:
-            *feeds: Each `(steps * replicas, ...)`.
+            *feeds: Each `(steps * replicas, ...)`; then what the first step is handed.
 
         Returns:
-            The outfeed.
+            The outfeed; with it, if steps hand tensors on, those of the last step of replica 0.
         """
+        if self._program.carried:
+            return self._handing_on(feeds)
         run = self._batches if self._update is None else self._updates
         return tf.nest.pack_sequence_as(self._structure, run(feeds))
 
@@ -215,33 +218,75 @@ class StepGraphs:
         in_loop = self._execution is HostExecution.COMPILED_LOOP
         return self._each_replica(run, feeds, collect, compiled=in_loop)
 
-    def _together(self, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
-        """The steps in turn, each by all replicas at the same time, as they exchange values."""
+    def _handing_on(self, given: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """The steps in turn, each of which takes what the one before handed on."""
+        num_feeds, num_results = len(self._program.infeed), len(self._results)
+        feeds, carried = given[:num_feeds], given[num_feeds:]
+        collect = [self._kept] * num_results
+        if self._program.num_replicas > 1:
+            found = self._together(feeds, collect, carried)
+        else:
+            in_steps = self._execution is HostExecution.COMPILED_STEPS
+            run = _flat(_compiled(self._step) if in_steps else self._step)
+            specs = _outputs(self._step)[:num_results]
+            found = _loop(run, specs, self._num_steps, feeds, collect, carried=carried)
+        results = tf.nest.pack_sequence_as(self._structure, found[:num_results])
+        return results, found[num_results : num_results + len(carried)]
+
+    def _together(
+        self, feeds: Sequence[Any], collect: Sequence[Collect], carried: Sequence[Any] = ()
+    ) -> list[Any]:
+        """The steps in turn, each by all replicas at the same time, as they exchange values.
+
+        Args:
+            feeds: Those of all batches.
+            collect: What becomes of each result.
+            carried: What every replica is handed at first.
+
+        Returns:
+            The results; then what replica 0 hands on at last, what replica 1 does, and so on.
+        """
         num_replicas = self._program.num_replicas
+        num_feeds, num_carried = len(feeds), len(carried)
         step = replicate(self._step, num_replicas, self._variables.captures_of)
 
-        def run(batches: Sequence[Any]) -> list[Any]:
-            own = [[batch[replica] for batch in batches] for replica in range(num_replicas)]
+        def run(given: Sequence[Any]) -> list[Any]:
+            batches, handed = given[:num_feeds], given[num_feeds:]
+            own = [
+                [batch[replica] for batch in batches]
+                + list(handed[replica * num_carried : (replica + 1) * num_carried])
+                for replica in range(num_replicas)
+            ]
             by_replica = [tf.nest.flatten(result) for result in step(own)]
             together = zip(*by_replica, strict=True)
-            return [
+            results = [
                 tf.stack(values) if how is Collect.ALL else _joined(how, values)
-                for how, values in zip(collect, together, strict=True)
+                for how, values in zip(collect, together, strict=False)
             ]
+            return results + [t for each in by_replica for t in each[len(collect) :]]
 
         parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
         in_xla = self._execution is HostExecution.COMPILED_STEPS
         once = tf.function(lambda *batches: run(batches), autograph=False, jit_compile=in_xla)
         specs = [
             tf.TensorSpec((num_replicas, *t.shape) if how is Collect.ALL else t.shape, t.dtype)
-            for how, t in zip(collect, _outputs(self._step), strict=True)
+            for how, t in zip(collect, _outputs(self._step), strict=not carried)
         ]
         reduction = Reduction(self._program.accumulation.reduction, self._num_steps)
-        found = _loop(_flat(once), specs, self._num_steps, parted, collect, reduction)
-        return [
+        found = _loop(
+            _flat(once),
+            specs,
+            self._num_steps,
+            parted,
+            collect,
+            reduction,
+            carried=list(carried) * num_replicas,
+        )
+        results = [
             tf.reshape(t, (-1, *t.shape[2:])) if how is Collect.ALL else t
-            for how, t in zip(collect, found, strict=True)
+            for how, t in zip(collect, found, strict=False)
         ]
+        return results + found[len(collect) :]
 
     def _opened(self, opening: Part, rest: Part, feeds: Sequence[Any]) -> list[Any]:
         """What the rest of all steps takes, after their openings in turn."""
@@ -437,8 +482,13 @@ def _loop(
     collect: Sequence[Collect],
     reduction: Reduction = Reduction(),
     parallel_steps: int = 1,
+    carried: Sequence[Any] = (),
 ) -> list[Any]:
-    """A TensorFlow loop over batches, whose results have the shapes of `specs`."""
+    """A TensorFlow loop over batches, whose results have the shapes of `specs`.
+
+    Each step takes what the one before it returned after its results, the first `carried`. What
+    the last one returned comes after the results of all.
+    """
 
     def start(how: Collect, spec: Any) -> Any:
         if how is Collect.ALL:
@@ -450,20 +500,24 @@ def _loop(
             return before.write(index, result)
         return result if how is Collect.LAST else reduction.add(before, result, index)
 
-    def body(index, *carried):
-        results = run([feed[index] for feed in feeds])
-        triples = zip(collect, carried, results, strict=True)
-        return index + 1, *(after(*triple, index) for triple in triples)
+    num_results = len(collect)
 
-    _, *carried = tf.while_loop(
+    def body(index, *state):
+        returned = run([*(feed[index] for feed in feeds), *state[num_results:]])
+        triples = zip(collect, state, returned, strict=False)
+        collected = [after(*triple, index) for triple in triples]
+        return index + 1, *collected, *returned[num_results:]
+
+    _, *state = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        [tf.constant(0), *map(start, collect, specs)],
+        [tf.constant(0), *map(start, collect, specs), *carried],
         parallel_iterations=parallel_steps,
         maximum_iterations=count,
     )
-    pairs = zip(collect, carried, strict=True)
-    return [value.stack() if how is Collect.ALL else value for how, value in pairs]
+    pairs = zip(collect, state, strict=False)
+    results = [value.stack() if how is Collect.ALL else value for how, value in pairs]
+    return results + state[num_results:]
 
 
 def _check_shape(program: str, tensor: Any) -> None:

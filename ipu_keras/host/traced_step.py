@@ -1,6 +1,7 @@
 """A step as the host runs it, traced as a function of its own."""
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +24,7 @@ def variables_of(functions: Iterable[Any]) -> tuple[TensorSpec, ...]:
         functions: Each a `tf.ConcreteFunction`.
     """
     distinct = {id(v): v for function in functions for v in function.graph.variables}
-    return tuple(TensorSpec(tuple(v.shape), v.dtype.name) for v in distinct.values())
+    return tuple(TensorSpec(tuple(v.shape.as_list()), v.dtype.name) for v in distinct.values())
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class TracedStep:
         return variables_of(
             [self.function] if self.update is None else [self.function, self.update]
         )
+
+    @property
+    def can_be_traced_again(self) -> bool:
+        """Whether another trace of it can be made."""
+        return True
 
     def as_written(self) -> Any:
         """The step without what was replaced, for XLA; `None` if there is no such trace.
@@ -80,32 +86,62 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         onednn: Whether TensorFlow computes with oneDNN.
     """
 
+    num_fed = len(program.infeed)
+
     def step(*tensors):
-        return program.step(program.unflatten(tensors))
+        handed = [list(tensors[num_fed:])] if program.carried else []
+        return program.step(program.unflatten(tensors[:num_fed]), *handed)
 
     step.__name__ = f"{program.name}_step"
     purpose = Purpose(for_xla, onednn, program.fast_math, program.update is not None)
+    with rewriting(purpose, program.num_replicas) as found:
+        given = (*program.infeed, *program.carried)
+        concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in given])
+        update = None
+        if program.update is not None:
+            _, gradients = concrete.structured_outputs
+            update = _traced(_update_of(program.name, program.update), gradients)
+    return TracedStep(concrete, purpose, found.replaced, found.could_fuse, update)
+
+
+@dataclass
+class Found:
+    """What was found and done while something was traced; complete when that is over.
+
+    Args:
+        replaced: As of `TracedStep`.
+        could_fuse: As of `TracedStep`.
+    """
+
+    replaced: Sequence[tuple[Rewrite, Replaced]] = ()
+    could_fuse: bool = False
+
+
+@contextlib.contextmanager
+def rewriting(purpose: Purpose, num_replicas: int) -> Iterator[Found]:
+    """While tracing, has operations written as the host computes them best.
+
+    Args:
+        purpose: What is traced.
+        num_replicas: Which will run it together.
+    """
     rewrites = rewrites_for(purpose)
+    found = Found()
     with ExitStack() as opened:
-        opened.enter_context(replicated(program.num_replicas))
+        opened.enter_context(replicated(num_replicas))
         replaced = [
             (rewrite, opened.enter_context(rewrite.replaces()))
             for rewrite in rewrites
             if rewrite.replaces is not None
         ]
         norms = opened.enter_context(batch_norms(fused=FUSED_BATCH_NORMS in rewrites))
-        if for_xla:
+        if purpose.for_xla:
             opened.enter_context(traced_for_xla())
         opened.enter_context(layer_scopes())
-        concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in program.infeed])
-        update = None
-        if program.update is not None:
-            _, gradients = concrete.structured_outputs
-            update = _traced(_update_of(program.name, program.update), gradients)
+        yield found
     for_tensorflow = rewrites_for(replace(purpose, for_xla=False))
-    could_fuse = norms.found and not norms.fused and FUSED_BATCH_NORMS in for_tensorflow
-    pairs = [(rewrite, one) for rewrite, found in replaced for one in found]
-    return TracedStep(concrete, purpose, pairs, could_fuse, update)
+    found.could_fuse = norms.found and not norms.fused and FUSED_BATCH_NORMS in for_tensorflow
+    found.replaced = [(rewrite, one) for rewrite, pairs in replaced for one in pairs]
 
 
 def _update_of(name: str, update: Callable[[list], Any]) -> Callable:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipu_keras.ir.graph import CHECKPOINT, POPLAR_CALL, RELU_GRADIENT, Op
+from ipu_keras.ir.graph import CHECKPOINT, NOT_LOWERED, POPLAR_CALL, RELU_GRADIENT, Op
 from ipu_keras.ir.tensor_spec import TensorSpec
 
 UNARY = frozenset(
@@ -80,6 +80,7 @@ FREE = frozenset(
         "tuple",
         "add-dependency",
         "get-dimension-size",
+        "set-dimension-size",
         "domain",
         "partition-id",
         "replica-id",
@@ -215,9 +216,14 @@ def scanned_axis(op: Op) -> int | None:
 def family_of_op(op: Op) -> str:
     """The family of an operation: that of its kind, but `"scan"` where it has a scanned axis.
 
+    What XLA does not lower may have no result that is a tensor of known shape; it is unknown
+    then, of whichever kind.
+
     Args:
         op: Of an HLO graph.
     """
+    if NOT_LOWERED in op.attributes and not op.outputs:
+        return UNKNOWN
     return family_of(op.kind) if scanned_axis(op) is None else "scan"
 
 

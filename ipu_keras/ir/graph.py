@@ -34,7 +34,8 @@ class Op:
             result, `"name:k"` for result k of several.
         after: Names of operations that must have run before, without a value.
         attributes: What else the operation's work depends on, by XLA's names,
-            such as the contracted dimensions of a `"dot"`.
+            such as the contracted dimensions of a `"dot"`; of TensorFlow's operations only the
+            `"seeds"` of draws.
         layer: Path of the Keras layer or name scope that asked for it; empty
             if tracing could not tell.
         backward: Whether it belongs to the gradient of that layer.

@@ -32,6 +32,7 @@ from ipu_keras.profiling.models import first_axis, traced_graph
 from ipu_keras.profiling.reports import report_of, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.report import Choice, Report, WhatIf
+from ipu_keras.settings.names import name_or_none
 from ipu_keras.tracing import no_garbage_collection, traced_for_xla
 
 # Takes a model and a mode.
@@ -76,6 +77,7 @@ def profile(
             `num_replicas`, `pipeline` (a `Pipeline`; by default that of the model's stages),
             `selection_order` (a `SelectionOrder`), `stage_splits` (stages in place of each of the
             pipeline, on as many IPUs in place of one), `minimum_remote_tensor_size`,
+            `maximum_cross_replica_sum_buffer_size`, `maximum_reduce_scatter_buffer_size`,
             `num_io_tiles`, `place_ops_on_io_tiles` and `io_tile_available_memory_proportion`.
             Functions that have stages or a weight update trace them in the scopes of these.
 
@@ -103,9 +105,7 @@ def profile(
     size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
     size = options.pop("batch_size", size)
     size = None if size is None else checked_batch_size(size)
-    own_name = options.pop("name", None)
-    if not isinstance(own_name, str | None):
-        raise ValueError(f"`name` must be a text. Received: name={own_name!r}")
+    own_name = name_or_none("name", options.pop("name", None))
     given = options
     options = {**_options_as_set(model_or_function, specs, mode), **given}
     check_options(options)
@@ -369,8 +369,9 @@ def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
     if num_specs == 0:
         raise ValueError("A model needs the spec of its inputs, with the batch size.")
     trains = model.compiled and num_specs > 1
-    mode = mode or ("train" if trains else "predict")
-    if mode not in _MODES:
+    if mode is None:
+        mode = "train" if trains else "predict"
+    if not isinstance(mode, str) or mode not in _MODES:
         raise ValueError(f"`mode` must be one of {', '.join(_MODES)}. Received: mode={mode!r}")
     if mode != "predict" and not trains:
         raise ValueError(

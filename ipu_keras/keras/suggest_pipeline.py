@@ -18,7 +18,7 @@ from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.report.advice_tables import balance_table
 from ipu_keras.report.text import rendered
-from ipu_keras.settings.counts import MOST, integer_in
+from ipu_keras.settings.counts import integer_in
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 from ipu_keras.tracing import no_garbage_collection
 
@@ -57,7 +57,9 @@ def suggest_pipeline(
         layer; of others its assignments, with their `pipeline_stage` set.
 
     Raises:
-        ValueError: There are fewer layers than stages, or an option that cannot be.
+        ValueError: There are fewer layers than stages, a model whose stages cannot be assigned,
+            or an option that cannot be.
+        TypeError: `model` is no Keras model, `schedule` no schedule, or there is no such option.
 
     Example:
 
@@ -67,23 +69,37 @@ def suggest_pipeline(
     Stages of ...
     [0, 0, 1, 1]
     """
-    ipus = integer_in(num_ipus)
-    if ipus is None or not 2 <= ipus <= MOST:
-        raise ValueError(f"A pipeline needs at least two IPUs. Received: num_ipus={num_ipus!r}")
-    num_ipus = ipus
     assignments, layers = _layers_of(model)
-    name, graph = traced_step(model, specs, mode, _step_by_layer)
-    training = name.endswith(".train")
+    num_stages = integer_in(num_ipus)
+    if num_stages is None or num_stages < 2:
+        raise ValueError(
+            "`num_ipus` must be an integer, as a pipeline needs at least two IPUs. "
+            f"Received: num_ipus={num_ipus!r}"
+        )
+    if num_stages > len(layers):
+        raise ValueError(
+            f"`num_ipus` must be at most {len(layers)}, the layers of the model, as each IPU has a "
+            f"stage of its own. Received: num_ipus={num_ipus!r}"
+        )
+    if not isinstance(schedule, PipelineSchedule):
+        raise TypeError(
+            "`schedule` must be a PipelineSchedule, such as PipelineSchedule.Grouped. "
+            f"Received: schedule={schedule!r}"
+        )
     configured = configured_options() if isinstance(model, ModelExtension) else {}
     configured_target = configured.pop("target", None)
     hardware = target_of(configured_target if target is None else target)
+    # Before the trace, which takes the longest.
+    model_options({**configured, **options})
+    name, graph = traced_step(model, specs, mode, _step_by_layer)
+    training = name.endswith(".train")
     count = 2 if training else 1
     chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
     warn_of_idle(options, stacklevel=4)  # one call deeper, as no garbage is collected meanwhile
     found = balanced_pipeline(
         graph,
         len(layers),
-        num_ipus,
+        num_stages,
         target=hardware.without_tiles(chosen.num_io_tiles),
         schedule=schedule,
         training=training,
@@ -101,10 +117,11 @@ def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]
     if isinstance(model, keras.Sequential):
         return None, list(model.layers)
     if not isinstance(model, ModelExtension):
-        raise ValueError(
-            "Stages are suggested for Sequential models, and for others that were made in an "
-            "IPUStrategy's scope, which have `get_pipeline_stage_assignment`. "
-            f"Received: {model.name} of type {type(model).__name__}"
+        error = ValueError if isinstance(model, keras.Model) else TypeError
+        raise error(
+            "`model` must be a Sequential model, or another that was made in an IPUStrategy's "
+            "scope, which has `get_pipeline_stage_assignment`. "
+            f"Received: model={model!r} of type {type(model).__name__}"
         )
     assignments = list(model.get_pipeline_stage_assignment())
     return assignments, [one.layer for one in assignments]

@@ -134,12 +134,12 @@ class System:
         self.require_configured()
         return self.device_or_default(name)
 
-    def device_or_default(self, name: str, argument: str = "ipu_device") -> DeviceConfiguration:
+    def device_or_default(self, name: str, argument: str = "device") -> DeviceConfiguration:
         """As `device`; if nothing is configured, of the devices that there are by default.
 
         Args:
             name: As of `device`.
-            argument: What users gave it as.
+            argument: What users call it, for the error.
 
         Raises:
             ValueError: If there is no such device.
@@ -280,12 +280,20 @@ def resolve_devices(
     return _auto_selected(counts or (1,), refuse)
 
 
-def check_cpu_device(device: str) -> None:
-    """Raises `ValueError` unless `device` names a TensorFlow CPU device."""
+def check_cpu_device(device: str, argument: str = "device") -> None:
+    """Checks the name of a TensorFlow CPU device.
+
+    Args:
+        device: It.
+        argument: What users call it, for the error.
+
+    Raises:
+        ValueError: It is no such name.
+    """
     if not re.fullmatch(_DEVICE_NAME.format(kind="cpu"), str(device), re.IGNORECASE):
         raise ValueError(
-            "`device` must be the CPU device that the IPUs are attached to, such as 'cpu' or "
-            f"'/device:CPU:0'. Received: device={device!r}. IPU devices are chosen with "
+            f"`{argument}` must be the CPU device that the IPUs are attached to, such as 'cpu' or "
+            f"'/device:CPU:0'. Received: {argument}={device!r}. IPU devices are chosen with "
             "`auto_select_ipus` or `select_ipus` of the config."
         )
 

@@ -311,7 +311,7 @@ def target_named(name: str) -> Target:
         ValueError: There is none of that name.
     """
     if not isinstance(name, str) or name not in TARGETS:
-        raise ValueError(f"A target is one of {', '.join(TARGETS)}. Received: target={name!r}")
+        raise ValueError(f"`target` must be one of {', '.join(TARGETS)}. Received: target={name!r}")
     return TARGETS[name]
 
 

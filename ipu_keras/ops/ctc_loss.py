@@ -238,7 +238,7 @@ def _loss_dtype(out_dtype: Any, dtype: tf.DType, name: str) -> tf.DType:
         raise ValueError(f"`out_dtype` must be float16 or float32. Received: {wanted.name}")
     if wanted == tf.float16 and dtype == tf.float32:
         raise ValueError(
-            f"out_dtype cannot be float16 when dtype of {name} is float32: the loss would "
+            f"out_dtype cannot be float16 when dtype of {name} is float32. The loss would "
             f"have less precision than what it is computed from. Cast `{name}` to float16, or "
             f"leave `out_dtype` out. Received: out_dtype=float16, {name}.dtype=float32"
         )

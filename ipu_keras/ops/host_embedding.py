@@ -93,7 +93,7 @@ class HostEmbedding:
         """Refused: how releases before those with `register` opened the connection."""
         raise NotImplementedError(
             "HostEmbedding.__call__ is not supported. Please use the context manager created with "
-            "HostEmbedding.register: `with embedding.register(session):` around running the "
+            "HostEmbedding.register. Use `with embedding.register(session):` around running the "
             "program, and `embedding.lookup(ids)` in it."
         )
 
@@ -283,7 +283,7 @@ def _check(name: Any, partition_strategy: Any, optimizer_spec: Any) -> None:
 
 def _check_table(table: Any, *, is_trained: bool) -> None:
     is_variable = isinstance(table, tf.Variable) and hasattr(table, "handle")
-    if not is_variable and (is_trained or not tf.is_tensor(table)):
+    if not is_variable and (is_trained or not isinstance(table, tf.Tensor)):
         raise TypeError(
             "`embedding_tensor` must be a resource variable of TensorFlow, or a tensor if it is "
             f"not trained. Received: embedding_tensor of type {type(table).__name__}"

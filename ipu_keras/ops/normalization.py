@@ -64,7 +64,7 @@ def checked_channels_axis(channels_axis: Any, shape: Sequence[int | None]) -> in
         )
     if shape[axis] is None:
         raise ValueError(
-            "The number of channels must be known, as IPU programs are static. "
+            "The number of channels must be known, an axis of `inputs`: programs are static. "
             f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
         )
     return axis

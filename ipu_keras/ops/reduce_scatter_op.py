@@ -56,7 +56,7 @@ def reduce_scatter(
     x = check_tensor("x", x)
     if x.shape.rank != 1:
         raise ValueError(
-            "`reduce_scatter` takes a tensor of rank 1: reshape it first. "
+            "`x` of `reduce_scatter` must be a tensor of rank 1: reshape it first. "
             f"Received: `x` of shape {x.shape}"
         )
     check_choice("op", op, (*_OPERATIONS, *_COMPOSED))

@@ -192,7 +192,7 @@ def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:
         )
     if not dst.shape[1:].is_compatible_with(src.shape[1:]):
         raise ValueError(
-            "src and dst inner dimensions must match: all but the first one, which counts the "
+            "src and dst inner shapes must match: all axes but the first one, which counts the "
             f"rows. Received: shape {dst.shape} of `dst`, shape {src.shape} of `src`"
         )
     return dst, src

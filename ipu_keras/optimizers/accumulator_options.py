@@ -1,8 +1,10 @@
 """What optimizers that accumulate gradients can be told about their accumulators."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 # The data type of accumulators: one for all, or what a function of a variable returns;
@@ -22,14 +24,13 @@ def dtype_choice(name: str, value: Any) -> DTypeChoice:
     """
     if value is None:
         return None
-    try:
-        dtype = tf.as_dtype(value)
-    except TypeError:
-        dtype = None
-    if dtype is not None and dtype.is_floating:
-        return dtype
-    if dtype is None and callable(value):
+    # TensorFlow also takes numbers and arrays, which nobody means as a type.
+    names_one = isinstance(value, str | type | np.dtype | tf.DType)
+    if not names_one and callable(value):
         return value
+    with contextlib.suppress(TypeError):
+        if names_one and (dtype := tf.as_dtype(value)).is_floating:
+            return dtype
     raise TypeError(
         f"`{name}` must be None, a floating point type such as tf.float32, or a function that "
         f"takes a variable and returns one. Received: {name}={value!r}"

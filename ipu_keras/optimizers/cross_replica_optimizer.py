@@ -67,3 +67,23 @@ def averages(grads_and_vars: Iterable[tuple]) -> list[tuple]:
         (None if gradient is None else cross_replica_mean(tf.convert_to_tensor(gradient)), variable)
         for gradient, variable in grads_and_vars
     ]
+
+
+def without_exchange(optimizer: Any) -> tuple[Any, bool]:
+    """An optimizer for gradients that replicas have exchanged already.
+
+    Args:
+        optimizer: The outermost wrapper, or a plain optimizer.
+
+    Returns:
+        What applies gradients after the exchange, and whether there was one to average them.
+    """
+    averaged = False
+    while isinstance(optimizer, IpuOptimizer):
+        apply_gradients = type(optimizer).apply_gradients
+        if apply_gradients is CrossReplicaOptimizer.apply_gradients:
+            averaged = True
+        elif apply_gradients is not IpuOptimizer.apply_gradients:
+            break
+        optimizer = optimizer.wrapped
+    return optimizer, averaged

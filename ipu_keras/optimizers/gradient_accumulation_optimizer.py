@@ -91,7 +91,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         self._dtype = dtype_choice("dtype", dtype)
         self._method = GradientAccumulationReductionMethod.parse(
-            reduction_method, "reduction_method"
+            "reduction_method", reduction_method
         )
 
     def apply_gradients(

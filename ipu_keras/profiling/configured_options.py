@@ -36,6 +36,12 @@ def configured_options() -> dict[str, Any]:
         "place_ops_on_io_tiles": config.io_tiles.place_ops_on_io_tiles,
         "io_tile_available_memory_proportion": config.io_tiles.available_memory_proportion,
         "minimum_remote_tensor_size": config.optimizations.minimum_remote_tensor_size,
+        "maximum_cross_replica_sum_buffer_size": (
+            config.optimizations.maximum_cross_replica_sum_buffer_size
+        ),
+        "maximum_reduce_scatter_buffer_size": (
+            config.optimizations.maximum_reduce_scatter_buffer_size
+        ),
     }
 
 

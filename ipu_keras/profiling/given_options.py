@@ -66,7 +66,7 @@ def checked_batch_size(size: Any) -> int:
         size: It.
 
     Raises:
-        ValueError: It is no positive integer.
+        ValueError: It is no positive integer, or larger than any axis on an IPU.
     """
     return positive_integer("batch_size", size)
 

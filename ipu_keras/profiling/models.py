@@ -107,7 +107,7 @@ def model_of_executable(executable: Executable, **options: Any) -> Model:
         "pipeline": program.pipeline,
         **configured_options(),
     }
-    return model_of(program.name, graph, **{**own, **options})
+    return model_of(program.title, graph, **{**own, **options})
 
 
 def batch_size_of(program: Program) -> int | None:

@@ -87,9 +87,10 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
             active `IPUConfig` says of the same.
 
     Returns:
-        The report, named as the program: `"train"`, `"test"` or `"predict"` for
-        Keras models, as the function itself for `strategy.run`. It says how often programs of
-        that name were compiled again for the model or function, and why.
+        The report, named as that of `profile`: `"<model>.train"`, `"<model>.test"` or
+        `"<model>.predict"` of the step of a Keras model, as the function itself for
+        `strategy.run`. It says how often programs of that name were compiled again for the model
+        or function, and why.
 
     Raises:
         ValueError: No such device, or it has not run a program; a target or option that
@@ -113,7 +114,9 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     batch_size = None if batch_size is None else checked_batch_size(batch_size)
     model = model_of_executable(executable, **options)
     report = report_of_program(executable.program, model, batch_size)
-    return replace(report, recompilations=executable.history.recompilations(report.name))
+    return replace(
+        report, recompilations=executable.history.recompilations(executable.program.name)
+    )
 
 
 def report_of_program(program: Program, model: Model, batch_size: int | None) -> Report:

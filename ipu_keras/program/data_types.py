@@ -1,5 +1,7 @@
 """The types of numbers that IPUs have, and what is said of others."""
 
+from ipu_keras.ir import Graph
+
 # What programs take and return.
 IPU_DTYPES = (
     "float32",
@@ -43,3 +45,19 @@ def unsupported(what: str, dtype: str, received: str) -> str:
     """
     remedy = _REMEDIES.get(dtype, f"IPUs have {', '.join(IPU_DTYPES)}; cast it to one of these")
     return f"Unsupported data type for {what}: {dtype}. {remedy}. Received: {received}"
+
+
+def refuse_bfloat16(graph: Graph) -> None:
+    """Refuses a program that computes in bfloat16.
+
+    Of other types that IPUs lack, a program may have values that it neither takes nor returns.
+
+    Args:
+        graph: Of the program, in TensorFlow's operations.
+
+    Raises:
+        TypeError: An operation has such a result.
+    """
+    for op in graph.walk():
+        if any(spec.dtype == "bfloat16" for spec in op.outputs):
+            raise TypeError(unsupported("operation", "bfloat16", f"{op.name!r}, of type {op.kind}"))

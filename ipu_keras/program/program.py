@@ -51,7 +51,7 @@ class Program:
     """The work of one execution on a TensorFlow device.
 
     Args:
-        name: What the work is called in counters, errors and reports.
+        name: What the work is called in counters and errors.
         step: The computation of one step. It takes the element of the infeed
             (a structure as `unflatten` makes it) and returns a structure of
             tensors for the outfeed.
@@ -69,15 +69,19 @@ class Program:
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the plan of the host choose.
         fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
+        carried: What each step hands on to the next, besides variables. `step` then takes the
+            element and these tensors, a list, and returns a pair, what it would without and
+            such a list.
+        model_name: Of the Keras model whose step it is; `None` if it is of no model.
 
     Raises:
-        ValueError: A shape is not fully known, an axis has no elements,
-            `repeat_count` or `num_replicas` is not a positive integer, or the accumulation
-            does not divide the steps.
+        ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
+            positive integer, the accumulation does not divide the steps, or a step that
+            accumulates gradients hands tensors on.
     """
 
     name: str
-    step: Callable[[Any], Any]
+    step: Callable[..., Any]
     infeed: tuple[TensorSpec, ...]
     unflatten: Callable[[tuple], Any]
     repeat_count: int
@@ -88,6 +92,8 @@ class Program:
     pipeline: Pipeline | None = None
     compiled: bool | None = None
     fast_math: bool = False
+    carried: tuple[TensorSpec, ...] = ()
+    model_name: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):
@@ -103,8 +109,18 @@ class Program:
                 f"repeat_count={self.repeat_count}, accumulation of {self.accumulation.count} "
                 f"for program {self.name!r}"
             )
+        if self.carried and self.update is not None:
+            raise ValueError(
+                "Steps whose gradients are accumulated hand nothing on but variables. Received: "
+                f"carried={self.carried} for program {self.name!r}"
+            )
         for index, spec in enumerate(self.infeed):
             _check_feed_tensor(self.name, index, spec)
+
+    @property
+    def title(self) -> str:
+        """What reports call the work: as `profile` does, behind the name of the model."""
+        return self.name if self.model_name is None else f"{self.model_name}.{self.name}"
 
 
 def _check_feed_tensor(name: str, index: int, spec: TensorSpec) -> None:
@@ -113,10 +129,4 @@ def _check_feed_tensor(name: str, index: int, spec: TensorSpec) -> None:
             f"The infeed of program {name!r} has a shape {spec.shape} at index {index}, which is "
             "not fully defined. Give every dimension, for instance by batching with "
             "`drop_remainder=True`."
-        )
-    if 0 in spec.shape:
-        raise ValueError(
-            "Detected an input tensor to an infeed queue with a dimension of size 0. Please "
-            f"remove it from the inputs. Received: shape {spec.shape} at index {index} of "
-            f"program {name!r}"
         )

@@ -10,13 +10,16 @@ from ipu_keras.advice.fixes import Fix
 from ipu_keras.cost.flat.memory import alive_on_worst_tile
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.pipeline.timing import PipelineTiming
-from ipu_keras.ir import NOT_LOWERED
+from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report.error_bands import ErrorBands
 from ipu_keras.report.memory_error import memory_error
 from ipu_keras.report.pipeline_view import PipelineView, pipeline_view
 from ipu_keras.report.remarks import remarks
 from ipu_keras.report.rows import Row, arranged
+
+# Whose a value is that no layer makes or uses, by its role.
+_OWNERS = {"argument": "the infeed", "constant": "constants", "variable": "variables"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +127,16 @@ class Figures:
         return sum(row.flops for row in self.rows) * self.model.options.num_replicas
 
     @property
+    def num_ipus(self) -> int:
+        """IPUs of all replicas."""
+        options = self.model.options
+        return options.ipus_per_replica * options.num_replicas
+
+    @property
     def peak_flops(self) -> float:
         """Floating point operations of float16 that all IPUs do in a second, at most."""
-        target, options = self.model.target, self.model.options
-        num_ipus = options.ipus_per_replica * options.num_replicas
-        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * num_ipus
+        target = self.model.target
+        return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * self.num_ipus
 
     @property
     def utilisation(self) -> float:
@@ -151,9 +159,24 @@ class Figures:
 
     @property
     def not_lowered(self) -> tuple[str, ...]:
-        """TensorFlow's operations that XLA lacks: what they cost is guessed from their tensors."""
+        """TensorFlow's operations that XLA lacks or refused: their cost is guessed from tensors."""
         ops = self.model.graph.walk()
         return tuple(sorted({op.kind for op in ops if NOT_LOWERED in op.attributes}))
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """XLA's operations, and calls, without a model: their cost is guessed from tensors."""
+        ops = self.model.graph.walk()
+        unknown = (op for op in ops if family_of(op.kind) == UNKNOWN)
+        return tuple(
+            sorted(
+                {
+                    op.attributes.get("custom_call_target", op.kind)
+                    for op in unknown
+                    if NOT_LOWERED not in op.attributes
+                }
+            )
+        )
 
     @property
     def fits(self) -> bool:
@@ -204,19 +227,19 @@ class Figures:
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
         """Layers and bytes of their values on the fullest tile at its fullest, largest first.
 
-        A variable is one of the first layer that uses it, or of the optimizer.
+        A variable or constant is one of the first layer that uses it, or of the optimizer.
         """
         model = self.model
         layers: dict[str, str] = {}
         for one in model.program.compute_sets:
             layers.update((value.name, one.layer) for value in one.writes)
-            if one.layer:  # the first to use a variable has it
+            if one.layer:  # the first to use what it does not make has it
                 for name in one.reads:
-                    if model.program.values[name].role == "variable":
+                    if model.program.values[name].role in ("variable", "constant"):
                         layers.setdefault(name, one.layer)
         sizes: Counter[str] = Counter()
         for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
-            owner = "variables" if model.program.values[name].role == "variable" else "the infeed"
+            owner = _OWNERS.get(model.program.values[name].role, "")
             sizes[layers.get(name, owner) or "(no layer)"] += size
         return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
@@ -228,7 +251,11 @@ class Figures:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to know about the figures besides, a sentence each without a full stop."""
-        return tuple(remarks(self.model, self.pipeline, self.not_lowered, self.recompilations))
+        guesses = {
+            "XLA cannot lower": self.not_lowered,
+            "the model does not know": self.not_modelled,
+        }
+        return tuple(remarks(self.model, self.pipeline, guesses, self.recompilations))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

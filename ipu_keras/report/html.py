@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_keras.report.figures import Figures
+from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
+from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.html_pipeline import pipeline_picture
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
 from ipu_keras.report.libraries import needs_report_extra
+from ipu_keras.report.options_in_words import options_in_words
 from ipu_keras.report.plain_report import plain_report
 from ipu_keras.report.rows import Row
 from ipu_keras.report.text import PlainTable
@@ -53,6 +56,7 @@ def page(report: Figures) -> str:
         not_always_live=_in_words(model.memory.not_always_live_by_category),
         cycles_by=lambda key: [(row.name, row.cycles) for row in report.by(key)],
         compute_sets=sorted(rows, key=lambda row: (-row.cycles, row.name)),
+        options=options_in_words(model.options),
         plain=plain_report(report),
     )
 
@@ -93,6 +97,9 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
         report=report,
         layers=report.by("layer"),
         families=report.by("family"),
+        bound_in_words=bound_in_words,
+        samples_in_words=samples_in_words,
+        fullest_tile=fullest_tile(report.model.memory),
         worst_tile=report.layers_of_worst_tile(),
         max_rows=MAX_TABLE_ROWS,
         num_largest=_NUM_LARGEST,

@@ -19,6 +19,9 @@ from ipu_keras.report.rows import Row
 # More points than a screen has pixels only make the file larger.
 MAX_POINTS = 2000
 
+# IPUs of which a picture names the number.
+_MOST_LABELS = 16
+
 # Stands for the colour of the text around the picture, which matplotlib has no name for.
 _TEXT = "#010203"
 _ALWAYS_LIVE, _LIVE, _LIMIT = "#4477aa", "#ee9944", "#cc3344"
@@ -56,7 +59,9 @@ def memory_picture(memory: MemoryPlan) -> str:
         _stairs(axes, memory.peak_by_tile / 1024, edges, _LIVE, "when fullest")
         _stairs(axes, memory.always_live_by_tile / 1024, edges, _ALWAYS_LIVE, "always live")
         axes.axhline(memory.tile_bytes / 1024, color=_LIMIT, label="what a tile has")
-        axes.set_xlabel("tile")
+        axes.set_xlabel("tile" if memory.num_ipus == 1 else "tile of each IPU")
+        if memory.num_ipus > 1:
+            _draw_borders(axes, memory.num_ipus, len(memory.peak_by_tile) // memory.num_ipus)
         axes.set_ylabel("KiB")
         return _svg(figure, "memory")
 
@@ -110,6 +115,22 @@ def thinned(
     step = math.ceil(len(values) / max_points)
     firsts = np.arange(0, len(values), step)
     return np.maximum.reduceat(values, firsts), np.append(edges[firsts], edges[-1])
+
+
+def _draw_borders(axes: Axes, num_ipus: int, num_tiles: int) -> None:
+    """A line between the tiles of two IPUs; tiles are counted by IPU, and IPUs above."""
+    shown = range(0, num_ipus, math.ceil(num_ipus / _MOST_LABELS))
+    for ipu in range(1, num_ipus):
+        axes.axvline(ipu * num_tiles, color=_TEXT, linewidth=0.8, linestyle="--")
+    middles = [(ipu + 0.5) * num_tiles for ipu in shown]
+    above = axes.secondary_xaxis("top")
+    above.set_xticks(middles, [f"IPU {ipu}" for ipu in shown])
+    above.tick_params(length=0)
+    above.spines["top"].set_visible(False)
+    # The first tile of each IPU, and the one in the middle if there is room.
+    parts = 2 if num_ipus <= _MOST_LABELS / 2 else 1
+    ticks = [(ipu, part * num_tiles // parts) for ipu in shown for part in range(parts)]
+    axes.set_xticks([ipu * num_tiles + tile for ipu, tile in ticks], [f"{t}" for _, t in ticks])
 
 
 def _empty_picture() -> tuple[Figure, Axes]:

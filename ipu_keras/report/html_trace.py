@@ -29,7 +29,7 @@ class Lane:
 
 LANES = {
     "host": Lane("host copies", 0, 10),
-    "direction": Lane("forward, backward", 13, 7),
+    "phase": Lane("phase", 13, 7),
     "family": Lane("families", 23, 17),
     "compute": Lane("compute", 43, 27),
     "exchange": Lane("exchange", 73, 12),

@@ -13,6 +13,8 @@ _IF_GIVEN = (
     "gradient_accumulation_dtype",
     "io_tile_available_memory_proportion",
     "matmul_options",
+    "maximum_cross_replica_sum_buffer_size",
+    "maximum_reduce_scatter_buffer_size",
     "minimum_remote_tensor_size",
     "num_io_tiles",
     "num_replicas",

@@ -26,6 +26,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "name": report.name,
         "target": _target_dict(model.target),
+        "num_ipus": report.num_ipus,
         "options": plain_options(model.options),
         "cycles": {
             "per_step": report.cycles_per_step,
@@ -45,6 +46,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "guessed_share": report.guessed_share,
         "unknown_loops": model.program.num_unknown_loops,
         "not_lowered": list(report.not_lowered),
+        "not_modelled": list(report.not_modelled),
         "recompilations": [list(one.reasons) for one in report.recompilations],
         "memory": {
             "fits": memory.fits,

@@ -1,16 +1,18 @@
 """What to know about the figures of a program besides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ipu_keras.cost.model import Model
 from ipu_keras.program.compilation_history import Recompilation
+from ipu_keras.report.fullest_tile import fullest_tile
+from ipu_keras.report.options_in_words import ipus_in_words
 from ipu_keras.report.pipeline_view import PipelineView
 
 
 def remarks(
     model: Model,
     pipeline: PipelineView | None,
-    not_lowered: Sequence[str],
+    guesses: Mapping[str, Sequence[str]],
     recompilations: Sequence[Recompilation],
 ) -> Iterator[str]:
     """A sentence for each thing, without a full stop.
@@ -18,17 +20,14 @@ def remarks(
     Args:
         model: The program.
         pipeline: Of the program, if it has one.
-        not_lowered: Operations that XLA lacks.
+        guesses: Operations whose cost is guessed from their tensors, by what ends with "them".
         recompilations: Of programs of this name, oldest first.
     """
-    memory = model.memory
+    memory, ipus = model.memory, ipus_in_words(model.options)
+    if ipus != "1 IPU":
+        yield f"It is for {ipus}"
     if memory.num_ipus > 1:
-        tile = memory.worst_tile % model.target.num_tiles
-        pipelined = model.pipeline_run is not None
-        yield (
-            f"The fullest tile is tile {tile} of IPU {memory.worst_ipu} of {memory.num_ipus}"
-            f"{'' if pipelined else ', which share the layers; one computes at a time'}"
-        )
+        yield f"The fullest tile is {fullest_tile(memory)} of {memory.num_ipus}"
     if pipeline is not None:
         yield str(pipeline)
     if model.options.num_io_tiles:
@@ -40,8 +39,9 @@ def remarks(
     loops = model.program.num_unknown_loops
     if loops:
         yield f"{loops} loops whose trips depend on data count with their bound, or once"
-    if not_lowered:
-        yield f"Guessed, because XLA lacks them: {', '.join(not_lowered)}"
+    for reason, kinds in guesses.items():
+        if kinds:
+            yield f"Guessed, because {reason} them: {', '.join(kinds)}"
     if recompilations:
         number, last = len(recompilations), recompilations[-1]
         times = "once" if number == 1 else f"{number} times"

@@ -6,6 +6,8 @@ from rich.text import Text
 
 from ipu_keras.report.advice_tables import fixes_table
 from ipu_keras.report.figures import Figures
+from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
+from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.pipeline_view import stage_table
 from ipu_keras.report.text import cost_table, memory_table, rendered
 
@@ -35,7 +37,7 @@ def _lines(report: Figures) -> Iterator[str | Text]:
     model, memory = report.model, report.model.memory
     yield (
         f"{report.name} on {model.target.name}: {report.cycles_per_step:,} cycles per step, "
-        f"{report.seconds_per_step * 1e3:.3f} ms, bound by the {report.bound}"
+        f"{report.seconds_per_step * 1e3:.3f} ms, bound by the {bound_in_words(report)}"
     )
     yield from _pace(report)
     yield (
@@ -44,8 +46,8 @@ def _lines(report: Figures) -> Iterator[str | Text]:
     )
     if report.memory_error is None:
         yield (
-            f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on tile "
-            f"{memory.worst_tile}"
+            f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on "
+            f"{fullest_tile(memory)}"
         )
     else:
         # On one line, as scripts look for the IPU's own text.
@@ -59,9 +61,7 @@ def _lines(report: Figures) -> Iterator[str | Text]:
 def _pace(report: Figures) -> Iterator[str]:
     """Lines on samples and executions, if there is something to say."""
     if report.samples_per_second is not None:
-        replicas = report.model.options.num_replicas
-        each = f" on each of {replicas} replicas" if replicas > 1 else ""
-        yield f"{report.samples_per_second:,.0f} samples/s, {report.batch_size:,} in a step{each}"
+        yield f"{report.samples_per_second:,.0f} samples/s, {samples_in_words(report)}"
     count = report.model.options.gradient_accumulation_count
     if count > 1:
         cycles = report.cycles_per_step * count

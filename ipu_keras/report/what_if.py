@@ -8,6 +8,8 @@ from ipu_keras.advice.choices import smallest_that_fits
 from ipu_keras.machine.target import Target
 from ipu_keras.report import notebook
 from ipu_keras.report.data_frame import data_frame_of_lines
+from ipu_keras.report.figures_in_words import bound_in_words
+from ipu_keras.report.options_in_words import choice_in_words
 from ipu_keras.report.report import Report
 from ipu_keras.report.text import PlainTable, rendered
 
@@ -30,8 +32,7 @@ class Choice:
     @property
     def num_ipus(self) -> int:
         """IPUs of all replicas."""
-        options = self.report.model.options
-        return options.ipus_per_replica * options.num_replicas
+        return self.report.num_ipus
 
     @property
     def fits(self) -> bool:
@@ -131,12 +132,12 @@ class WhatIf:
             memory = report.model.memory
             yield (
                 "*" if row is best else "",
-                *(str(_plain(value)) for value in row.choices.values()),
+                *(choice_in_words(name, value) for name, value in row.choices.items()),
                 f"{report.cycles_per_step:,}",
                 "" if row.samples_per_second is None else f"{row.samples_per_second:,.0f}",
                 f"{memory.max_tile_bytes / memory.tile_bytes:.1%}",
                 "yes" if row.fits else "no",
-                report.bound,
+                bound_in_words(report),
             )
 
 

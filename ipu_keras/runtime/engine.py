@@ -1,9 +1,10 @@
 """The engine of one TensorFlow device: it runs executables and counts what it ran."""
 
+import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +44,8 @@ class Engine:
         # How often it was called: all replicas then start their streams anew.
         self.num_seedings = 0
         self._lock = threading.Lock()
+        self._idle = threading.Condition()
+        self._num_running = 0
         self._loaded: Executable | None = None
         self._feed_memory = FeedMemory()
         self._num_executions: Counter[str] = Counter()
@@ -75,6 +78,23 @@ class Engine:
             outfeed = executable.host(tensors)
         self.note_execution(executable)
         return outfeed
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """While this is open, something runs for which `wait` waits."""
+        with self._idle:
+            self._num_running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._num_running -= 1
+                self._idle.notify_all()
+
+    def wait(self) -> None:
+        """Waits until nothing is running."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._num_running)
 
     def note_execution(self, executable: Executable) -> None:
         """Counts an execution.

@@ -49,12 +49,12 @@ class GradientAccumulationReductionMethod(enum.Enum):
         return gradient / (num_before + 1)
 
     @classmethod
-    def parse(cls, value: Any, argument: str) -> "GradientAccumulationReductionMethod":
+    def parse(cls, argument: str, value: Any) -> "GradientAccumulationReductionMethod":
         """The method that a member or its name, in any case, stands for.
 
         Args:
-            value: What was given.
-            argument: What users call it.
+            argument: What users call it, for the error.
+            value: What they gave.
 
         Raises:
             ValueError: It stands for none.

@@ -1,4 +1,11 @@
-"""Locks that processes hold for each other, by files that are there only while they are held."""
+"""Locks that processes hold for each other, by files that are there only while they are held.
+
+Why not `filelock`: as of 4.2.12 its `FileLock` leaves its files on Unix, one for each executable
+that was ever looked for; a file that another user left, with the usual umask, cannot be locked at
+all. It also takes a pipe in the file's place for a lock. Its `SoftFileLock` removes its files, but
+those of a process that was killed stay, and in a folder that several machines or containers share
+nobody can tell that their owner is gone.
+"""
 
 import fcntl
 import os

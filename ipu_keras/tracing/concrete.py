@@ -79,6 +79,7 @@ def _ops(func_graph) -> tuple[Op, ...]:
             body=_called(op),
             inputs=tuple(map(_reference, op.inputs)),
             after=tuple(before.name for before in op.control_inputs),
+            attributes=_attributes(op),
         )
         for op in func_graph.get_operations()
     )
@@ -91,9 +92,19 @@ def _reference(tensor) -> str:
 
 def _spec(tensor) -> TensorSpec:
     shape = tensor.shape
-    # Of unknown rank: what matters is that the size is not known.
-    dimensions = (-1,) if shape.rank is None else tuple(-1 if d is None else d for d in shape)
+    # Of unknown rank: what matters is that the size is not known. To go through a shape gives
+    # other things than integers where a script has the behaviour of TensorFlow 1.
+    known = [None] if shape.rank is None else shape.as_list()
+    dimensions = tuple(-1 if size is None else size for size in known)
     return TensorSpec(dimensions, tensor.dtype.name)
+
+
+def _attributes(op) -> dict[str, Any]:
+    """The seeds of a draw whose generator is a state of its kernel."""
+    if not op.op_def.is_stateful:
+        return {}
+    given = op.node_def.attr
+    return {"seeds": (given["seed"].i, given["seed2"].i)} if "seed2" in given else {}
 
 
 def _called(op) -> tuple[str, ...]:

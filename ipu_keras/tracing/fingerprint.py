@@ -12,7 +12,7 @@ from ipu_keras.internals.tensorflow.contexts import eager_context
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.store.canonical_json import to_json
 from ipu_keras.tracing.hlo import plain_name
-from ipu_keras.tracing.lowering import inputs_of
+from ipu_keras.tracing.lowering import inputs_of, is_known
 
 # In names that TensorFlow gives to parts of loops and branches: what the process traced before.
 _COUNTER = re.compile(rb"(?<=_body)_\d+|(?<=_cond)_\d+|(?<=_true)_\d+|(?<=_false)_\d+")
@@ -55,7 +55,7 @@ def _parts(concrete) -> Iterator[bytes]:
     captures = inputs[len(inputs) - len(concrete.captured_inputs) :]
     for given, capture in zip(captures, concrete.captured_inputs, strict=True):
         # XLA may read them: they can be a shape or an axis.
-        if given.role == "capture":
+        if given.role == "capture" and is_known(capture):
             yield np.asarray(capture).tobytes()
     yield plain_name(concrete.function_def.signature.name).encode()
     functions = _Functions()

@@ -25,7 +25,7 @@ from ipu_keras.tracing.layers import (
     with_inherited_places,
     with_place_of_caller,
 )
-from ipu_keras.tracing.lowering import FunctionInput, LoweringError, lower
+from ipu_keras.tracing.lowering import FunctionInput, Lowering, LoweringError, lower
 from ipu_keras.tracing.poplar_calls import with_poplar_calls
 from ipu_keras.tracing.poplar_operation import poplar_operation_of
 from ipu_keras.tracing.random_draws import Origin, draw_of, draws, with_random_draws
@@ -76,7 +76,7 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
           tensors; it has `trip_count` and `max_trip_count`. That of a
           `"conditional"` has one graph per branch; it takes the predicate or
           index and then the tensors of each branch, `num_branch_inputs` of them.
-        - An operation that XLA lacks is left in TensorFlow's words: its kind is
+        - An operation that XLA lacks or refuses is left in TensorFlow's words: its kind is
           TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute
           `not_lowered`.
         - Of a `"constant"`, only what a scalar is has an attribute, `value`, and that integers
@@ -87,8 +87,8 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
           with that graph as its `body`, and so is its gradient; see `poplar_calls`.
 
     Raises:
-        LoweringError: XLA lacks an operation with a result that is no array of
-            known shape, or needs a value that is known only when it runs.
+        LoweringError: An input is none for XLA, or the function returns what is no array
+            of known shape once XLA has refused an operation.
 
     Example:
         >>> import tensorflow as tf
@@ -105,14 +105,27 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
     name = plain_name(concrete.function_def.signature.name)
     try:
         graph = _read(concrete, name, layers, stand_ins)
-    except LoweringError:
-        cut = cut_unsupported(concrete)
-        if cut is None:
-            raise
+    except LoweringError as error:
+        graph = _read_without_refused(concrete, name, layers, stand_ins, error)
+    return with_poplar_calls(graph)
+
+
+def _read_without_refused(
+    concrete, name: str, layers: LayerNames, stand_ins: bool, error: LoweringError
+) -> Graph:
+    """The graph in which what XLA refuses is in TensorFlow's words; it may name one at a time."""
+    refused: frozenset[str] = frozenset()
+    while True:
+        cut = cut_unsupported(concrete, refused | error.operations)
+        if cut is None or cut.names <= refused:
+            raise error
+        refused = cut.names
         # As a whole, draws would be on both sides of what is cut out of them.
         without = {draw_of(Origin(op.name, op.type)) for op in cut.operations}
-        graph = put_back(_read(cut.function, name, layers, stand_ins, without), cut, layers)
-    return with_poplar_calls(graph)
+        try:
+            return put_back(_read(cut.function, name, layers, stand_ins, without), cut, layers)
+        except LoweringError as another:
+            error = another
 
 
 def _read(
@@ -120,7 +133,7 @@ def _read(
 ) -> Graph:
     lowering = lower(concrete, stand_ins=stand_ins)
     module = hlo_module(lowering.module)
-    return _ModuleReader(module, layers, without).read(name, lowering.inputs)
+    return _ModuleReader(module, layers, without).read(name, lowering)
 
 
 def _graphs(func_graph) -> list[Any]:
@@ -153,14 +166,14 @@ class _ModuleReader:
         self._functions: dict[str, Graph] = {}
         self._origins: dict[tuple[str, str], tuple[Origin, Place]] = {}
 
-    def read(self, name: str, inputs: Sequence[FunctionInput]) -> Graph:
+    def read(self, name: str, lowering: Lowering) -> Graph:
         """The graph of the module's entry."""
         entry = self._graph(self._module.entry_computation_id, name)
         updates = {
             alias.parameter_number: alias.output_shape_index[0] if alias.output_shape_index else 0
             for alias in self._module.input_output_alias.entries
         }
-        ops = _with_roles(entry.ops, inputs, updates)
+        ops = _with_roles(entry.ops, lowering, updates)
         written = {operation_of_reference(entry.results[index]) for index in updates.values()}
         ops = tuple(replace(op, stateful=True) if op.name in written else op for op in ops)
         return replace(entry, ops=ops, functions=self._reachable(entry.ops))
@@ -397,11 +410,11 @@ def _with_leaf_counts(ops: Sequence[Op]) -> list[Op]:
 
 
 def _with_roles(
-    ops: Sequence[Op], inputs: Sequence[FunctionInput], updates: Mapping[int, int]
+    ops: Sequence[Op], lowering: Lowering, updates: Mapping[int, int]
 ) -> tuple[Op, ...]:
     """Tells the entry's parameters what of the traced function they are."""
     parameters = [op for op in ops if op.kind == "parameter"]
-    given = _inputs_of(sorted(parameters, key=lambda op: op.attributes["number"]), inputs)
+    given = _inputs_of(sorted(parameters, key=lambda op: op.attributes["number"]), lowering)
     return tuple(
         replace(op, attributes=_entry_attributes(op, given[op.name], updates))
         if op.name in given
@@ -421,18 +434,17 @@ def _entry_attributes(
     return attributes
 
 
-def _inputs_of(
-    parameters: Sequence[Op], inputs: Sequence[FunctionInput]
-) -> dict[str, FunctionInput]:
+def _inputs_of(parameters: Sequence[Op], lowering: Lowering) -> dict[str, FunctionInput]:
     """The input that each parameter is; captured values may have become constants."""
     found: dict[str, FunctionInput] = {}
     waiting = list(reversed(parameters))
-    for given in inputs:
+    for given in lowering.inputs:
         if waiting and waiting[-1].outputs == (given.spec,):
             found[waiting.pop().name] = given
         elif given.role != "capture":
             raise LoweringError(
                 "The shape of a result, or which operation computes it, may not depend on the "
-                f"value of an argument or a variable. Make it a constant. Received: {given}"
+                f"value of an argument or a variable. Make it a constant. Received: {given}",
+                lowering.refused,
             )
     return found

@@ -37,7 +37,14 @@ _DTYPES: Mapping[int, str] = {
     23: "float8_e4m3b11fnuz",
     24: "float8_e5m2fnuz",
     25: "float8_e4m3fnuz",
+    26: "int2",
+    27: "uint2",
     28: "float8_e4m3",
+    29: "float8_e3m4",
+    30: "int1",
+    31: "uint1",
+    32: "float4_e2m1fn",
+    33: "float8_e8m0fnu",
 }
 _TUPLE, _OPAQUE, _TOKEN = 13, 14, 17
 
@@ -123,7 +130,7 @@ def operation_of(computation) -> str:
     if root.opcode == "parameter":
         return "first" if root.parameter_number == 0 else "assign"
     is_direct = operands and all(operand.opcode == "parameter" for operand in operands)
-    return root.opcode if is_direct and root.opcode != "tuple" else "custom"
+    return root.opcode if is_direct and family_of(root.opcode) == "elementwise" else "custom"
 
 
 def _elementwise_parts(computation) -> tuple[str, ...]:

@@ -54,10 +54,13 @@ class InfeedIterator:
     get_next = __next__
 
     def _tensor(self, spec: Any) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(f"What an IPU is fed must be dense tensors. Received: {spec}")
+        if not spec.shape.is_fully_defined():
             raise ValueError(
-                "What an IPU is fed must be dense tensors of fully defined shapes, for instance by "
-                f"batching with `drop_remainder=True`. Received: {spec}"
+                f"Output shape {spec.shape} is not fully defined. If using tf.Dataset.batch, set "
+                "`drop_remainder=True`: what an IPU is fed must be tensors of fixed shapes. "
+                f"Received: {spec}"
             )
         return custom_call(
             [],
@@ -77,6 +80,11 @@ def infeeds_for_iterators() -> Iterator[None]:
         yield
     finally:
         _infeeds.reset(token)
+
+
+def is_traced_for_model() -> bool:
+    """Whether a function is being traced for the cost model, and not to be run."""
+    return _infeeds.get() is not None
 
 
 def infeed_of(iterator: Any) -> InfeedIterator | None:

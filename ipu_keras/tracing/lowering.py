@@ -5,14 +5,15 @@ and trusts them; one that is missing or of another type ends the process.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.tensorflow.contexts import copied_to, eager_context
-from ipu_keras.internals.tensorflow.variables import contents_of
+from ipu_keras.internals.tensorflow.contexts import copied_to, eager_context, eagerly
+from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.stand_ins import defined_with_stand_ins
@@ -22,15 +23,33 @@ _NO_DATASET = (
     "A function for XLA takes numbers and captures variables; of a dataset, read an iterator with "
     "`next` in a loop over `tf.range`."
 )
+_NO_VARIABLE = (
+    "A captured resource must be a variable of the shape and type that the function was traced "
+    "with."
+)
 # Before XLA's own passes, which would widen float16 for a CPU.
 _STAGE = "hlo_serialized"
+
+
+# How XLA names operations that it refuses. One of a function that is called comes with the name
+# of that function too, which is left out: calls and loops are named besides.
+_NAMED = re.compile(r"node `([^`]+)`|(?<!\}\})\{\{node ([^}]+)\}\}|\[\[([^\]{}]+)\]\]")
 
 
 class LoweringError(RuntimeError):
     """XLA cannot express a traced function, or its inputs are not such that it could.
 
     Carries XLA's text, which names the operation.
+
+    Args:
+        message: What is wrong, and how to mend it.
+        operations: Names of the operations that XLA refused, as far as it says. Those of a
+            function that is called follow the name of the call.
     """
+
+    def __init__(self, message: str, operations: Iterable[str] = ()):
+        super().__init__(message)
+        self.operations = frozenset(operations)
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,8 @@ class FunctionInput:
 
     Args:
         spec: Its type; of a variable, that of its value.
-        role: `"argument"`, `"variable"` or `"capture"`, a tensor.
+        role: `"argument"`, `"variable"`, `"capture"`, a tensor, or `"table"`, another resource,
+            which XLA lacks.
         name: Of a variable, the one that TensorFlow gave it.
     """
 
@@ -57,11 +77,14 @@ class Lowering:
         inputs: In the order in which the function takes them.
         module: XLA's `HloModuleProto`, serialised. Calls in it may stand in for operations, of
             which `instructions_of` of `stand_ins` knows the instructions.
+        refused: Names of operations for which XLA read the values of inputs: it refused them
+            without.
     """
 
     name: str
     inputs: tuple[FunctionInput, ...]
     module: bytes
+    refused: frozenset[str] = frozenset()
 
 
 def lower(concrete, *, stand_ins: bool = True) -> Lowering:
@@ -75,14 +98,21 @@ def lower(concrete, *, stand_ins: bool = True) -> Lowering:
         LoweringError: An input is none for XLA, a variable has no value, or XLA refused the
             function.
     """
-    with concrete.defined() if isinstance(concrete, AsWritten) else contextlib.nullcontext():
+    with contextlib.ExitStack() as opened:
+        # A session's graph may be the default one.
+        opened.enter_context(eagerly())
+        if isinstance(concrete, AsWritten):
+            opened.enter_context(concrete.defined())
         return _lowered(concrete, stand_ins)
 
 
 def _lowered(concrete, stand_ins: bool) -> Lowering:
     name = concrete.function_def.signature.name
     inputs = inputs_of(concrete)
-    captures = [_on_host(capture) for capture in concrete.captured_inputs]
+    _check_resources(concrete, inputs)
+    # Variables have to live until all is done.
+    variables: list[tf.Variable] = []
+    captures = [_on_host(capture, variables) for capture in concrete.captured_inputs]
     _check_values(captures, inputs)
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
@@ -92,8 +122,8 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
             if quick != name:
                 return Lowering(name, inputs, _module(quick, specs, captures))
     try:
-        module = _module(name, specs, captures)
-    except LoweringError:
+        return Lowering(name, inputs, _module(name, specs, captures))
+    except LoweringError as error:
         if all(given.role != "capture" for given in inputs):
             raise
         # XLA reads captured values, which may be a shape or an axis, only when the
@@ -101,8 +131,7 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
         # among the parameters, which whoever assigns the inputs to them will see.
         with tf.device(_HOST):
             zeros = [tf.zeros(p.shape, p.dtype) for p in placeholders]
-        module = _module(name, zeros, captures)
-    return Lowering(name, inputs, module)
+        return Lowering(name, inputs, _module(name, zeros, captures), error.operations)
 
 
 def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> bytes:
@@ -118,8 +147,20 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
     except (ValueError, tf.errors.OpError) as error:
         raise LoweringError(
             f"XLA cannot lower the function {name!r}. Replace the operation that it names, or run "
-            f"without XLA. Received: {error}"
+            f"without XLA. Received: {error}",
+            {next(filter(None, found.groups())) for found in _NAMED.finditer(str(error))},
         ) from error
+
+
+def _check_resources(concrete, inputs: Sequence[FunctionInput]) -> None:
+    """Refuses what takes another resource than a variable."""
+    pairs = zip(concrete.inputs, inputs, strict=True)
+    tables = [placeholder for placeholder, given in pairs if given.role == "table"]
+    if tables:
+        raise LoweringError(
+            f"{_NO_VARIABLE} Received: {tables[0].op.name!r}",
+            [op.name for table in tables for op in table.consumers()],
+        )
 
 
 def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> None:
@@ -132,9 +173,24 @@ def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> N
             )
 
 
-def _on_host(capture):
-    """The same value, or handle of the same variable, where XLA's compiler can read it."""
-    return capture if capture.device == _HOST else copied_to(capture, _HOST)
+def _on_host(capture, variables: list[tf.Variable]):
+    """The same value, or handle of the same variable, where XLA's compiler can read it.
+
+    What only a session knows, or another trace, has another value of its type instead.
+    """
+    if is_known(capture):
+        return capture if capture.device == _HOST else copied_to(capture, _HOST)
+    with tf.device(_HOST):
+        if capture.dtype != tf.resource:
+            return tf.zeros(capture.shape, capture.dtype)
+        [(shape, dtype)] = contents_of(capture) or []
+        variables.append(plain_variable(tf.zeros(shape, dtype), trainable=False, name="stand_in"))
+        return variables[-1].handle
+
+
+def is_known(capture) -> bool:
+    """Whether a captured value is known where no function is being traced."""
+    return hasattr(capture, "numpy")
 
 
 def inputs_of(concrete) -> tuple[FunctionInput, ...]:
@@ -182,10 +238,9 @@ def _argument(placeholder) -> FunctionInput:
 
 def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
     name = placeholder.op.name
-    if not tf.is_tensor(capture) or not hasattr(capture, "numpy"):
+    if not tf.is_tensor(capture):
         raise LoweringError(
-            "A captured value must be known outside of any trace; lower the outermost function. "
-            f"Received: {capture!r} for {name!r}"
+            f"A captured value must be a tensor. Received: {capture!r} for {name!r}"
         )
     if capture.dtype == tf.variant:
         raise LoweringError(f"{_NO_DATASET} Received: the captured {name!r} of type variant")
@@ -198,6 +253,8 @@ def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
         )
     if capture.dtype != tf.resource:
         return FunctionInput(_tensor_spec(capture.shape, capture.dtype), "capture", name)
+    if contents_of(capture) is None and contents_of(placeholder) is None:
+        return FunctionInput(TensorSpec((), "resource"), "table", name)
     return FunctionInput(
         _variable_spec(capture, placeholder), "variable", names.get(id(capture), name)
     )
@@ -208,8 +265,7 @@ def _variable_spec(capture, placeholder) -> TensorSpec:
     found = [_handle_spec(tensor) for tensor in (capture, placeholder)]
     if found[0] is None or found[0] != found[1]:
         raise LoweringError(
-            "A captured resource must be a variable of the shape and type that the function was "
-            f"traced with. Received: {found[0]} for {placeholder.op.name!r} of {found[1]}"
+            f"{_NO_VARIABLE} Received: {found[0]} for {placeholder.op.name!r} of {found[1]}"
         )
     return found[0]
 

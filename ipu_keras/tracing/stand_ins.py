@@ -59,13 +59,11 @@ def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
     definitions: dict[str, FunctionDef] = {}
     name = _define(concrete, definitions)
     tensorflow = eager_context()
-    for definition in definitions.values():
-        tensorflow.add_function_def(definition)
-    try:
-        yield name
-    finally:
+    with contextlib.ExitStack() as added:
         for definition in definitions.values():
-            tensorflow.remove_function(definition.signature.name)
+            tensorflow.add_function_def(definition)
+            added.callback(tensorflow.remove_function, definition.signature.name)
+        yield name
 
 
 def _define(function: Any, definitions: dict[str, FunctionDef]) -> str:

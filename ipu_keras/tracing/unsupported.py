@@ -1,7 +1,8 @@
-"""Operations that XLA lacks: cut out before it lowers a function, and put back afterwards."""
+"""Operations that XLA lacks or refuses: cut out before it lowers the rest, and put back after."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +18,7 @@ from ipu_keras.tracing.lowering import LoweringError
 
 @dataclass(frozen=True)
 class Cut:
-    """A function without the operations that XLA lacks.
+    """A function without the operations that XLA cannot lower.
 
     Args:
         function: A `tf.ConcreteFunction`: takes what the whole function takes, then the
@@ -33,56 +34,97 @@ class Cut:
     given: tuple[tf.Tensor, ...]
     fetched: tuple[tf.Tensor, ...]
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of what was cut out."""
+        return frozenset(op.name for op in self.operations)
 
-def cut_unsupported(concrete: Any) -> Cut | None:
-    """Takes the operations out of a function for which XLA has no kernel.
 
-    An operation that calls a function with such an operation is taken out whole.
+def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
+    """Takes the operations out of a function for which XLA has no kernel, or that it refused.
+
+    An operation that calls a function with such an operation is taken out whole. So is what
+    takes a result that cannot be handed on: a text, or a tensor whose shape is not known.
 
     Args:
         concrete: The traced function, a `tf.ConcreteFunction`, or one `AsWritten`.
+        refused: Names of operations that XLA has kernels for, but cannot lower as they are used:
+            for instance, because the shape of their result depends on values. Those of a
+            function that is called follow the name of the call.
 
     Returns:
-        The rest; `None` if XLA has kernels for all operations, or cannot take
-        or return one of the tensors in between.
+        The rest; `None` if XLA has kernels for all operations and refused none.
 
     Raises:
-        LoweringError: All that is missing is a shape.
+        LoweringError: The function returns what cannot be handed on.
     """
     supported = cpu_kernels() | {"Placeholder"}
-    operations = [op for op in concrete.graph.get_operations() if not _is_supported(op, supported)]
+    instead = concrete.instead if isinstance(concrete, AsWritten) else {}
+    every = concrete.graph.get_operations()
+    inputs = {op.name: [instead.get(t.ref(), t) for t in op.inputs] for op in every}
+    names = {op.name for op in every if not _is_supported(op, supported)}
+    names |= _refused(refused, every)
+    for op in every:  # each after those whose results it takes
+        if any(t.op.name in names and not _is_array(t) for t in inputs[op.name]):
+            names.add(op.name)
+    operations = [op for op in every if op.name in names]
+    if not operations:
+        return None
     results = tf.nest.flatten(concrete.structured_outputs)
-    names = {op.name for op in operations}
-    taken = [t for op in concrete.graph.get_operations() if op not in operations for t in op.inputs]
+    taken = [t for op in every if op.name not in names for t in inputs[op.name]]
     given = _distinct(t for t in (*taken, *results) if t.op.name in names)
+    _check_results(t for t in results if t.op.name in names)
     fetched = _distinct(
         t for op in operations for t in op.inputs if t.op.name not in names and _is_array(t)
     )
-    if not operations or not all(map(_is_array, given)):
-        _check_shapes(given)
-        return None
-    writes = [op for op in concrete.graph.control_outputs if op.name not in names]
     feeds = feeds_of(concrete)
-    instead = concrete.instead if isinstance(concrete, AsWritten) else {}
     part = extract(
         concrete,
         # All inputs are returned, so that the part has all of them.
         [results, [instead.get(tensor.ref(), tensor) for tensor in fetched], feeds],
         given=given,
-        controls=writes,
+        controls=[op for op in concrete.graph.control_outputs if op.name not in names],
         without=names,
         instead=instead,
     )
     return Cut(part.function, tuple(operations), given, (*fetched, *feeds))
 
 
-def _check_shapes(given: Iterable[tf.Tensor]) -> None:
-    for tensor in given:
-        if _is_numeric(tensor) and not tensor.shape.is_fully_defined():
-            raise LoweringError(
-                f"XLA lacks {tensor.op.type}, and its result has no known shape. Give it one with "
-                f"`set_shape`. Received: {tensor.op.name!r} of shape {tensor.shape}"
-            )
+def _refused(names: Collection[str], operations: Sequence[tf.Operation]) -> set[str]:
+    """The operations of a graph that are among the names, or call one that is."""
+    by_name = {op.name: op for op in operations}
+    found = set()
+    for name in names:
+        scope = name
+        while scope and scope not in by_name:
+            scope, _, _ = scope.rpartition("/")
+        # A scope may be called as an operation that has nothing to do with it.
+        if scope == name or (scope and _called_by(by_name[scope])):
+            found.add(scope)
+    return {name for name in found if by_name[name].type != "Placeholder"}
+
+
+def _check_results(results: Iterable[tf.Tensor]) -> None:
+    lost = next((tensor for tensor in results if not _is_array(tensor)), None)
+    if lost is None:
+        return
+    tensor = _origin(lost)
+    if _is_numeric(tensor):
+        what = "its result has no known shape. Give it one with `set_shape`"
+    else:
+        what = f"an IPU cannot return its result of type {tensor.dtype.name}. Return numbers"
+    raise LoweringError(
+        f"XLA cannot lower {tensor.op.type}, and {what}. Received: {tensor.op.name!r} of shape "
+        f"{tensor.shape}"
+    )
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """The first tensor without a known shape, or of texts, to which one goes back."""
+    for before in tensor.op.inputs:
+        if not _is_array(before) and _is_numeric(before) == _is_numeric(tensor):
+            return _origin(before)
+    return tensor
 
 
 def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
@@ -106,7 +148,7 @@ def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
     stand_ins = arguments[len(arguments) - len(cut.given) :]
     renamed = {op.name: values[t.ref()] for op, t in zip(stand_ins, cut.given, strict=True)}
     ops = [op for op in graph.ops if op.name not in renamed]
-    ops += [_operation(op, cut.given, values, layers) for op in cut.operations]
+    ops += [_operation(op, cut, values, layers) for op in cut.operations]
     results = graph.results[:num_results] + graph.results[end:]
     return replace(
         graph,
@@ -127,15 +169,16 @@ def _references(given: Sequence[tf.Tensor]) -> dict[Any, str]:
     }
 
 
-def _operation(
-    op: tf.Operation, given: Sequence[tf.Tensor], values: Mapping[Any, str], layers: LayerNames
-) -> Op:
+def _operation(op: tf.Operation, cut: Cut, values: Mapping[Any, str], layers: LayerNames) -> Op:
+    """In TensorFlow's words; for what of its inputs is no array, it waits."""
     place = layers.place(op.name)
+    others = (t.op.name for t in op.inputs if t.ref() not in values)
     return Op(
         op.name,
         op.type,
-        tuple(TensorSpec(tuple(t.shape), t.dtype.name) for t in given if t.op is op),
+        tuple(TensorSpec(tuple(t.shape.as_list()), t.dtype.name) for t in cut.given if t.op is op),
         inputs=tuple(values[t.ref()] for t in op.inputs if t.ref() in values),
+        after=tuple(dict.fromkeys(name for name in others if name in cut.names)),
         attributes={NOT_LOWERED: True},
         **vars(place),
     )
@@ -151,7 +194,7 @@ def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> 
 
 
 def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Operations in their order, but each after those whose results it takes.
+    """Operations in their order, but each after those whose results it takes, or waits for.
 
     Raises:
         LoweringError: There is no such order.
@@ -163,7 +206,9 @@ def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
     while pending:
         op = pending[-1]
         missing = [
-            by_name[name] for name in map(operation_of_reference, op.inputs) if name not in ordered
+            by_name[name]
+            for name in (*map(operation_of_reference, op.inputs), *op.after)
+            if name not in ordered
         ]
         if missing and op.name in opened:
             raise LoweringError(
@@ -181,14 +226,17 @@ def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
 def _is_supported(op: tf.Operation, kernels: frozenset[str]) -> bool:
     if op.type not in kernels:
         return False
-    called = [value.func.name for value in op.node_def.attr.values() if value.HasField("func")]
     functions = called_functions(op.graph)
     return all(
         _is_supported(inner, kernels)
-        for name in called
+        for name in _called_by(op)
         if name in functions
         for inner in functions[name].graph.get_operations()
     )
+
+
+def _called_by(op: tf.Operation) -> list[str]:
+    return [value.func.name for value in op.node_def.attr.values() if value.HasField("func")]
 
 
 def _is_array(tensor: tf.Tensor) -> bool:

@@ -84,7 +84,7 @@ def test_if_nothing_fits_the_fastest_counts():
 
 
 def test_more_stages_than_layers():
-    with pytest.raises(ValueError, match=r"Received: 2 of them, 3 stages"):
+    with pytest.raises(ValueError, match=r"Received: 2 of them, num_ipus=3"):
         balance(layers(1, 1, 1), (1, 1, 1), GC200, together=[(0, 1)])
 
 

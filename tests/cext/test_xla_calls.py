@@ -42,4 +42,4 @@ def test_a_refusal():
     get_api = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: ctypes.addressof(api))
     address = ctypes.cast(get_api, ctypes.c_void_p).value
     with pytest.raises(RuntimeError, match=r"does not take functions .* Received: no more names$"):
-        _xla_calls.register(address, "ipu_test")
+        _xla_calls.register(address, "ipu_test", "uniform")

@@ -37,6 +37,8 @@ def test_options_that_cannot_be(options, message):
     [
         ("available_memory_proportion", "a number above 0 and at most 1"),
         ("gradient_accumulation_count", "a positive integer"),
+        ("maximum_cross_replica_sum_buffer_size", "an integer, 0 or more"),
+        ("maximum_reduce_scatter_buffer_size", "an integer, 0 or more"),
         ("minimum_remote_tensor_size", "an integer, 0 or more"),
         ("num_ipus", "a power of two: 1, 2, 4 and so on"),
         ("num_replicas", "a positive integer"),
@@ -52,6 +54,8 @@ def test_what_is_no_such_number(name, expected, value):
 def test_numbers_of_numpy_are_as_those_of_python():
     counts = (
         "gradient_accumulation_count",
+        "maximum_cross_replica_sum_buffer_size",
+        "maximum_reduce_scatter_buffer_size",
         "minimum_remote_tensor_size",
         "num_ipus",
         "num_replicas",

@@ -223,7 +223,11 @@ def test_a_custom_loop_costs_what_fit_costs(strategy):
     in_loop = last_report()
     model.train_on_batch(*data)
     fitted = last_report()
-    assert (alone.name, in_loop.name, fitted.name) == ("step", "four_steps", "train")
+    assert (alone.name, in_loop.name, fitted.name) == (
+        "step",
+        "four_steps",
+        f"{model.name}.train",
+    )
     # `fit` has the mean of losses besides, the loop its counter.
     assert alone.flops_per_step == pytest.approx(fitted.flops_per_step, rel=1e-3)
     assert in_loop.flops_per_step == pytest.approx(4 * alone.flops_per_step, rel=1e-3)

@@ -15,6 +15,9 @@ import ipu_keras
 from ipu_addons.keras import layers as addon_layers
 from ipu_addons.keras import optimizers as addon_optimizers
 
+with tf.Graph().as_default():
+    _OPERATION = tf.identity(tf.constant(1.0)).op
+
 
 def _layer(kind: Callable[..., Any], inputs: Any, **called: Any) -> Callable[..., Any]:
     """A function that constructs a layer and calls it."""
@@ -394,6 +397,14 @@ def _op_calls() -> list[Call]:
                 "keep_input_layouts": None,
             },
         ),
+        Call("sharding.dependencies", ipu.sharding.dependencies, {"roots": [_OPERATION]}),
+        Call("sharding.has_attr", ipu.sharding.has_attr, {"o": _OPERATION, "attr_name": "T"}),
+        Call(
+            "get_shard_from_colocation",
+            ipu.sharding.get_shard_from_colocation,
+            {"op": _OPERATION},
+        ),
+        Call("propagate_sharding", ipu.sharding.propagate_sharding, {"g": _OPERATION.graph}),
         Call(
             "multi_conv",
             lambda **given: ipu.nn_ops.multi_conv(**given)(),

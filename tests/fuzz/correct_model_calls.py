@@ -12,6 +12,7 @@ from tensorflow.python import ipu
 
 import ipu_keras
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.pipelining_ops import PipelineSchedule, RecomputationMode
 
 # Stands for that of a model which the call makes.
 ASSIGNMENT: list = []
@@ -52,9 +53,14 @@ def _profile(**options: Any) -> Any:
     return ipu_keras.profile(_dense(), tf.TensorSpec((4, 3)), **options)
 
 
-def _what_if(**options: Any) -> Any:
+def _what_if(model_or_function: Any, **options: Any) -> Any:
     configure()
-    return ipu_keras.what_if(_dense(), tf.TensorSpec((4, 3)), **options)
+    return ipu_keras.what_if(model_or_function, tf.TensorSpec((4, 3)), **options)
+
+
+def _last_report(**options: Any) -> Any:
+    _method("predict")(x=numbers(4, 3), batch_size=2, verbose=0)
+    return ipu_keras.last_report(**options)
 
 
 def configuration_calls() -> list[Call]:
@@ -90,7 +96,11 @@ def configuration_calls() -> list[Call]:
         Call(
             "IPUStrategy",
             ipu.ipu_strategy.IPUStrategy,
-            {"ipu_device": "/device:IPU:0", "enable_dataset_iterators": True},
+            {
+                "ipu_device": "/device:IPU:0",
+                "enable_dataset_iterators": True,
+                "enable_keras_extensions": True,
+            },
         ),
         Call("reset_ipu_seed", ipu.utils.reset_ipu_seed, {"seed": 3, "device": "/device:IPU:0"}),
         Call(
@@ -136,7 +146,11 @@ def model_calls() -> list[Call]:
             _fresh("set_asynchronous_callbacks"),
             {"asynchronous": False},
         ),
-        Call("set_infeed_queue_options", _fresh("set_infeed_queue_options"), {"prefetch_depth": 3}),
+        Call(
+            "set_infeed_queue_options",
+            _fresh("set_infeed_queue_options"),
+            {"prefetch_depth": 3, "feed_name": "feed"},
+        ),
         Call("set_outfeed_queue_options", _fresh("set_outfeed_queue_options"), {"buffer_depth": 3}),
         Call(
             "set_gradient_accumulation_options",
@@ -144,6 +158,10 @@ def model_calls() -> list[Call]:
             {
                 "gradient_accumulation_steps_per_replica": 2,
                 "gradient_accumulation_reduction_method": "SUM",
+                "dtype": None,
+                "offload_weight_update_variables": None,
+                "replicated_optimizer_state_sharding": False,
+                "name": "accumulation",
             },
         ),
         Call(
@@ -154,17 +172,46 @@ def model_calls() -> list[Call]:
                 "device_mapping": [0, 1],
                 "accumulate_outfeed": False,
                 "gradient_accumulation_reduction_method": "SUM",
+                "gradient_accumulation_dtype": None,
+                "accumulate_outfeed_dtype": None,
+                "pipeline_schedule": PipelineSchedule.Grouped,
+                "recomputation_mode": RecomputationMode.Auto,
+                "offload_activations": None,
+                "offload_weight_update_variables": True,
+                "replicated_optimizer_state_sharding": False,
+                "forward_propagation_stages_poplar_options": None,
+                "weight_update_poplar_options": None,
+                "name": "pipeline",
             },
         ),
         Call(
             "set_pipeline_stage_assignment",
             _fresh("set_pipeline_stage_assignment"),
-            {"pipeline_stage_assignment": ASSIGNMENT},
+            {"pipeline_stage_assignment": [0]},
         ),
         Call("PipelineStage", _stage, {"stage": 0}),
-        Call("profile", _profile, {**cost, "name": "model"}, cheap=False),
-        Call("what_if", _what_if, {"batch_size": [2, 4]}, cheap=False),
-        Call("suggest_pipeline", _suggested, {"num_ipus": 2}, cheap=False),
+        Call("profile", _profile, {**cost, "name": "model", "mode": "predict"}, cheap=False),
+        Call(
+            "what_if",
+            _what_if,
+            {**cost, "batch_size": [2, 4], "mode": "predict", "model_or_function": _dense()},
+            cheap=False,
+        ),
+        Call(
+            "suggest_pipeline",
+            _suggested,
+            {
+                "model": _dense(),
+                "num_ipus": 2,
+                "mode": "predict",
+                "target": "gc200",
+                "schedule": PipelineSchedule.Grouped,
+                "dtype": "float32",
+                "available_memory_proportion": 0.6,
+            },
+            cheap=False,
+        ),
+        Call("last_report", _last_report, {"device": 0, **cost, "batch_size": 2}, cheap=False),
     ]
 
 
@@ -175,9 +222,6 @@ def _fresh(name: str) -> Callable[..., Any]:
         configure()
         with ipu_keras.ipu_strategy.IPUStrategy().scope():
             model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-            if arguments.get("pipeline_stage_assignment") is ASSIGNMENT:
-                arguments["pipeline_stage_assignment"] = model.get_pipeline_stage_assignment()
-                arguments["pipeline_stage_assignment"][0].pipeline_stage = 0
             return getattr(model, name)(**arguments)
 
     return call
@@ -189,6 +233,6 @@ def _stage(stage: Any) -> None:
         pass
 
 
-def _suggested(**arguments: Any) -> Any:
+def _suggested(model: Any, num_ipus: Any, **options: Any) -> Any:
     configure()
-    return ipu_keras.suggest_pipeline(_dense(), arguments.pop("num_ipus"), tf.TensorSpec((4, 3)))
+    return ipu_keras.suggest_pipeline(model, num_ipus, tf.TensorSpec((4, 3)), **options)

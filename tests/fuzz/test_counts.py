@@ -56,7 +56,7 @@ COUNTS = [
 SHARES = [
     pytest.param(call, name, id=f"{call.name}-{name}")
     for call in CALLS
-    for name in RATES & call.arguments.keys()
+    for name in sorted(RATES & call.arguments.keys())
 ]
 NO_NUMBERS = [True, False, "2", "", b"2", math.nan, math.inf, 1j, [], [2], (), {}, ...]
 
@@ -94,6 +94,7 @@ def test_what_is_no_count(call, name, data):
 
 @pytest.mark.parametrize(("call", "name"), COUNTS)
 @pytest.mark.filterwarnings("ignore:buffer_depth of the outfeed queue has no effect")
+@pytest.mark.filterwarnings("ignore:name of `set_gradient_accumulation_options` has no effect")
 def test_what_is_a_count(call, name):
     given = call.arguments[name]
     for value in (np.int64(given), np.int8(given), np.array(given), tf.constant(given)):

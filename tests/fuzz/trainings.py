@@ -2,11 +2,15 @@
 
 import argparse
 import collections
+import contextlib
 import sys
 import time
 import traceback
 
-from isolated import Crash, isolated
+from isolated import CASE_SECONDS, Crash, isolated
+
+# How often stock Keras trains a model that crashed, until it crashes too.
+STOCK_ATTEMPTS = 8
 
 
 def work(seed: int) -> tuple[str, str, str]:
@@ -22,6 +26,27 @@ def work(seed: int) -> tuple[str, str, str]:
     return verdict.name, text, str(case)
 
 
+def work_in_stock(seed: int) -> None:
+    """Trains the model of a seed in stock Keras alone."""
+    from random_training import random_case, run_stock
+
+    # What it refuses is judged elsewhere.
+    with contextlib.suppress(Exception):
+        run_stock(random_case(seed))
+
+
+def judged(seed: int, crash: Crash) -> tuple[str, str, str]:
+    """The verdict of a seed that crashed: who crashes is asked of stock Keras, in its own process.
+
+    Some kernels write behind their memory, which does not always end a process.
+    """
+    for _ in range(STOCK_ATTEMPTS):
+        [(_, result)] = isolated(work_in_stock, [seed], CASE_SECONDS)
+        if isinstance(result, Crash):
+            return "STOCK_CRASHES", f"{crash.text}; stock Keras alone: {result.text}", ""
+    return "CRASH", f"{crash.text}; not in stock Keras, {STOCK_ATTEMPTS} times", ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first model")
@@ -34,7 +59,7 @@ def main() -> int:
     start = time.monotonic()
     for seed, result in isolated(work, seeds, 60 * arguments.minutes):
         if isinstance(result, Crash):
-            result = ("CRASH", result.text, "")
+            result = judged(seed, result)
         name, text, case = result
         verdicts[name] += 1
         if name != "EQUAL":

@@ -72,6 +72,8 @@ def wrong_values(given: Any) -> dict[str, Any]:
         "a dataset": tf.data.Dataset.range(3),
     }
     if isinstance(given, np.ndarray):
+        with np.errstate(invalid="ignore"):  # of integers that overflow
+            large = (given.astype(np.float64) * 1e9).astype(given.dtype)
         values |= {
             "it with another axis": given[np.newaxis],
             "it without its first element": given[1:],
@@ -80,7 +82,7 @@ def wrong_values(given: Any) -> dict[str, Any]:
             "it as float16": given.astype(np.float16),
             "it as bfloat16": tf.cast(given, tf.bfloat16),
             "it negated": -given,
-            "it times 1e9": (given.astype(np.float64) * 1e9).astype(given.dtype),
+            "it times 1e9": large,
             "it twice": np.concatenate([given, given]),
             "it transposed": given.T,
             "it as lists": given.tolist(),

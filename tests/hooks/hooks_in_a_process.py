@@ -130,7 +130,15 @@ def clone():
     return json.loads(keras.models.clone_model(model()).to_json())
 
 
+def session():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        doubled = tf.constant([1.0, 2.0]) * 2.0
+        return [session.run(doubled).tolist(), session.run([doubled.op, doubled])[1].tolist()]
+
+
 EXERCISES = {
+    "tensorflow.python.client.session.BaseSession.__init__": session,
+    "tensorflow.python.client.session.BaseSession._do_run": session,
     "_device_parsing_cache": device_scope,
     "list_logical_devices": logical_devices,
     "list_physical_devices": physical_devices,
@@ -163,6 +171,9 @@ def load_all():
     strategy = ipu_keras.ipu_strategy.IPUStrategy()
     with distributed_batch_norm(1):
         pass
+    with tf.Graph().as_default():
+        queue = ipu_keras.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0))
+        assert queue.initializer is not None
     image = tf.ones((1, 2, 2, 1))
     ipu_keras.nn_ops.multi_conv(lambda x: tf.nn.conv2d(x, tf.ones((2, 2, 1, 1)), 1, "VALID"))(image)
     return strategy

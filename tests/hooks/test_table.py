@@ -72,6 +72,7 @@ OWNERS = (
     "eager_iterator",
     "name_scope",
     "nn_operations",
+    "session_class",
     "node_class",
     "tf_keras_models",
 )

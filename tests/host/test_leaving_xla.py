@@ -173,6 +173,33 @@ def test_a_step_that_xla_refused_has_not_run(device):
     assert counter.numpy() == program.repeat_count
 
 
+@pytest.mark.parametrize("updates", [False, True])
+def test_parts_that_ran_before_xla_refused_another_are_undone(device, updates):
+    """All steps count first, in a program of its own: as generators of dropout do."""
+    weights = tf.Variable(tf.ones((3, 3)))
+    count = tf.Variable(0)
+
+    def step(x):
+        number = tf.cast(count.assign_add(1), tf.float32)
+        product = tf.matmul(x * number, weights)
+        outputs = lacking_xla(product), number
+        return (outputs, [tf.reduce_sum(product) * tf.ones((3, 3))]) if updates else outputs
+
+    def update(gradients):
+        weights.assign_add(0.001 * gradients[0])
+
+    program = make_program(step, outfeed_mode=ALL, update=update if updates else None)
+    executable = host.build(program, device)
+    feeds = [tf.ones((3, 4, 3))]
+    _, numbers = executable.host(feeds)
+    assert "XLA" in executable.host.refusal
+    np.testing.assert_array_equal(numbers, [1, 2, 3])
+    assert count.numpy() == 3
+    assert tf.reduce_all(weights == 1.0) != updates
+    executable.host(feeds)
+    assert count.numpy() == 6
+
+
 def test_what_python_raised_in_a_step(device):
     def broken(x):
         raise ValueError("no such word")

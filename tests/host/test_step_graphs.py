@@ -288,3 +288,41 @@ def test_steps_whose_gradients_depend_on_what_they_write(device):
         run(program, execution, device, np.zeros((8, 1), np.float32))
         # Two replicas, and 0 to 7 in two executions.
         assert float(weight.numpy()) == 2 * sum(range(8))
+
+
+@pytest.mark.parametrize("execution", HostExecution)
+@pytest.mark.parametrize(("mode", "exchanges"), [*itertools.product(OutfeedMode, (False, True))])
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_steps_that_hand_tensors_on(device, num_replicas, mode, exchanges, execution):
+    """Running sums and counts, which each replica begins with the same values."""
+
+    def step(element, handed):
+        (x,), (total, count) = element, handed
+        seen = cross_replica_sum(x) if exchanges and num_replicas > 1 else x
+        return {"before": total}, [total + seen, count + 1]
+
+    program = Program(
+        name="sums",
+        step=step,
+        infeed=(TensorSpec((2,), "float32"),),
+        unflatten=tuple,
+        repeat_count=NUM_STEPS,
+        outfeed_mode=mode,
+        num_replicas=num_replicas,
+        carried=(TensorSpec((2,), "float32"), TensorSpec((), "int32")),
+    )
+    traced = host.trace(program, for_xla=execution.is_compiled)
+    plan = dataclasses.replace(
+        plan_host(program, graph_of(traced.function)), executions=(execution,)
+    )
+    x = np.arange(2 * num_replicas * NUM_STEPS, dtype="float32").reshape(-1, 2)
+    found, handed = host.HostCallable(plan, traced, device)([tf.constant(x), [0.5, 1.5], 7])
+    by_step = x.reshape(NUM_STEPS, num_replicas, 2)
+    if exchanges:
+        by_step = np.broadcast_to(by_step.sum(axis=1, keepdims=True), by_step.shape)
+    totals = np.cumsum([np.zeros_like(by_step[0]), *by_step], axis=0) + np.float32((0.5, 1.5))
+    before = totals[:-1].reshape(-1, 2)
+    expected = before[-1] if mode is OutfeedMode.LAST else before
+    np.testing.assert_array_equal(found["before"], expected)
+    np.testing.assert_array_equal(handed[0], totals[-1, 0])
+    assert int(handed[1]) == 7 + NUM_STEPS

@@ -193,7 +193,7 @@ def test_random_bits_are_the_same_without_the_function(monkeypatch):
     key, counter = tf.constant([2**63 + 5], tf.uint64), tf.constant([2**64 - 1, 7], tf.uint64)
     kernel = tf.raw_ops.StatelessRandomUniformV2(shape=[5, 7], key=key, counter=counter, alg=1)
     missing_operation(monkeypatch)
-    draw = tf.function(lambda: random_bits.uniform([5, 7], key, counter), jit_compile=True)
+    draw = tf.function(lambda: random_bits.draw("uniform", [5, 7], key, counter), jit_compile=True)
     np.testing.assert_array_equal(draw(), kernel)
     assert fallbacks().counts == {"random bits": 1}
 

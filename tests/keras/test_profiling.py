@@ -155,7 +155,12 @@ def test_a_directory_of_executables_serves_other_processes(run_python, monkeypat
             ValueError,
             "train, test, predict. Received: mode='fit'",
         ),
-        ((IMAGES,), {"target": "gc3"}, ValueError, "one of gc2, gc200, bow. Received: 'gc3'"),
+        (
+            (IMAGES,),
+            {"target": "gc3"},
+            ValueError,
+            "one of gc2, gc200, bow. Received: target='gc3'",
+        ),
         ((IMAGES,), {"batches": 3}, TypeError, "batches"),
         ((3,), {}, TypeError, r"Pass `tf.TensorSpec\(shape, dtype\)`.*Received: 3 of type int"),
         (((16, 8, 8, 1),), {}, TypeError, "must have a shape and a dtype.*Received: 16 of type"),

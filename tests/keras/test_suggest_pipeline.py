@@ -75,7 +75,9 @@ def test_a_functional_model_keeps_shared_layers_on_one_ipu(strategy, has_stages)
 def test_models_whose_stages_nobody_can_assign():
     x = keras.Input((64,))
     model = keras.Model(x, keras.layers.Dense(2)(x))
-    with pytest.raises(ValueError, match=r"which have `get_pipeline_stage_assignment`. Received"):
+    with pytest.raises(
+        ValueError, match=r"which has `get_pipeline_stage_assignment`. Received: model="
+    ):
         suggest_pipeline(model, 2, X)
 
 
@@ -84,7 +86,7 @@ def test_numbers_of_ipus_that_cannot_be():
         message = re.escape(f"at least two IPUs. Received: num_ipus={given!r}")
         with pytest.raises(ValueError, match=message):
             suggest_pipeline(sequential(8, 8), given, X)
-    with pytest.raises(ValueError, match=r"than stages. Received: 2 of them, 4 stages"):
+    with pytest.raises(ValueError, match=r"`num_ipus` must be at most 2, .* Received: num_ipus=4"):
         suggest_pipeline(sequential(8, 8), 4, X)
 
 

@@ -120,7 +120,7 @@ def test_axes_that_cannot_be():
 
 
 def test_a_type_that_does_not_move():
-    with pytest.raises(TypeError, match=r"`all_gather` takes tensors of .*a tensor of int64"):
+    with pytest.raises(TypeError, match=r"`all_gather` takes tensors of .*`x`, a tensor of int64"):
         all_gather(tf.constant(1, tf.int64), 1)
 
 

@@ -166,9 +166,9 @@ MATCHING = "must have matching, nonzero shapes of rank 1"
         (
             {"dst_offsets": [0.0, 1.0]},
             TypeError,
-            "`dst_offsets` must be .* integers.*of float32",
+            "`dst_offsets` must be a tensor of integers",
         ),
-        ({"src": tf.zeros((6, 5))}, ValueError, "src and dst inner dimensions must match"),
+        ({"src": tf.zeros((6, 5))}, ValueError, "src and dst inner shapes must match"),
         ({"src": tf.zeros(6)}, ValueError, "`src` must be of at least rank 2"),
         ({"dst": tf.zeros(6)}, ValueError, "`dst` must be of at least rank 2"),
         ({"src": tf.zeros((6, 6), tf.int32)}, ValueError, "one type.*float32, src of int32"),

@@ -66,6 +66,8 @@ def test_defaults():
         "place_ops_on_io_tiles": False,
         "io_tile_available_memory_proportion": 0.9,
         "minimum_remote_tensor_size": 128,
+        "maximum_cross_replica_sum_buffer_size": 0,
+        "maximum_reduce_scatter_buffer_size": 0,
     }
 
 
@@ -188,6 +190,19 @@ def test_suggested_pipelines_follow_it(monkeypatch, capsys):
     _, less_memory = suggested(matmuls__poplar_options={"availableMemoryProportion": "0.005"})
     _, fewer_tiles = suggested(ipu_model__tiles_per_ipu=64)
     assert len({table, less_memory, fewer_tiles}) == 3
+
+
+def test_sums_that_wait_for_each_other():
+    def sums(size):
+        SYSTEM.reset()
+        configured(optimizations__maximum_cross_replica_sum_buffer_size=size)
+        with IPUStrategy().scope():
+            model = classifier()
+        rows = profile(model, *SPECS, num_replicas=2).rows
+        return sum(row.family == "collective" for row in rows)
+
+    # Two layers with two variables each, of which the largest has a megabyte and some more.
+    assert [sums(size) for size in (0, 10**6, 10**7)] == [4, 2, 1]
 
 
 def test_what_is_too_small_for_remote_memory():

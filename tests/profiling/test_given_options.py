@@ -9,7 +9,7 @@ from image_classifier import IMAGES
 from ipu_keras import last_report, profile, what_if
 
 BAD_OPTIONS = [
-    ({"target": "x"}, ValueError, "one of gc2, gc200, bow. Received: 'x'"),
+    ({"target": "x"}, ValueError, "one of gc2, gc200, bow. Received: target='x'"),
     ({"target": 3}, ValueError, "one of gc2, gc200, bow, or a Target. Received: target=3"),
     ({"num_ipus": 3}, ValueError, "a power of two: .*Received: num_ipus=3"),
     ({"batch_size": -1}, ValueError, "`batch_size` must be a positive .*Received: batch_size=-1"),
@@ -35,7 +35,7 @@ BAD_OPTIONS = [
     ("function", "options", "error", "message"),
     [
         *((function, *bad) for function in (profile, what_if) for bad in BAD_OPTIONS),
-        (profile, {"name": 3}, ValueError, "`name` must be a text. Received: name=3"),
+        (profile, {"name": 3}, TypeError, "`name` must be a string. Received: name=3"),
         (what_if, {"name": ["a"]}, TypeError, "Unknown option `name`"),
         (what_if, {"num_ipus": [1, 3]}, ValueError, "Received: num_ipus=3"),
         (what_if, {"batch_size": [4, None]}, ValueError, "Received: batch_size=None"),

@@ -20,11 +20,12 @@ def test_the_report_of_what_ran_last(strategy):
     model.fit(images, labels, batch_size=16, verbose=0)
     before = model.get_weights()
     report = last_report()
-    assert report.name == "train"
+    assert report.name == f"{model.name}.train"
     assert report.model.options.steps_per_execution == 2
     assert report.samples_per_second == 16 / report.seconds_per_step
     # The order is XLA's, and depends on the order in which variables were captured.
     expected = profile(model, IMAGES, LABELS, steps_per_execution=2)
+    assert expected.name == report.name
     assert {row.name: row.cycles for row in report.rows} == {
         row.name: row.cycles for row in expected.rows
     }
@@ -33,7 +34,7 @@ def test_the_report_of_what_ran_last(strategy):
         np.testing.assert_array_equal(weight, same)
 
     model.predict(images, batch_size=16, verbose=0)
-    assert last_report().name == "predict"
+    assert last_report().name == f"{model.name}.predict"
 
 
 @pytest.mark.parametrize(

@@ -54,19 +54,19 @@ def test_each_program_is_reported_once(strategy, monkeypatch, tmp_path):
     model.predict(data(8)[0], batch_size=4, verbose=0)
     fit(model_of(strategy, 8), 8)
     folders = sorted(path.name for path in (tmp_path / "reports").iterdir())
-    assert folders == ["predict", "train", "train_1"]
-    folder = tmp_path / "reports" / "train"
+    assert folders == ["model.predict", "model.train", "model.train_1"]
+    folder = tmp_path / "reports" / "model.train"
     assert sorted(path.name for path in folder.iterdir()) == [
         "report.html",
         "report.json",
         "report.txt",
         "trace.json",
     ]
-    assert "<h1>train on gc200</h1>" in (folder / "report.html").read_text("utf-8")
+    assert "<h1>model.train on gc200</h1>" in (folder / "report.html").read_text("utf-8")
     report = json.loads((folder / "report.json").read_text())
-    assert (report["name"], report["options"]["steps_per_execution"]) == ("train", 2)
+    assert (report["name"], report["options"]["steps_per_execution"]) == ("model.train", 2)
     assert report["memory"]["fits"]
-    assert "train on gc200" in (folder / "report.txt").read_text()
+    assert "model.train on gc200" in (folder / "report.txt").read_text()
     assert json.loads((folder / "trace.json").read_text())["traceEvents"]
 
 
@@ -94,7 +94,7 @@ def test_recompilations_are_reported(strategy, monkeypatch, caplog, tmp_path):
     ]
     report = last_report()
     assert [list(one.reasons) for one in report.recompilations] == reasons
-    written = json.loads((tmp_path / "train_2" / "report.json").read_text())
+    written = json.loads((tmp_path / "model.train_2" / "report.json").read_text())
     assert written["recompilations"] == reasons
     assert "Compiled again 2 times, last because its step was" in str(report)
     fit(model_of(strategy, 8), 8)
@@ -117,7 +117,7 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
         fit(model, LARGE)
     message = caught.value.message
     assert message.startswith("Memory allocation error : Out of memory on tile ")
-    assert "bytes used but tiles only have 638976 bytes of memory. Program 'train'" in message
+    assert "bytes used but tiles only have 638976 bytes of memory. Program 'model.train'" in message
     # The weights and two moments, each as 272,000 bytes on a tile.
     assert "the most bytes for variables 1,200" in message
     # The kernel and its gradient, and the moments; a bias and its gradient less.
@@ -129,7 +129,7 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     # Nothing is lost.
     assert sums(model) == before
     assert int(model.optimizer.iterations) == 0
-    report = json.loads((tmp_path / "train_1" / "report.json").read_text())
+    report = json.loads((tmp_path / "model.train_1" / "report.json").read_text())
     assert not report["memory"]["fits"]
     assert {"dtype": "float16"} in [fix["changes"] for fix in report["fixes"]]
 
@@ -162,36 +162,50 @@ def test_what_is_allowed_and_modelled_is_told(strategy, monkeypatch, caplog, tmp
     assert int(model.optimizer.iterations) == 2
     (record,) = caplog.records
     assert record.getMessage().startswith("Memory allocation error : Out of memory on tile ")
-    assert json.loads((tmp_path / "train" / "report.json").read_text())["memory"]["fits"] is False
+    assert (
+        json.loads((tmp_path / "model.train" / "report.json").read_text())["memory"]["fits"]
+        is False
+    )
 
 
 class Counting(keras.losses.Loss):
     """Python gives as many values as it likes, so no operation of the IPU can."""
 
     def call(self, y_true, y_pred):
-        values = tf.numpy_function(lambda y: np.ones(y.size, np.float32), [y_pred], tf.float32)
-        values.set_shape([None])
-        return tf.reduce_mean(y_pred) * tf.reduce_sum(values)
+        return tf.reduce_mean(y_pred) * tf.reduce_sum(as_many_as_it_likes(y_pred))
 
 
-def test_what_cannot_be_modelled(strategy, monkeypatch, caplog):
-    caplog.set_level("INFO", "ipu_keras")
+def as_many_as_it_likes(y):
+    values = tf.numpy_function(lambda y: np.ones(y.size, np.float32), [y], tf.float32)
+    values.set_shape([None])
+    return values
+
+
+def test_what_is_of_no_known_size_within_a_step_is_guessed(strategy, monkeypatch, caplog):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "false"}')
     with strategy.scope():
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)], name="model")
     model.compile("sgd", Counting(), jit_compile=False)
     batches = np.ones((8, 3), np.float32), np.ones((8, 1), np.float32)
     model.fit(*batches, batch_size=4, verbose=0)
     assert int(model.optimizer.iterations) == 2
+    assert last_report().not_lowered == ("PyFunc", "Shape", "Sum")
+
+
+def test_what_cannot_be_modelled(strategy, monkeypatch, caplog):
+    caplog.set_level("INFO", "ipu_keras")
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "{}")
+    step = tf.function(as_many_as_it_likes)
+    assert strategy.run(step, (tf.ones((4, 3)),)).shape == (12,)
     (record,) = caplog.records
     assert record.levelname == "INFO"
     assert record.getMessage().startswith(
-        "Whether program 'train' fits is not known. XLA lacks PyFunc, "
+        "Whether program 'as_many_as_it_likes' fits is not known. XLA cannot lower PyFunc, "
     )
 
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "false"}')
-    model.compile("sgd", Counting(), jit_compile=False)
     with pytest.raises(LoweringError, match="PyFunc"):
-        model.fit(*batches, batch_size=4, verbose=0)
+        strategy.run(tf.function(as_many_as_it_likes), (tf.ones((4, 3)),))
 
 
 def test_a_smaller_batch_is_suggested(strategy, monkeypatch):
@@ -254,19 +268,25 @@ def test_tensor_maps_and_schedules(strategy, monkeypatch, tmp_path):
     fit(model, 8)
     model.predict(data(8)[0], batch_size=4, verbose=0)
     fit(model_of(strategy, 9), 9)
-    names = ["predict", "train", "train_1"]
+    names = ["model.predict", "model.train", "model.train_1"]
     assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == [
         f"{name}.tensor_map.json" for name in names
     ]
     assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == [
         f"{name}.schedule.dot" for name in names
     ]
-    mappings = json.loads((tmp_path / "maps" / "train_1.tensor_map.json").read_text())["mappings"]
-    shapes = [row[2] for row in mappings["train"] if row[3] == "float32"]
+    mappings = json.loads((tmp_path / "maps" / "model.train_1.tensor_map.json").read_text())[
+        "mappings"
+    ]
+    shapes = [row[2] for row in mappings["model.train"] if row[3] == "float32"]
     assert shapes.count([9, 9]) >= 3  # the kernel and its two moments
-    for row in mappings["train"]:
+    for row in mappings["model.train"]:
         assert sum(count for _, count in row[7]) == row[6]
-    assert (tmp_path / "reports" / "train.schedule.dot").read_text().startswith('digraph "train" {')
+    assert (
+        (tmp_path / "reports" / "model.train.schedule.dot")
+        .read_text()
+        .startswith('digraph "model.train" {')
+    )
 
 
 def test_executables_are_exported(monkeypatch, tmp_path):
@@ -329,7 +349,7 @@ def test_directories_that_cannot_be_used_end_no_run(strategy, monkeypatch):
     options = {"autoReport.all": "true", "autoReport.directory": "/dev/null/reports"}
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(options))
     model = model_of(strategy, 8)
-    with pytest.warns(UserWarning, match="of program 'train'.*Not a directory") as warned:
+    with pytest.warns(UserWarning, match="of program 'model.train'.*Not a directory") as warned:
         fit(model, 8)
     assert int(model.optimizer.iterations) == 2
     starts = [str(one.message).split(" of program")[0] for one in warned]

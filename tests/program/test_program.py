@@ -34,6 +34,11 @@ def test_arguments_have_names():
         Program("train", lambda element: element, (), tuple, 1)
 
 
+def test_reports_have_the_name_of_the_model():
+    assert program(name="train").title == "train"
+    assert program(name="train", model_name="classifier").title == "classifier.train"
+
+
 def test_programs_are_values():
     made = program()
     assert made == dataclasses.replace(made)
@@ -113,15 +118,6 @@ def test_a_shape_that_is_not_known():
     assert str(error.value) == (
         "The infeed of program 'train' has a shape (None, 3) at index 1, which is not fully "
         "defined. Give every dimension, for instance by batching with `drop_remainder=True`."
-    )
-
-
-def test_a_dimension_of_size_0():
-    with pytest.raises(ValueError) as error:
-        program(infeed=(IMAGE, TensorSpec((8, 0), "float32")))
-    assert str(error.value) == (
-        "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
-        "from the inputs. Received: shape (8, 0) at index 1 of program 'train'"
     )
 
 

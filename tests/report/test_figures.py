@@ -150,6 +150,8 @@ def test_a_program_on_two_ipus():
     memory = json.loads(found.to_json())["memory"]
     assert (memory["worst_ipu"], memory["worst_tile"] // 1472) == (1, 1)
     assert f"The fullest tile is tile {memory['worst_tile'] - 1472} of IPU 1 of 2" in str(found)
+    assert f"bytes on tile {memory['worst_tile'] - 1472} of IPU 1\n" in str(found)
+    assert (found.num_ipus, found.to_dict()["num_ipus"], report().num_ipus) == (2, 2, 1)
     # The variable and the result, of 64 numbers on each tile, and what the first layer gives.
     assert found.layers_of_worst_tile() == (("second", 256 + 256 + 128),)
     # Both IPUs could work, but one waits for the other.
@@ -161,3 +163,19 @@ def test_a_program_on_two_ipus():
         "first": 0,
         "second": 1,
     }
+
+
+def test_whose_values_fill_the_worst_tile():
+    """A constant is of the layer that uses it, and no part of the infeed."""
+    step = graph(
+        argument("x", 64),
+        op("counted", "iota", (64,), dimensions=(0,)),
+        op("scale", "iota", (64,), dimensions=(0,)),
+        op("y", "multiply", (64,), "x", "counted", layer="first"),
+        op("z", "multiply", (64,), "y", "scale"),
+        results=("y", "z"),
+    )
+    found = Report.of(model_graph("step", step, GC200.with_numbers(num_tiles=1)))
+    # `y` is written over `x`, which fed it.
+    names = ("(no layer)", "constants", "first", "the infeed")
+    assert found.layers_of_worst_tile() == tuple((name, 256) for name in names)

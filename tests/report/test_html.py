@@ -7,15 +7,17 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hlo_graphs import argument, graph, op, variable
+from hlo_graphs import argument, graph, op, staged_step, variable
 from html_reports import SECTIONS, program, report
 from html_tree import read_html
 
 import ipu_keras.report
 from ipu_keras.advice.fixes import Fix
 from ipu_keras.machine.target import TARGETS
+from ipu_keras.program import Pipeline
 from ipu_keras.report import Report, html
 from ipu_keras.report.error_bands import error_bands
+from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.html import MAX_TABLE_ROWS
 
 GC200 = TARGETS["gc200"]
@@ -88,9 +90,15 @@ def test_totals():
     assert figures["fullest tile"] == (
         f"tile {memory.worst_tile}: {memory.max_tile_bytes:,} of 638,976 bytes"
     )
-    assert "steps per execution 2," in summary.text
+    assert figures["IPUs"] == "1"
+    assert figures["an execution"] == f"2 steps, {found.seconds_per_execution * 1e3:.3f} ms"
+    assert "weights are updated after" not in figures
+    (options,) = (one for one in summary.all("table") if one.all("caption")[0].text == "Options")
+    assert ["steps per execution", "2"] in [
+        [cell.text for cell in row.walk() if cell.tag in ("th", "td")] for row in options.all("tr")
+    ]
     # Both tables have all cycles of the IPU.
-    for caption in ("how sure they are", "direction"):
+    for caption in ("how sure they are", "phase"):
         (table,) = (one for one in summary.all("table") if caption in one.all("caption")[0].text)
         cycles = [row.all("td")[0].attributes["data-value"] for row in table.all("tr")[1:]]
         assert sum(map(int, cycles)) == found.compute_cycles
@@ -286,10 +294,11 @@ def test_several_ipus_and_what_to_know_besides():
         op("c", "add", (1472, 64), "b", "w", layer="second"),
     )
     found = report(two_layers, num_ipus=2)
-    (remark,) = found.remarks
+    shared, fullest = found.remarks
     summary = page(found).section("summary").text
-    assert remark.startswith("The fullest tile is tile ")
-    assert f"{remark}." in summary
+    assert shared == "It is for 2 IPUs, which share the layers; one computes at a time"
+    assert fullest == f"The fullest tile is {fullest_tile(found.model.memory)} of 2"
+    assert f"{shared}. {fullest}." in summary
     titles = [one.text for one in page(found).section("trace").all("title")]
     assert any("on IPU 1" in title for title in titles)
     assert not any("on IPU" in one.text for one in page(report()).section("trace").all("title"))
@@ -317,3 +326,66 @@ def test_the_cell_of_a_notebook():
     assert [row.text.split()[0] for row in layers.all("tr")] == ["name", "second", "first", "sgd"]
     assert families.all("caption")[0].text == "Families of operations"
     assert len(found._repr_html_()) < 10_000
+
+
+def pipelined(num_replicas=1):
+    """The report of four stages, which are on as many IPUs."""
+    return report(
+        staged_step(4),
+        batch_size=64,
+        gradient_accumulation_count=8,
+        steps_per_execution=16,
+        num_replicas=num_replicas,
+        pipeline=Pipeline(device_mapping=(0, 1, 2, 3)),
+    )
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_a_pipeline_is_shown_with_its_ipus(num_replicas):
+    found = pipelined(num_replicas)
+    whole = page(found)
+    summary = whole.section("summary")
+    pairs = zip(summary.all("dt"), summary.all("dd"), strict=True)
+    figures = {term.text: value.text for term, value in pairs}
+    replicas = "" if num_replicas == 1 else " on each of 2 replicas"
+    assert figures["IPUs"] == str(4 * num_replicas)
+    assert figures["samples per second"] == (
+        f"{found.samples_per_second:,.0f}, 64 in a step{replicas}"
+    )
+    assert figures["weights are updated after"] == "8 steps"
+    tile = found.model.memory.worst_tile % 1472
+    ipu = found.model.memory.worst_ipu
+    assert figures["fullest tile"].startswith(f"tile {tile} of IPU {ipu}: ")
+    text = " ".join(section.text for section in whole.all("section"))
+    for word in ("num ipus", " None,", " None.", "{'", "True", "False"):
+        assert word not in text, f"{word!r} is no word for people"
+    assert {f"IPU {k}" for k in range(4)} <= {
+        one.text for one in whole.section("memory").all("text")
+    }
+
+
+def test_the_weight_update_is_a_phase_of_its_own():
+    found = pipelined()
+    whole = page(found)
+    (table,) = (
+        one
+        for one in whole.section("summary").all("table")
+        if one.all("caption")[0].text == "Cycles by phase"
+    )
+    assert {row.all("th")[0].text for row in table.all("tr")[1:]} == {
+        "forward",
+        "backward",
+        "weight update",
+    }
+    heading, *rows = whole.section("compute-sets").table()
+    cells = [dict(zip(heading, row, strict=True)) for row in rows]
+    assert {row["phase"] for row in cells if row["name"].startswith("u")} == {"weight update"}
+    drawn = [one.attributes.get("class") for one in whole.section("trace").all("rect")]
+    updates = [row for row in found.rows if row.weight_update and row.cycles]
+    assert drawn.count("update") == len(updates)
+    (legend,) = (
+        one
+        for one in whole.section("trace").all("ul")
+        if one.attributes.get("aria-label") == "Colours of phases"
+    )
+    assert {one.text for one in legend.all("li")} == {"forward", "backward", "weight update"}

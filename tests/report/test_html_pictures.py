@@ -1,6 +1,7 @@
 """Pictures of memory: what is drawn has the proportions of the numbers."""
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -43,6 +44,34 @@ def test_memory_of_each_tile():
     (limit,) = heights(picture, "#cc3344", bottom)
     assert heights(picture, "#ee9944", bottom) == pytest.approx([limit / 4, limit / 2], rel=1e-4)
     assert heights(picture, "#4477aa", bottom) == pytest.approx([limit / 10, limit / 5], rel=1e-4)
+
+
+@pytest.mark.parametrize("num_ipus", [2, 4, 16, 64])
+def test_tiles_of_several_ipus_have_borders(num_ipus):
+    tiles = 10 * num_ipus
+    memory = replace(
+        MEMORY,
+        always_live_by_tile=np.full(tiles, 20 * KIB),
+        peak_by_tile=np.full(tiles, 100 * KIB),
+        num_ipus=num_ipus,
+    )
+    picture = memory_picture(memory)
+    left, right = (edge(points_of(picture, "#ee9944")[:, 0]) for edge in (np.min, np.max))
+    lines = re.findall(
+        r'<path d="M ([\d.]+) [\d.]+ \nL ([\d.]+) [\d.]+ ?\n?"[^>]*dasharray', picture
+    )
+    assert len(lines) == num_ipus - 1
+    width = (right - left) / num_ipus
+    expected = [left + width * ipu for ipu in range(1, num_ipus)]
+    assert [float(x) for x, _ in lines] == pytest.approx(expected, rel=1e-4)
+    found = texts(picture)
+    named = [text for text in found if text.startswith("IPU ")]
+    step = max(1, num_ipus // 16)
+    assert named == [f"IPU {ipu}" for ipu in range(0, num_ipus, step)]
+    assert "tile of each IPU" in found
+    # Tiles are counted anew on each.
+    assert set(found) & {"0", "5", "10", "20"} == ({"0", "5"} if num_ipus <= 8 else {"0"})
+    assert "IPU 0" not in texts(memory_picture(MEMORY))
 
 
 def test_bytes_in_use_over_time():

@@ -12,6 +12,7 @@ from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.report import Choice, Report, WhatIf
+from ipu_keras.settings.pipeline_choices import SelectionOrder
 
 HEADINGS = ["cycles per step", "samples/s", "fullest tile", "fits", "bound by"]
 
@@ -107,6 +108,23 @@ def test_text():
     assert [line.split("│")[1].strip() for line in lines[4:7]] == ["", "*", ""]
     assert "What if: [red]x[/red] :fire:\n" in str(table("[red]x[/red] :fire:"))
     assert "What if: [/x]\n" in str(table("[/x]"))
+
+
+def test_choices_are_in_words():
+    """As a page has them, not as Python writes them."""
+    given = {
+        "batch_size": 14720,
+        "dtype": None,
+        "recomputation": True,
+        "matmul_options": {"partialsType": "half"},
+        "selection_order": SelectionOrder.SNAKE,
+        "pipeline": Pipeline(device_mapping=(0, 1, 0)),
+    }
+    found = WhatIf((Choice(given, choice(1472, TARGETS["gc200"], "step").report),))
+    cells = [cell.text for cell in read_html(found._repr_html_()).all("tr")[1].walk()]
+    words = "14720, as traced, yes, partialsType half, SNAKE, Grouped, stages on IPUs 0, 1, 0"
+    assert ", ".join(cells[1:7]) == words
+    assert cells[-1] == "host"
 
 
 def test_the_cell_of_a_notebook():

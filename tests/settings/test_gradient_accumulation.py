@@ -10,28 +10,21 @@ from ipu_keras.settings import gradient_accumulation
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 
 
-@pytest.mark.parametrize(
-    ("value", "method"),
-    [
-        ("sum", Method.SUM),
-        ("SUM", Method.SUM),
-        (Method.SUM, Method.SUM),
-        ("running_mean", Method.RUNNING_MEAN),
-    ],
-)
-def test_by_name_and_member(value, method):
-    assert Method.parse(value, "reduction_method") is method
+def test_by_name_and_member():
+    for given in ("sum", "SUM", Method.SUM):
+        assert Method.parse("reduction", given) is Method.SUM
+    assert Method.parse("reduction", "running_mean") is Method.RUNNING_MEAN
 
 
 @pytest.mark.parametrize("value", [None, "max", 1])
 def test_what_is_no_method(value):
     message = (
         f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values are: "
-        "SUM, MEAN, RUNNING_MEAN."
+        "SUM, MEAN, RUNNING_MEAN. Pass a member or its name. "
+        f"Received: reduction_method={value!r}"
     )
-    message = rf"^{re.escape(message)} .* Received: reduction_method={value!r}$"
-    with pytest.raises(ValueError, match=message):
-        Method.parse(value, "reduction_method")
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Method.parse("reduction_method", value)
 
 
 def test_examples():

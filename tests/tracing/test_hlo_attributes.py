@@ -8,12 +8,14 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
+from tensorflow.compiler.xla.xla_data_pb2 import PrimitiveType
 
+from ipu_keras.cost.vertices.vertex_rates import ELEMENTS
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.hlo_attributes import attributes_of, operation_of, specs_of
 
-FLOAT32, TUPLE, TOKEN, S2 = 11, 13, 17, 26
+FLOAT32, TUPLE, TOKEN, BUFFER = 11, 13, 17, 34
 
 
 def shape(element_type, *dimensions, parts=()):
@@ -45,8 +47,16 @@ def test_nested_tuples_are_tensors_in_order():
 
 
 def test_an_element_type_without_a_name():
-    with pytest.raises(ValueError, match=r"An element type of XLA must be one of .*Received: 26"):
-        specs_of(shape(S2, 2))
+    with pytest.raises(ValueError, match=r"An element type of XLA must be one of .*Received: 34"):
+        specs_of(shape(BUFFER, 2))
+
+
+def test_the_model_knows_every_element_type():
+    for element_type, name in PrimitiveType.items():
+        if name not in (0, 13, 14, 17, 34) and element_type != "PRIMITIVE_TYPE_INVALID":
+            (spec,) = specs_of(shape(name, 2, 3))
+            assert spec.dtype in ELEMENTS
+            assert spec.nbytes == 6 * ELEMENTS[spec.dtype].num_bytes
 
 
 PARAMETERS = (("parameter", []), ("parameter", []))
@@ -62,6 +72,9 @@ PARAMETERS = (("parameter", []), ("parameter", []))
         ([("multiply", [0, 1]), ("tuple", [2])], "multiply"),
         ([("add", [0, 1]), ("multiply", [2, 1])], "custom"),
         ([("compare", [0, 1]), ("select", [2, 0, 1])], "custom"),
+        # Of what is no operation on elements, no rate is known.
+        ([("call", [0, 1])], "custom"),
+        ([("xor", [0, 1])], "xor"),
         ([("tuple", [0, 1])], "custom"),
         ([("copy", [1])], "assign"),
         ([("copy", [0])], "first"),

@@ -44,14 +44,41 @@ def test_shapes_may_be_captured_but_not_fed():
     shape = tf.constant([3, 8])
     assert lower(trace(lambda x: tf.reshape(x, shape), X)).module
 
-    # An argument would be taken for the zero that stands for it.
+    # An argument would be taken for the zero that stands for it, so what XLA refused without
+    # values is guessed.
     concrete = trace(
         lambda x, k: tf.reshape(x, shape) + tf.reduce_sum(x, k, keepdims=True)[0, 0],
         X,
         tf.TensorSpec((1,), tf.int32),
     )
-    with pytest.raises(LoweringError, match=r"value of an argument .*name='k'"):
-        hlo_graph(concrete)
+    assert lower(concrete).refused == {"Reshape"}
+    graph = hlo_graph(concrete)
+    guessed = {op.kind for op in graph.ops if "not_lowered" in op.attributes}
+    assert guessed == {"Reshape", "StridedSlice", "Sum"}
+
+
+@pytest.mark.parametrize(
+    ("function", "operations"),
+    [
+        (lambda x: tf.strings.length(tf.strings.as_string(x)), {"AsString"}),
+        (lambda x: tf.reshape(x, tf.cast(x[0, :2], tf.int32)), {"Reshape"}),
+        (lambda x: tf.math.real(tf.raw_ops.Inv(x=tf.cast(x, tf.int8), name="one/of")), {"one/of"}),
+    ],
+)
+def test_errors_say_which_operations_were_refused(function, operations):
+    with pytest.raises(LoweringError) as error:
+        lower(trace(function, X))
+    assert error.value.operations == operations
+
+
+def test_what_is_refused_in_a_function_follows_the_name_of_its_call():
+    def rows(x):
+        return tf.reshape(x, tf.cast(x[0, :2], tf.int32))
+
+    inner = tf.function(rows, autograph=False)
+    with pytest.raises(LoweringError) as error:
+        lower(trace(lambda x: tf.reduce_sum(inner(x)), X))
+    assert error.value.operations == {"PartitionedCall/Reshape"}
 
 
 @pytest.mark.parametrize(
@@ -100,9 +127,12 @@ def test_a_variable_without_a_value():
 def test_captures_that_would_crash_xla():
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), 0)
     concrete = trace(lambda x: table.lookup(tf.cast(x, tf.int32)), X)
-    with pytest.raises(LoweringError, match="A captured resource must be a variable of the shape"):
+    with pytest.raises(LoweringError, match="A captured resource must be a variable of") as error:
         lower(concrete)
+    assert error.value.operations == {"None_Lookup/LookupTableFindV2"}
 
+
+def test_captures_that_only_another_trace_knows():
     found = []
 
     def outer(x):
@@ -110,5 +140,20 @@ def test_captures_that_would_crash_xla():
         return x
 
     trace(outer, X)
-    with pytest.raises(LoweringError, match="lower the outermost function"):
-        lower(found[0])
+    inputs = lower(found[0]).inputs
+    assert [(given.role, given.spec.shape) for given in inputs] == [
+        ("argument", tuple(X.shape)),
+        ("capture", tuple(X.shape)),
+    ]
+
+
+def test_variables_that_only_a_session_has():
+    with tf.Graph().as_default() as graph:
+        weight = tf.compat.v1.get_variable("weight", [3], use_resource=True)
+        with graph.as_default():
+            concrete = trace(lambda x: x * weight, tf.TensorSpec((2, 3)))
+        inputs = lower(concrete).inputs
+    assert [(given.role, given.spec.shape) for given in inputs] == [
+        ("argument", (2, 3)),
+        ("variable", (3,)),
+    ]

@@ -7,6 +7,7 @@ from hlo_graphs import missing_references
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.machine.target import target_named
+from ipu_keras.profiling.models import cached_graph
 from ipu_keras.report import Report
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.lowering import LoweringError
@@ -66,7 +67,7 @@ def test_its_cost_is_guessed_and_the_report_says_so():
     (row,) = [row for row in report.rows if row.family == "unknown"]
     assert row.confidence == "guessed"
     assert row.cycles > 0
-    assert "Guessed, because XLA lacks them: PyFunc" in str(report)
+    assert "Guessed, because XLA cannot lower them: PyFunc" in str(report)
     assert report.to_dict()["not_lowered"] == ["PyFunc"]
 
 
@@ -75,7 +76,7 @@ def test_a_function_that_xla_compiles_has_none():
     assert cut_unsupported(concrete) is None
     report = Report.of(model_graph("step", hlo_graph(concrete), target_named("gc200")))
     assert report.not_lowered == ()
-    assert "XLA lacks" not in str(report)
+    assert "Guessed" not in str(report)
 
 
 def test_variables_are_written_as_before():
@@ -136,7 +137,9 @@ def test_one_within_a_loop_takes_the_loop_with_it():
 
 
 def test_a_result_of_unknown_shape_is_refused():
-    message = r"XLA lacks PyFunc, .* with `set_shape`\. Received: 'PyFunc' of shape <unknown>"
+    message = (
+        r"XLA cannot lower PyFunc, .* with `set_shape`\. Received: 'PyFunc' of shape <unknown>"
+    )
     with pytest.raises(LoweringError, match=message):
         hlo_graph(trace(lambda x: tf.numpy_function(lambda v: v, [x], tf.float32) + 1.0, X))
 
@@ -167,3 +170,68 @@ def test_what_would_need_its_own_result_cannot_be_put_back():
     ops = [Op("a", "add", (), inputs=("b",)), Op("b", "add", (), inputs=("a:1",))]
     with pytest.raises(LoweringError, match=r"would need its own result\. Received: '[ab]'"):
         _in_order(ops)
+
+
+def kinds_left(graph):
+    return [op.kind for op in graph.ops if op.attributes.get("not_lowered")]
+
+
+def test_what_xla_refuses_for_its_values_is_guessed():
+    """XLA has kernels of all of them. Of two, it names the first, and then the other one."""
+
+    def step(x):
+        with tf.name_scope("layer"):
+            first = tf.reduce_sum(tf.range(tf.reduce_max(x)))
+            second = tf.reduce_sum(tf.range(tf.reduce_min(x)), name="second")
+        return x + first * second
+
+    graph = read(step, tf.TensorSpec((4,), tf.int32))
+    # What is of no known shape goes to a sum, whose result has one.
+    assert kinds_left(graph) == ["Range", "Sum", "Range", "Sum"]
+    second = op(graph, "layer/second")
+    assert (second.layer, second.outputs) == ("layer", (TensorSpec((), "int32"),))
+    others = [op.kind for op in graph.ops if not op.attributes.get("not_lowered")]
+    assert others.count("reduce") == 2
+    assert {"multiply", "add"} <= set(others)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        # In a loop, a branch and a function: whole, as XLA says which of the outermost it is in.
+        (lambda x: tf.while_loop(lambda k, _: k < 3, sum_of_range, [0, x])[1], ["StatelessWhile"]),
+        (lambda x: tf.cond(x[0] > 0, lambda: sum_of_range(0, x)[1], lambda: x), ["StatelessIf"]),
+        (lambda x: tf.function(sum_of_range)(0, x)[1], ["PartitionedCall"]),
+    ],
+)
+def test_what_calls_what_xla_refuses_is_taken_out_whole(function, expected):
+    graph = read(lambda x: function(x) * 2, tf.TensorSpec((4,), tf.int32))
+    assert kinds_left(graph) == expected
+    assert "multiply" in {op.kind for op in graph.ops}
+
+
+def sum_of_range(k, x):
+    return k + 1, x + tf.reduce_sum(tf.range(tf.reduce_max(x)))
+
+
+def test_texts_are_handed_on_among_what_is_cut_out():
+    """XLA has a kernel of an identity, but none that takes texts."""
+    graph = read(
+        lambda x: tf.strings.length(tf.identity(tf.strings.as_string(x))) + 1,
+        tf.TensorSpec((4,), tf.int32),
+    )
+    assert kinds_left(graph) == ["AsString", "Identity", "StringLength"]
+
+
+def test_tables_are_guessed():
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), 0)
+    function = trace(lambda x: table.lookup(x) * 2, tf.TensorSpec((4,), tf.int32))
+    graph = cached_graph(function)
+    assert kinds_left(graph) == ["LookupTableFindV2"]
+    assert missing_references(graph) == []
+
+
+def test_a_text_as_a_result_is_refused():
+    message = "XLA cannot lower AsString, and an IPU cannot return its result of type string"
+    with pytest.raises(LoweringError, match=message):
+        hlo_graph(trace(lambda x: tf.identity(tf.strings.as_string(x)), X))

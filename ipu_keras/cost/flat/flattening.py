@@ -118,7 +118,7 @@ class _Flattener:
         if op.kind == "parameter" and "role" not in op.attributes:
             first = op.attributes["first_leaf"]
             return arguments[first : first + len(op.outputs)]
-        if op.kind in ("parameter", "constant", "iota"):
+        if op.kind in ("parameter", "constant", "iota", "get-dimension-size"):
             # What a function captured besides variables does not change either.
             role = op.attributes.get("role", "constant")
             return self._add(op, scope, "constant" if role == "capture" else role)
@@ -134,7 +134,7 @@ class _Flattener:
             self.checkpoints += reads
         if family_of(op.kind) == "free" or _moves_nothing(op, operands):
             # A view of its operand; of the same memory, so of the same name.
-            return reads or self._add(op, scope, "constant")
+            return reads[: len(op.outputs)] or self._add(op, scope, "constant")
         if op.outputs and not any(map(num_elements, op.outputs)):
             return self._add(op, scope, "constant")  # of no bytes: no vertex computes it
         return self._compute(op, reads, operands, scope)

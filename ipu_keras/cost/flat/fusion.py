@@ -57,7 +57,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
 
     An operation joins the one that uses its result if nobody else does, both
     have as many elements, and both run as often. A broadcast joins everyone
-    who uses it: it costs nothing within another vertex. Nothing else joins what runs in
+    who uses it: it costs nothing within another vertex, and nothing beside the values of a
+    reduction. Nothing else joins what runs in
     another part of a pipeline, or not as often. Before all, reductions that are the only ones to
     use halves converted to float32 take the halves, which popops' vertices add up in float32.
 
@@ -144,6 +145,8 @@ def _reducing_halves(one: ComputeSet, conversion: ComputeSet) -> ComputeSet:
 
 def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
     broadcasts = producer.ops[-1].kind == "broadcast"
+    if broadcasts and _is_further_operand(producer, consumer):
+        return producer.repeat == consumer.repeat
     return (
         producer.family in _FUSES
         and (consumer.family in _FUSES or (broadcasts and is_carry(consumer)))
@@ -153,6 +156,14 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and (broadcasts or producer.part == consumer.part)
         and _size(producer) == _size(consumer)
     )
+
+
+def _is_further_operand(producer: ComputeSet, consumer: ComputeSet) -> bool:
+    """Whether a reduction takes it beside its values, as an arg max does the numbers of an axis.
+
+    Vertices of popops' arg max count by themselves.
+    """
+    return consumer.family == "reduce" and producer.writes[0].name in consumer.reads[1:]
 
 
 def _size(one: ComputeSet) -> int:
@@ -166,7 +177,9 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
     inside = {value.name for one in chain[:-1] for value in one.writes}
     reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
     families = {one.family for one in chain}
-    family = next((name for name in ("elementwise", "cast") if name in families), chain[0].family)
+    family = next(
+        (name for name in ("reduce", "elementwise", "cast") if name in families), chain[0].family
+    )
     read = sum(one.bytes_read for one in chain) - sum(
         v.spec.nbytes for one in chain[:-1] for v in one.writes
     )

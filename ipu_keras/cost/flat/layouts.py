@@ -46,12 +46,12 @@ def bytes_per_tile(spec: TensorSpec, target: Target) -> int:
 
 
 def item_bytes(spec: TensorSpec) -> int:
-    """Bytes of an element of a tensor; none if it has no elements.
+    """Bytes of an element of a tensor, also of one that has none.
 
     Args:
         spec: The tensor's.
     """
-    return spec.nbytes // max(num_elements(spec), 1)
+    return TensorSpec((), spec.dtype).nbytes
 
 
 def layouts_of(program: FlatProgram) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Gradients of several batches and replicas on their way to one weight update."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
@@ -10,18 +10,29 @@ from ipu_keras.ir import Op, TensorSpec, num_elements
 _FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 
-def accumulate(program: FlatProgram, *, dtype: str | None = None) -> FlatProgram:
+def accumulate(
+    program: FlatProgram, *, dtype: str | None = None, ipu_of_stage: Sequence[int] = ()
+) -> FlatProgram:
     """Adds up, batch after batch, the gradients that the weight update reads.
 
     Each has an accumulator in memory all the time, to which a batch's gradient is added as
     soon as it is there, and which is set to zero after the weight update. Whole numbers, which
     are no gradients, reach the update from the last batch.
 
+    A variable that several stages of one IPU read has a gradient of each, which TensorFlow's tape
+    adds up in the last of these stages. Each is added to the accumulator in its own stage instead:
+    otherwise it would wait in a stash, once for each batch that is under way. So do the passes of
+    the compiler for IPUs (`PipelineGradientAccumulationOptimizer`); stages that share variables
+    have to be on the same IPU for it (`device_mapping` in the API of TensorFlow for IPUs).
+
     Args:
         program: Whose weight update is known.
         dtype: Of the accumulators; that of each gradient if absent.
+        ipu_of_stage: Of a pipeline, where its stages are.
     """
     gradients = _gradients(program)
+    summed = _summed_over_stages(program, gradients, ipu_of_stage)
+    makers = {value.name: one for one in program.compute_sets for value in one.writes}
     values, updates = dict(program.values), dict(program.updates)
     names: dict[str, str] = {}
     additions: dict[str, ComputeSet] = {}
@@ -31,17 +42,20 @@ def accumulate(program: FlatProgram, *, dtype: str | None = None) -> FlatProgram
         accumulator = Value(f"{name}/accumulator", spec, "variable", is_accumulator=True)
         zero = Value(f"{spec.dtype}(0.0)", TensorSpec((), spec.dtype), "constant")
         values.setdefault(zero.name, zero)
-        additions[name] = _addition(values[name], accumulator, maker)
+        parts = summed.get(name, (name,))
+        for part in parts:
+            additions[part] = _addition(values[part], accumulator, makers[part])
         zeros.append(_zero(zero, accumulator, maker))
-        made = [additions[name].writes[0], zeros[-1].writes[0]]
+        made = [*(additions[part].writes[0] for part in parts), zeros[-1].writes[0]]
         values.update((value.name, value) for value in (accumulator, *made))
         updates.update((value.name, accumulator.name) for value in made)
         names[name] = accumulator.name
-    sets = _after_makers(program, additions)
+    sums = {makers[name].name for name in summed}
+    sets = [one for one in _after_makers(program, additions) if one.name not in sums]
     return replace(
         program,
         compute_sets=(*(_reading(one, names) for one in sets), *zeros),
-        values=values,
+        values={name: value for name, value in values.items() if name not in summed},
         updates=updates,
     )
 
@@ -80,6 +94,30 @@ def _gradients(program: FlatProgram) -> dict[str, ComputeSet]:
         if name in makers
         and not makers[name].weight_update
         and program.values[name].spec.dtype in _FLOATS
+    }
+
+
+def _summed_over_stages(
+    program: FlatProgram, gradients: Mapping[str, ComputeSet], ipu_of_stage: Sequence[int]
+) -> dict[str, tuple[str, ...]]:
+    """Gradients that only the update reads and that add up others, of several stages of an IPU."""
+    if not ipu_of_stage:
+        return {}
+    makers = {value.name: one for one in program.compute_sets for value in one.writes}
+    batches = [one for one in program.compute_sets if not one.weight_update]
+    read = {*program.results, *(name for one in batches for name in one.reads)}
+
+    def is_sum_over_stages(name: str, maker: ComputeSet) -> bool:
+        if name in read or maker.loops or maker.branches:
+            return False
+        if any(each not in makers or each in gradients for each in maker.reads):
+            return False
+        stages = {makers[each].stage for each in maker.reads}
+        ipus = {ipu_of_stage[stage] for stage in stages if stage is not None}
+        return {op.kind for op in maker.ops} == {"add"} and len(stages) > len(ipus) == 1
+
+    return {
+        name: maker.reads for name, maker in gradients.items() if is_sum_over_stages(name, maker)
     }
 
 

@@ -87,6 +87,8 @@ class _Elsewhere:
         self._remote = remote
         self._values = dict(program.values)
         self._updates = dict(program.updates)
+        # By names of new values, what stays of them on tiles.
+        self._kept: dict[str, str | None] = {}
         self._fetched: dict[tuple[str, tuple], str] = {}
         for name in self._names:
             value = program.values[name]
@@ -112,9 +114,20 @@ class _Elsewhere:
             self._program,
             compute_sets=tuple(compute_sets),
             values=self._values,
+            results=tuple(self._results()),
             updates=self._updates,
             remote_bytes=self._program.remote_bytes + self._bytes_elsewhere(),
         )
+
+    def _results(self) -> Iterator[str]:
+        """What the step returns: of a new value that is written back, what the replica keeps.
+
+        A result that is no variable's new value would be fetched by the host.
+        """
+        for name in self._program.results:
+            kept = self._kept.get(name, name)
+            if kept is not None:
+                yield kept
 
     def _bytes_elsewhere(self) -> int:
         specs = (self._values[name].spec for name in self._names)
@@ -151,8 +164,10 @@ class _Elsewhere:
             here = part.name
         if self._remote:
             yield _set_of(REMOTE_FAMILY, "store", (here,), (), self._values, writer)
+            self._kept[value.name] = None
         else:
             self._updates[here] = variable
+            self._kept[value.name] = here
 
     def _new(self, name: str, spec: TensorSpec, like: Value) -> Value:
         self._values[name] = Value(name, spec, ipu=like.ipu)

@@ -52,7 +52,7 @@ def cost_of_dynamic_slice(one: ComputeSet, context: CostContext) -> Cost:
         context: What it is in.
     """
     target = context.target
-    part = context.spec(one.reads[1]) if is_update(one) else one.writes[0].spec
+    part = one.operands[1] if is_update(one) else one.writes[0].spec
     cycles = vertices.dynamic_slice(
         target,
         dtype=part.dtype,

@@ -44,7 +44,7 @@ def _map(
     one: ComputeSet, operations: Sequence[tuple[str, int]], count: int, context: CostContext
 ) -> VertexCycles:
     """The vertex of one or several elementwise operations."""
-    dtype = _widest(one, context.values)
+    dtype = _widest(one, context.values, alone=len(operations) == 1)
     if len(operations) > 1:
         return vertices.fused(
             context.target,
@@ -57,7 +57,7 @@ def _map(
     if kind == "convert":
         return vertices.cast(
             context.target,
-            from_dtype=context.spec(one.reads[0]).dtype,
+            from_dtype=one.operands[0].dtype,
             to_dtype=one.writes[0].spec.dtype,
             num_elements=count,
         )
@@ -85,7 +85,13 @@ def cost_of_broadcast(one: ComputeSet, context: CostContext) -> Cost:
     return started_together(one, context.target, cycles, received, vertex=vertex)
 
 
-def _widest(one: ComputeSet, values: Mapping[str, Value]) -> str:
-    specs = [values[name].spec for name in one.reads] + [value.spec for value in one.writes]
+def _widest(one: ComputeSet, values: Mapping[str, Value], *, alone: bool) -> str:
+    """The dtype that is computed in.
+
+    An operation alone says what it takes. Of a chain, that is known of the last one, so what is
+    read counts, which may be the same bits as another dtype.
+    """
+    taken = one.operands if alone else [values[name].spec for name in one.reads]
+    specs = [*taken, *(value.spec for value in one.writes)]
     floats = [spec for spec in specs if "float" in spec.dtype] or specs
     return max(floats, key=item_bytes).dtype

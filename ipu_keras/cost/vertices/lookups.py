@@ -64,7 +64,7 @@ def cost_of_scatter(one: ComputeSet, context: CostContext) -> Cost:
         one: A scatter.
         context: What it is in.
     """
-    target, rows = context.target, context.spec(one.reads[-1])
+    target, rows = context.target, one.operands[-1]
     lookups = _batched(one, rows)
     if lookups is None:
         updated = _lookup_cost(one, target, vertices.multi_update_add, rows)
@@ -117,7 +117,7 @@ def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
     matter; `None` of others.
     """
     target = context.target
-    table, indices, rows = (context.spec(one.reads[k]) for k in (0, 1, -1))
+    table, indices, rows = (one.operands[k] for k in (0, 1, -1))
     operation = str(one.ops[-1].attributes.get("operation"))
     num_rows = max(num_lookups(one.ops[-1], indices), 1)
     columns = math.ceil(num_elements(rows) / num_rows)

@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipu_keras.cost.vertices.vertex_rates import element_named, rate_in_chain
+from ipu_keras.cost.vertices.vertex_rates import element_named, rate_of
 from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.machine.target import Confidence, Target
 
@@ -147,5 +147,5 @@ def rejecting_draw(
 
 def _cycles(part: _Part, dtype: str) -> float:
     """Of the operations, for one element."""
-    rates = [rate_in_chain(name, dtype) for name in part.operations]
+    rates = [rate_of(name, dtype)[1] for name in part.operations]
     return sum(rate.cycles / rate.vector for rate in rates)

@@ -35,7 +35,7 @@ def cost_of_sort(one: ComputeSet, context: CostContext) -> Cost:
         context: What it is in.
     """
     op = one.ops[-1]
-    operands = [context.spec(name) for name in one.reads]
+    operands = [*one.operands]
     keys = operands[0]
     (axis,) = op.attributes.get("dimensions", (len(keys.shape) - 1,))
     if op.kind == "topk":

@@ -53,7 +53,7 @@ def cost_of_collective(one: ComputeSet, context: CostContext) -> Cost:
         num_vertices=1,
         tiles=max(num_tiles_of(spec, target) for spec in whole),
         vertex=op.kind,
-        detail=f"{num_replicas} replicas",
+        detail=f"{num_replicas} replicas" + (f", {len(whole)} tensors" if len(whole) > 1 else ""),
     )
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_keras.ir import RELU_GRADIENT
 from ipu_keras.machine.target import Confidence, Target
@@ -58,8 +58,20 @@ ELEMENTS: Mapping[str, Element] = {
     "uint16": Element("int", 2),
     "int32": Element("int", 4),
     "uint32": Element("int", 4),
+    # Of what is narrower than a byte, each element has one, as in NumPy.
+    **dict.fromkeys(
+        ("int1", "int2", "int4", "uint1", "uint2", "uint4"), Element("int", 1, is_native=False)
+    ),
     "int64": Element("int", 8, is_native=False),
     "uint64": Element("int", 8, is_native=False),
+    **dict.fromkeys(
+        (
+            *("float4_e2m1fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"),
+            *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+            "float8_e8m0fnu",
+        ),
+        Element("float16", 1, is_native=False),
+    ),
     "bfloat16": Element("float16", 2, is_native=False),
     "float64": Element("float32", 8, is_native=False),
     "complex64": Element("float32", 8, is_native=False),
@@ -164,50 +176,34 @@ def element_named(dtype: str) -> Element:
 def rate_of(operation: str, dtype: str) -> tuple[Element, Rate]:
     """How fast an operation computes a dtype.
 
+    A chain mixes dtypes: what it compares are floats, what it then combines are truths. Others
+    meet in what TensorFlow makes of dtypes that hardly anything computes. So an operation that
+    is not known for the kind of a dtype has the rate of one that it is known for, a guess.
+
     Args:
         operation: XLA's opcode, a key of `ELEMENTWISE`.
-        dtype: Of the operands, a key of `ELEMENTS`.
+        dtype: Of the operands, or that most of a chain computes in; a key of `ELEMENTS`.
 
     Returns:
         What the tile sees of the dtype, and the rate.
 
     Raises:
-        ValueError: Neither names one, or the operation does not compute that dtype.
+        ValueError: Neither names one.
 
     Example:
 
     >>> _, rate = rate_of("divide", "float16")
     >>> rate.cycles, rate.vector, rate.confidence.value
     (21, 4, 'derived')
+    >>> _, rate = rate_of("tanh", "int32")
+    >>> rate.cycles, rate.vector, rate.confidence.value
+    (12, 2, 'guessed')
     """
     element = element_named(dtype)
     rates = _rates_of(operation)
-    if element.kind not in rates:
-        raise ValueError(
-            f"{operation!r} computes only {' and '.join(rates)}: cast its operands first. "
-            f"Received: dtype={dtype!r}"
-        )
-    return element, rates[element.kind]
-
-
-def rate_in_chain(operation: str, dtype: str) -> Rate:
-    """How fast an operation computes within a chain of another dtype.
-
-    A chain mixes dtypes: what it compares are floats, what it then combines are truths.
-
-    Args:
-        operation: XLA's opcode, a key of `ELEMENTWISE`.
-        dtype: That most of the chain computes in, a key of `ELEMENTS`.
-
-    Returns:
-        The rate for that dtype, or the operation's first if it has none.
-
-    Raises:
-        ValueError: Neither names one.
-    """
-    kind = element_named(dtype).kind
-    rates = _rates_of(operation)
-    return rates[kind] if kind in rates else next(iter(rates.values()))
+    if element.kind in rates:
+        return element, rates[element.kind]
+    return element, replace(next(iter(rates.values())), confidence=Confidence.GUESSED)
 
 
 def extra_operands(operation: str, num_operands: int) -> int:

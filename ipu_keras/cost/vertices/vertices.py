@@ -17,7 +17,6 @@ from ipu_keras.cost.vertices.vertex_rates import (
     access_cycles,
     element_named,
     extra_operands,
-    rate_in_chain,
     rate_of,
 )
 from ipu_keras.machine.target import Confidence, Target
@@ -151,7 +150,7 @@ def fused(
     if num_elements < 1 or num_inputs < 0:
         return _nothing(num_elements=num_elements, num_inputs=num_inputs)
     workers, natural = target.num_workers, element.natural_vector(target)
-    rates = [(rate_in_chain(name, dtype), extra_operands(name, n)) for name, n in operations]
+    rates = [(rate_of(name, dtype)[1], extra_operands(name, n)) for name, n in operations]
     loop = sum(
         (rate.cycles + extra) * _split(num_elements, workers * rate.vector) for rate, extra in rates
     )
@@ -435,7 +434,7 @@ def scan(
     3809
     """
     element = element_named(dtype)
-    rates = [rate_in_chain(name, dtype) for name in operations]
+    rates = [rate_of(name, dtype)[1] for name in operations]
     if min(num_scans, num_elements) < 1:
         return _nothing(num_scans=num_scans, num_elements=num_elements)
     workers = target.num_workers

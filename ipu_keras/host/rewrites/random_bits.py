@@ -2,8 +2,9 @@
 
 XLA on CPU needs some 50 times as long as TensorFlow's kernel for
 `StatelessRandomUniformV2`, which every dropout layer uses, and draws other
-numbers than the kernel does. A function of our own gives XLA the kernel's bits
-in less time than the kernel.
+numbers than the kernel does, as it does for normal ones. Functions of our own give XLA the
+kernels' bits, uniform ones in less time than the kernel. `ipu_keras.host.operation_kinds` knows
+what else XLA draws in its own way: TensorFlow's executor runs such steps.
 """
 
 import contextlib
@@ -19,10 +20,23 @@ from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow.xla import call_module
 from ipu_keras.tracing.as_written import Replaced
 
-# What XLA calls. Of TensorFlow's operations, only one reaches functions that XLA tells the shapes
-# of their results: it has a module in MLIR, of this version at least.
-_FUNCTION = "ipu_uniform"
+# What XLA calls, by the operation whose numbers it draws. Of TensorFlow's operations, only one
+# reaches functions that XLA tells the shapes of their results: it has a module in MLIR, of this
+# version at least.
+_DISTRIBUTIONS = {
+    "StatelessRandomUniformV2": "uniform",
+    "StatelessRandomNormalV2": "normal",
+    "StatelessTruncatedNormalV2": "truncated_normal",
+}
 _VERSION = 10
+
+# The kernels draw normal numbers of 16 bits as float32, and round them. Uniform ones of float16
+# they make of other bits, of which XLA makes the same numbers.
+_DTYPES = {
+    "uniform": (tf.float32,),
+    "normal": (tf.float32, tf.float16),
+    "truncated_normal": (tf.float32, tf.float16),
+}
 
 # TensorFlow's number of the generator.
 _PHILOX = 1
@@ -37,44 +51,55 @@ _MODULE = """module {{
 
 
 def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, replaces float32 uniform draws by what XLA computes fast.
+    """While tracing, replaces uniform, normal and truncated draws by what XLA computes fast.
 
     The numbers are those of TensorFlow's CPU kernel, bit by bit.
     """
 
-    def uniform_for_xla(inputs, output) -> tf.Tensor | None:
-        if output.dtype != tf.float32 or not output.shape.is_fully_defined():
+    def for_xla(inputs, output) -> tf.Tensor | None:
+        distribution = _DISTRIBUTIONS[output.op.type]
+        known = output.shape.is_fully_defined()
+        if not known or output.dtype not in _DTYPES[distribution]:
             return None
         _, key, counter, _ = inputs
-        return uniform(output.shape, key, counter)
+        numbers = draw(distribution, output.shape, key, counter)
+        return None if numbers is None else tf.cast(numbers, output.dtype)
 
-    return replaced({"StatelessRandomUniformV2"}, uniform_for_xla)
+    return replaced(frozenset(_DISTRIBUTIONS), for_xla)
 
 
-def uniform(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Uniform numbers in [0, 1) as `StatelessRandomUniformV2` draws them on CPU, within XLA.
+def draw(
+    distribution: str, shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor
+) -> tf.Tensor | None:
+    """Numbers as TensorFlow's operations draw them on CPU, within XLA.
 
     Args:
+        distribution: `"uniform"` in [0, 1), as of `StatelessRandomUniformV2`, `"normal"`, as of
+            `StatelessRandomNormalV2`, or `"truncated_normal"`, as of `StatelessTruncatedNormalV2`.
         shape: Shape of the result.
         key: uint64 tensor `(1,)`, Philox's key.
         counter: uint64 tensor `(2,)`, Philox's first counter, low word first.
 
     Returns:
-        A float32 tensor.
+        A float32 tensor; `None` if XLA of this TensorFlow cannot.
     """
-    numbers = fallbacks().attempt("random bits", _by_our_function, shape, key, counter)
-    return _of_whole_words(shape, key, counter) if numbers is None else numbers
+    given = (shape, key, counter)
+    numbers = fallbacks().attempt("random bits", _by_our_function, distribution, *given)
+    if numbers is None and distribution == "uniform":
+        return _of_whole_words(*given)
+    return numbers
 
 
-def _by_our_function(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    _register()
+def _by_our_function(
+    distribution: str, shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor
+) -> tf.Tensor:
     result = f"tensor<{''.join(f'{size}x' for size in shape)}f32>"
-    module = _MODULE.format(function=_FUNCTION, result=result)
+    module = _MODULE.format(function=_registered(distribution), result=result)
     return call_module([key, counter], version=_VERSION, module=module, shape=shape)
 
 
 def _of_whole_words(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """The same numbers from words, of which XLA draws those of the kernel, in more time."""
+    """Uniform numbers from words, of which XLA draws those of the kernel, in more time."""
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32
     )
@@ -85,5 +110,8 @@ def _of_whole_words(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) ->
 
 
 @functools.cache
-def _register() -> None:
-    register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), _FUNCTION)
+def _registered(distribution: str) -> str:
+    """What XLA calls for numbers of a distribution."""
+    name = f"ipu_{distribution}"
+    register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), name, distribution)
+    return name

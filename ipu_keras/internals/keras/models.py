@@ -42,7 +42,15 @@ _NODE = PrivateName(
 _CALLS = PrivateName(
     "keras.src.ops", "node", Module(Node=Class(assigned=("is_input", "operation", "outputs")))
 )
-_VARIABLE = PrivateName("keras", "Variable", Class("regularizer", assigned=("_regularizer",)))
+_VARIABLE = PrivateName(
+    "keras",
+    "Variable",
+    Class(
+        "regularizer",
+        members={"_initialize": Function("self", "value")},
+        assigned=("_regularizer", "_value"),
+    ),
+)
 
 # The class of models that are made of inputs and outputs: a base of some of ours.
 Functional: Any = _FUNCTIONAL.get()
@@ -94,6 +102,18 @@ def own_trained_weights(layer: keras.Layer) -> Sequence[Any]:
     """The trainable weights of a layer, without those of layers in it."""
     _LAYER.get()
     return layer._trainable_variables
+
+
+def device_of(variable: Any) -> str:
+    """The name of the device that a variable has its value on."""
+    _VARIABLE.get()
+    return variable._value.device
+
+
+def make_again(variable: Any) -> None:
+    """Makes what a variable has its value in again, where variables are made at the moment."""
+    _VARIABLE.get()
+    variable._initialize(variable.numpy())
 
 
 def regularizer_attribute() -> str:

@@ -19,7 +19,13 @@ _TRAINER = PrivateName(
             "make_test_function": Function("self", "force"),
             "make_train_function": Function("self", "force"),
         },
-        assigned=("_eval_epoch_iterator", "predict_function", "test_function", "train_function"),
+        assigned=(
+            "_distribute_strategy",
+            "_eval_epoch_iterator",
+            "predict_function",
+            "test_function",
+            "train_function",
+        ),
     ),
 )
 _EPOCH_ITERATOR = PrivateName(
@@ -117,6 +123,16 @@ def takes_training(model: keras.Model) -> bool:
     """Whether the `call` of a model has an argument `training`."""
     _MODEL.get()
     return model._call_has_training_arg
+
+
+def has_strategy(model: keras.Model) -> bool:
+    """Whether a model was made in the scope of a strategy; else it has that which is entered."""
+    return model._distribute_strategy is not None
+
+
+def set_strategy(model: keras.Model, strategy: Any) -> None:
+    """Ties a model to a strategy, as if it had been made in its scope."""
+    model._distribute_strategy = strategy
 
 
 def set_validation_iterator(model: keras.Model, iterator: Any) -> None:

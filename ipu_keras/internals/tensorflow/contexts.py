@@ -4,6 +4,7 @@
 door.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ipu_keras.internals.forms import Class, Function, Module, PrivateName, Value
@@ -13,6 +14,7 @@ _MODULE = PrivateName(
     "context",
     Module(
         context=Function(),
+        eager_mode=Function(),
         async_wait=Function(),
         LogicalDevice=Function("name", "device_type"),
         PhysicalDevice=Function("name", "device_type"),
@@ -59,6 +61,14 @@ def context_module() -> Any:
 def eager_context() -> Any:
     """The eager context of the process. Asking for it does not initialise it."""
     return _MODULE.get().context()
+
+
+def eagerly() -> AbstractContextManager[Any]:
+    """While this is open, operations run at once, whatever graph is being built.
+
+    `tf.init_scope` goes no further than the graph of a session.
+    """
+    return _MODULE.get().eager_mode()
 
 
 def wait_for_operations() -> None:

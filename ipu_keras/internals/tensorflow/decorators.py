@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from ipu_keras.internals.forms import Function, PrivateName
 
 _ARTIFACT = PrivateName(
@@ -28,3 +30,9 @@ def deprecated(instructions: str) -> Callable[[Callable], Any]:
         instructions: Which other.
     """
     return _DEPRECATED.get()(None, instructions)
+
+
+def as_autograph_does(function: Callable) -> Callable:
+    """A function of a user's as AutoGraph calls it where it is converting those around it."""
+    autograph = tf.__internal__.autograph
+    return autograph.tf_convert(function, autograph.control_status_ctx())

@@ -3,11 +3,13 @@
 The public types of functions show their signatures and graphs, and nothing of how they are called.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ipu_keras.internals.forms import Class, Function, PrivateName
+import tensorflow as tf
+
+from ipu_keras.internals.forms import Class, Function, Module, PrivateName
 
 _TF_FUNCTION = PrivateName(
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
@@ -46,6 +48,17 @@ _READ_ONLY = PrivateName(
     Function("func_graph"),
 )
 _NUMBER = PrivateName("tensorflow.python.framework.ops", "uid", Function())
+_COMPILATION = PrivateName(
+    "tensorflow.python.eager.polymorphic_function",
+    "tracing_compilation",
+    Module(
+        trace_function=Function("args", "kwargs", "tracing_options"),
+        TracingOptions=Function("python_function", "name", keywords=("autograph",)),
+    ),
+)
+_LIFT = PrivateName(
+    "tensorflow.python.eager.lift_to_graph", "lift_to_graph", Function("tensors", "graph")
+)
 _PATHS = PrivateName(
     "tensorflow.python.util.nest", "flatten_with_tuple_paths", Function("structure")
 )
@@ -67,6 +80,46 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
     """Calls a traced function with other captures than its own, which a usual call takes."""
     _CALL_FLAT.get()
     return concrete._call_flat(list(tensors), list(captures))
+
+
+def traced_where_variables_are_made(
+    function: Callable[..., Any], specs: Sequence[Any], name: str
+) -> Any:
+    """A trace of a function that may make variables whenever it is traced.
+
+    They are made as they would be without the function: in the graph around all functions, if
+    there is one, and not by `tf.function`, which makes them once, when it is traced first.
+
+    Args:
+        function: Takes tensors.
+        specs: A `tf.TensorSpec` for each.
+        name: Of the trace.
+
+    Returns:
+        A `tf.ConcreteFunction`.
+    """
+    compilation = _COMPILATION.get()
+
+    def making(*tensors: Any) -> Any:
+        with tf.variable_creator_scope(_in_outer_graph):
+            return function(*tensors)
+
+    options = compilation.TracingOptions(making, name, autograph=False)
+    return compilation.trace_function(list(specs), {}, options)
+
+
+def _in_outer_graph(create: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of what a traced function has computed, such as random numbers."""
+    value = options.get("initial_value")
+    if tf.is_tensor(value) and is_trace(getattr(value, "graph", None)):
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                graph = tf.compat.v1.get_default_graph()
+                options["initial_value"] = _LIFT.get()([value], graph)[value]
+    # What is no resource cannot be captured.
+    if not options.get("use_resource", True):
+        options["use_resource"] = True
+    return create(**options)
 
 
 def functions_in(graph: Any) -> Mapping[str | bytes, Any]:

@@ -58,7 +58,7 @@ def accumulation_options(
     """
     steps_per_replica = accumulation_steps(steps_per_replica)
     method = GradientAccumulationReductionMethod.parse(
-        reduction, "gradient_accumulation_reduction_method"
+        "gradient_accumulation_reduction_method", reduction
     )
     _check_keys(kwargs)
     for key in ("offload_weight_update_variables", "replicated_optimizer_state_sharding"):
@@ -112,20 +112,35 @@ def check_minimize(optimizer: Any, base: type) -> None:
     """Checks that an optimizer to be wrapped leaves `minimize` alone.
 
     Args:
-        optimizer: The optimizer of a compiled model; `None` for none.
+        optimizer: The optimizer of a compiled model; `None` for none. It may wrap others.
         base: The class whose `minimize` it may inherit.
 
     Raises:
-        ValueError: The optimizer's class overrides `minimize`.
+        ValueError: The class of the optimizer, or of one that it wraps, overrides `minimize`.
     """
     inherited = inspect.getattr_static(base, "minimize", None)
-    own = inspect.getattr_static(type(optimizer), "minimize", inherited)
-    if optimizer is not None and own is not inherited:
-        raise ValueError(
-            "When using Gradient Accumulation or Pipelining, the provided optimizer must not "
-            "override OptimizerV2.minimize, which is not called then. "
-            f"Received: {type(optimizer).__name__}"
-        )
+    for one in with_wrapped(optimizer, base):
+        if inspect.getattr_static(type(one), "minimize", inherited) is not inherited:
+            inside = "" if one is optimizer else f" within {type(optimizer).__name__}"
+            raise ValueError(
+                "When using Gradient Accumulation or Pipelining, the provided optimizer must not "
+                "override OptimizerV2.minimize, which is not called then. "
+                f"Received: {type(one).__name__}{inside}"
+            )
+
+
+def with_wrapped(optimizer: Any, base: type) -> list[Any]:
+    """An optimizer and those that it wraps, outermost first.
+
+    Args:
+        optimizer: Such as a `LossScaleOptimizer`; `None` for none.
+        base: The class of what counts as an optimizer among its attributes.
+    """
+    found: list[Any] = [] if optimizer is None else [optimizer]
+    for one in found:  # which grows meanwhile
+        values = getattr(one, "__dict__", {}).values()
+        found += [v for v in values if isinstance(v, base) and all(v is not f for f in found)]
+    return found
 
 
 def _check_keys(kwargs: Mapping[str, Any]) -> None:

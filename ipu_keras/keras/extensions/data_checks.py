@@ -7,9 +7,11 @@ from typing import Any, NoReturn
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import tree
 
-from ipu_keras.feeds.dataset_feed import ElementFormat
+from ipu_keras.feeds.dataset_feed import ElementFormat, dtype_of
+from ipu_keras.program.data_types import FEED_DTYPES
 
 
 def refuse_generators(x: Any) -> None:
@@ -25,6 +27,41 @@ def refuse_generators(x: Any) -> None:
             "it runs. Use arrays, a `keras.utils.PyDataset` or a `tf.data.Dataset`, for instance "
             "`tf.data.Dataset.from_generator` with an `output_signature`."
         )
+
+
+def with_ipu_integers(batch: Any) -> Any:
+    """A batch whose integers are of a type that programs take.
+
+    Batches in a method such as `train_on_batch` come as they are, without an infeed, whose
+    types are few.
+
+    Args:
+        batch: Arrays, tensors and numbers, in any structure.
+
+    Returns:
+        The same, with other integers than those of infeeds as int32.
+
+    Raises:
+        ValueError: A number is too large for int32.
+    """
+    return tree.map_structure(_as_ipu_integers, batch)
+
+
+def _as_ipu_integers(leaf: Any) -> Any:
+    if leaf is None:
+        return None
+    dtype = dtype_of(leaf)
+    if not dtype.is_integer or dtype.name in FEED_DTYPES:
+        return leaf
+    array = np.asarray(leaf)
+    for number in (array.min(initial=0), array.max(initial=0)):
+        if not tf.int32.min <= number <= tf.int32.max:
+            raise ValueError(
+                "IPUs compute with integers of up to 32 bits, and batches take int32. Received: "
+                f"{number} in {dtype.name} data of shape {array.shape}; make it a number from "
+                f"{tf.int32.min} to {tf.int32.max}."
+            )
+    return array.astype(np.int32)
 
 
 def num_steps(

@@ -9,6 +9,7 @@ import keras
 from keras import saving, tree
 
 from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
+from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
@@ -64,11 +65,13 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         _, saved = super().__reduce__()
         return keras.Model._unpickle_model, saved
 
+    @explained
     def __call__(self, *args, **kwargs):
         """As in Keras."""
         self._ipu.stages.note_arguments(args, kwargs)
         return super().__call__(*args, **kwargs)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.compile)
     def compile(self, *args, **kwargs) -> None:
         """As `keras.Model.compile`; refuses to run eagerly.
@@ -105,6 +108,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             with self._ipu.scope():
                 self.optimizer.build(self.trainable_variables)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.fit)
     def fit(self, *args, **kwargs):
         """As `keras.Model.fit`, on the IPU device.
@@ -133,6 +137,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         ):
             return super().fit(**call)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.evaluate)
     def evaluate(self, *args, **kwargs):
         """As `keras.Model.evaluate`, on the IPU device.
@@ -150,6 +155,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         with self._ipu.running("test", call):
             return super().evaluate(**call)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.predict)
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """As `keras.Model.predict`, on the IPU device.
@@ -188,42 +194,54 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
                 )
             return predict_feed(self, epoch_iterator, callbacks)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.train_on_batch)
-    def train_on_batch(self, *args, **kwargs):
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """As `keras.Model.train_on_batch`, on the IPU device.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras.
+            x: As in Keras. A batch goes without an infeed, so that its integers may also be of
+                other types than those of `fit`, such as int64.
+            y: As in Keras, and like `x`.
+            sample_weight: As in Keras, and like `x`.
+            class_weight: As in Keras.
+            return_dict: As in Keras.
 
         Returns:
             The loss and the metrics as Keras returns them.
         """
-        return super().train_on_batch(*args, **kwargs)
+        x, y, sample_weight = self._ipu.batch("train", (x, y, sample_weight))
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.test_on_batch)
-    def test_on_batch(self, *args, **kwargs):
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
         """As `keras.Model.test_on_batch`, on the IPU device.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras.
+            x: As in Keras, and of `train_on_batch`.
+            y: As in Keras, and of `train_on_batch`.
+            sample_weight: As in Keras, and of `train_on_batch`.
+            return_dict: As in Keras.
 
         Returns:
             The loss and the metrics as Keras returns them.
         """
-        return super().test_on_batch(*args, **kwargs)
+        x, y, sample_weight = self._ipu.batch("test", (x, y, sample_weight))
+        return super().test_on_batch(x, y, sample_weight, return_dict)
 
+    @explained
     @notes_arguments(TensorFlowTrainer.predict_on_batch)
     def predict_on_batch(self, x):
         """As `keras.Model.predict_on_batch`, on the IPU device.
 
         Args:
-            x: As in Keras.
+            x: As in Keras, and of `train_on_batch`.
 
         Returns:
             NumPy arrays `(batch, ...)` in the model's output structure.
         """
+        (x,) = self._ipu.batch("predict", (x,))
         self._ipu.check_data(data_batch=(x,))
         self.make_predict_function()
         return tree.map_structure(lambda output: output[0], self.predict_function([(x,)]))

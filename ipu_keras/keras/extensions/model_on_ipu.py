@@ -14,12 +14,14 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.internals.keras.data import train_validation_split
+from ipu_keras.internals.keras.models import layers_in
 from ipu_keras.internals.keras.training import (
     TFEpochIterator,
     forget_validation_iterator,
     set_validation_iterator,
 )
 from ipu_keras.keras.extensions import data_checks
+from ipu_keras.keras.extensions.accumulation_options import with_wrapped
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.epoch_data import EpochData
@@ -28,12 +30,11 @@ from ipu_keras.keras.extensions.model_steps import ModelSteps
 from ipu_keras.keras.extensions.options import OF_FEEDS, ExtensionOptions
 from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.pipeline_stage import take_mark
+from ipu_keras.keras.extensions.policies import refuse_policies
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.step_function import batch_format
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.machine.system import SYSTEM
-
-_MAKERS = ("make_train_function", "make_test_function", "make_predict_function")
 
 
 class ModelOnIpu:
@@ -145,9 +146,10 @@ class ModelOnIpu:
 
         Raises:
             ValueError: The model is on no IPU device, or its data is a generator.
-            RuntimeError: The model runs eagerly, or makes its functions itself.
+            RuntimeError: The model runs eagerly, or makes the function of its step itself.
+            TypeError: A layer computes in numbers that IPUs do not have.
         """
-        self._check_runnable()
+        self.check_runnable(name)
         data_checks.refuse_generators(call["x"])
         callbacks = self._asynchronous(name, call, callback_lists)
         # A callback may evaluate and predict, and `fit` itself evaluates.
@@ -180,6 +182,8 @@ class ModelOnIpu:
             )
             call.update(zip(names, arrays, strict=True), validation_split=0.0)
         own_evaluate = type(self._model).evaluate is not self._extension.evaluate
+        if call["validation_data"] is not None and not own_evaluate:
+            self._check_maker("test")
         if call["validation_data"] is not None and epochs and not own_evaluate:
             assert self.run is not None
             x, y, weights = keras.utils.unpack_x_y_sample_weight(call["validation_data"])
@@ -215,6 +219,24 @@ class ModelOnIpu:
                 self._call_on(element)
             set_validation_iterator(self._model, iterator)
 
+    def batch(self, name: str, data: tuple) -> tuple:
+        """Checks that the model can run on a single batch.
+
+        Args:
+            name: `"train"`, `"test"` or `"predict"`.
+            data: Of the batch.
+
+        Returns:
+            The data, with integers that programs take.
+
+        Raises:
+            ValueError: As of `check_runnable`, or a number is too large for int32.
+            RuntimeError: As of `check_runnable`.
+            TypeError: As of `check_runnable`.
+        """
+        self.check_runnable(name)
+        return data_checks.with_ipu_integers(data)
+
     def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
         """Checks data before it is read, and makes an iterator of Keras's give feeds.
 
@@ -233,12 +255,31 @@ class ModelOnIpu:
             if self.run.trains:
                 self._check_training(data.steps_per_execution)
             return element
-        self._check_runnable()
         element = batch_format(data_batch)
         check = self._batch_check(element)
         if check is not None:
             check(element.flatten(data_batch))
         return element
+
+    def check_runnable(self, name: str) -> None:
+        """Checks that the model can run on its device, before any data is looked at.
+
+        Args:
+            name: Of what is to run: `"train"`, `"test"` or `"predict"`.
+
+        Raises:
+            ValueError: The model is on no IPU device.
+            RuntimeError: The model runs eagerly, or makes the function of its step itself, or
+                its device is not configured any longer.
+            TypeError: A layer computes in numbers that IPUs do not have.
+        """
+        if not self.device.ipus:
+            SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
+        refuse_eager(self._model.run_eagerly)
+        if getattr(self._model, f"{name}_function") is None:
+            # Else it was made for these layers, which takes longer than a step to look at.
+            refuse_policies(self._model)
+        self._check_maker(name)
 
     def build(self, element: ElementFormat) -> None:
         """Builds the model for data.
@@ -264,13 +305,10 @@ class ModelOnIpu:
         may be none; before it has variables nothing depends on that yet.
         """
         values = vars(self._model).values()
-        found = [value for value in values if isinstance(value, keras.Optimizer)]
-        while found:
-            optimizer = found.pop()
-            if not optimizer.built:
-                optimizer._distribution_strategy = self._model.distribute_strategy
-            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-                found.append(optimizer.inner_optimizer)
+        for value in [value for value in values if isinstance(value, keras.Optimizer)]:
+            for optimizer in with_wrapped(value, keras.Optimizer):
+                if not optimizer.built:
+                    optimizer._distribution_strategy = self._model.distribute_strategy
 
     def in_stages(self, step: Callable) -> Callable:
         """A step whose operations are traced in the name scopes of their stages.
@@ -291,8 +329,8 @@ class ModelOnIpu:
         )
 
     def _replicas_for(self, element: ElementFormat) -> int:
-        if len(self.device.ipus) > 1 and not self._model.built:
-            # The stages of a model are known when it is built.
+        if len(self.device.ipus) > 1 and not all(layer.built for layer in layers_in(self._model)):
+            # The stages of a model are known when its layers are built.
             self._call_on(element)
         return self.num_replicas
 
@@ -320,19 +358,15 @@ class ModelOnIpu:
         )
         return call["callbacks"]
 
-    def _check_runnable(self) -> None:
-        model = self._model
-        if not self.device.ipus:
-            SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
-        refuse_eager(model.run_eagerly)
-        for maker in _MAKERS:
-            function = getattr(getattr(model, maker), "__func__", None)
-            if function is not getattr(self._extension, maker):
-                raise RuntimeError(
-                    f"The function `{maker}` for the model {model.name} has been overridden. This "
-                    "is not supported when using Keras within an IPUStrategy, which makes the "
-                    "function itself. Override the step instead, such as `train_step`."
-                )
+    def _check_maker(self, name: str) -> None:
+        model, maker = self._model, f"make_{name}_function"
+        function = getattr(getattr(model, maker), "__func__", None)
+        if function is not getattr(self._extension, maker):
+            raise RuntimeError(
+                f"The function `{maker}` for the model {model.name} has been overridden. This "
+                "is not supported when using Keras within an IPUStrategy, which makes the "
+                f"function itself. Override the step instead, `{name}_step`."
+            )
 
     def _check_training(self, num_steps: int) -> None:
         self.stages.check_training(num_steps)

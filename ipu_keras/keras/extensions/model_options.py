@@ -11,7 +11,7 @@ from ipu_keras.keras.extensions.accumulation_options import (
     warn_of_no_effect,
 )
 from ipu_keras.keras.extensions.pipelining_options import pipelining_options
-from ipu_keras.ops.argument_checks import check_flag
+from ipu_keras.settings.switches import checked_switch
 
 
 class ModelOptions:
@@ -30,9 +30,9 @@ class ModelOptions:
                 its last step. `True`: once per step, on a second thread.
 
         Raises:
-            TypeError: It is no boolean.
+            TypeError: It is neither.
         """
-        self._ipu.set(asynchronous_callbacks=check_flag("asynchronous", asynchronous))
+        self._ipu.set(asynchronous_callbacks=checked_switch("asynchronous", asynchronous))
 
     def set_infeed_queue_options(self, **kwargs) -> None:
         """Sets options of the infeeds that `fit`, `evaluate` and `predict` make.

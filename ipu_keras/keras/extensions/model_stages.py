@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import keras
+import tensorflow as tf
 from keras import tree
 
 from ipu_keras.internals.keras.models import Functional, layers_in
@@ -85,7 +87,7 @@ class ModelStages:
             if call.is_layer
         ]
 
-    def checked(self, assignment: Any) -> tuple[int, ...]:
+    def checked(self, assignment: Any) -> tuple[int | None, ...]:
         """The stages that a user assigns.
 
         Args:
@@ -99,7 +101,7 @@ class ModelStages:
         if not isinstance(assignment, list):
             raise ValueError(
                 "`pipeline_stage_assignment` needs to be a list. Received: "
-                f"{type(assignment).__name__}"
+                f"pipeline_stage_assignment={assignment!r} of type {type(assignment).__name__}"
             )
         self._check_built("set")
         calls = self.calls()
@@ -134,7 +136,6 @@ class ModelStages:
         checks.check_call_not_overridden(self._model)
         if name is not None:
             checks.check_step_not_overridden(self._model, f"{name}_step", pipelined=True)
-        self.check(*staged)
         pipeline = self.pipeline_of(staged)
         checks.check_shared_weights(*staged, pipeline.device_mapping)
         depth = self._training_depth() if training else num_steps
@@ -160,6 +161,8 @@ class ModelStages:
             return
         check_minimize(self._model.optimizer, keras.optimizers.Optimizer)
         checks.check_step_not_overridden(self._model, "train_step", pipelined=pipelined)
+        if pipelined:
+            checks.warn_of_batch_norm(self._model)
         checks.check_steps(num_steps, steps, pipelined=pipelined)
 
     def in_stages(self, step: Callable) -> Callable:
@@ -212,8 +215,12 @@ class ModelStages:
             staged: The stages.
 
         Raises:
-            ValueError: The device mapping has another length.
+            ValueError: Layers without stages, in a wrong order, or a device mapping of another
+                length.
+            RuntimeError: A stage without layers.
         """
+        # Of stages that are not complete nothing else can be told.
+        self.check(*staged)
         options = self._model._ipu.options.pipelining
         num_stages = 1 + max(stage for stage in staged.stages if stage is not None)
         device_mapping = options.device_mapping
@@ -239,11 +246,12 @@ class ModelStages:
 
     def calls(self) -> tuple[LayerCall, ...]:
         """The calls of layers that make up the model, in order, with the stages of scopes."""
-        assert self._arguments is not None
+        arguments = self._known_arguments()
+        assert arguments is not None
         # Where a step is traced the scope is entered, and cannot be entered again.
         inside = current_ipu_strategy() is not None
         with contextlib.nullcontext() if inside else self._model.distribute_strategy.scope():
-            return recorded_calls(self._model, *tree.map_structure(_symbolic, self._arguments))
+            return recorded_calls(self._model, *tree.map_structure(_symbolic, arguments))
 
     def check(self, calls, stages) -> None:
         """Checks stages that are in use, or are going to be.
@@ -271,12 +279,27 @@ class ModelStages:
         )
 
     def _check_built(self, what: str) -> None:
+        error = None if self._is_built() else self._build()
         if not self._is_built():
             raise RuntimeError(
                 f"Cannot {what} pipeline stage assignments for model `{self._model.name}` which "
-                "has not been built yet. Please call the model on data, or `fit`, first: its "
-                "layers are known from its `call`."
-            )
+                "has not been built yet. Please call the model on data, `build` it for the shape "
+                "of its inputs, or call `fit`, first: its layers are known from its `call`."
+            ) from error
+
+    def _build(self) -> Exception | None:
+        """Has the layers built of a model that Keras takes for built, and returns what failed.
+
+        Keras's `build(shape)` of a subclass only notes the shape.
+        """
+        if self._model.built and self._known_arguments() is not None:
+            noted = self._arguments
+            try:
+                self.calls()
+            except Exception as error:  # of the user's `call`, which may take no floats
+                self._arguments = noted
+                return error
+        return None
 
     def _assignment(self, call: LayerCall, stage: int | None, calls) -> Any:
         assignment = ModelLayerPipelineStageAssignment(call.operation, call.node_index, stage)
@@ -289,15 +312,20 @@ class ModelStages:
         return assignment.layer is call.operation and assignment.node_index == call.node_index
 
     def _is_built(self) -> bool:
-        return self._has_arguments() and all(layer.built for layer in layers_in(self._model))
+        return self._known_arguments() is not None and all(
+            layer.built for layer in layers_in(self._model)
+        )
 
-    def _assigned(self, calls, assignment: list) -> tuple[int, ...]:
+    def _assigned(self, calls, assignment: list) -> tuple[int | None, ...]:
         """The stages in a list that a user gives, complete or not."""
         integers = [
-            isinstance(entry, bool) or integer_in(entry) is not None for entry in assignment
+            entry is None or isinstance(entry, bool) or integer_in(entry) is not None
+            for entry in assignment
         ]
         if self._takes_integers and assignment and all(integers):
-            return tuple(checked_stage(stage) for stage in assignment)
+            return tuple(None if one is None else checked_stage(one) for one in assignment)
+        if self._takes_integers and any(integers):
+            self._refuse_mixture(assignment, integers)
         layer_calls = [call for call in calls if call.is_layer]
         for index, (entry, call) in enumerate(zip(assignment, layer_calls, strict=True)):
             self._check_entry(entry, call, index)
@@ -305,11 +333,7 @@ class ModelStages:
 
     def _check_entry(self, entry: Any, call: LayerCall, index: int) -> None:
         if not isinstance(entry, self._assignment_class):
-            integers = "integers or all " if self._takes_integers else ""
-            raise ValueError(
-                f"All elements of `pipeline_stage_assignment` need to be {integers}instances of "
-                f"{self._assignment_class.__name__}. Received: {entry!r} at index {index}"
-            )
+            self._refuse_entry(entry, index)
         if not self._is_for(entry, call):
             raise ValueError(
                 "`pipeline_stage_assignment` needs to have the order of "
@@ -317,13 +341,37 @@ class ModelStages:
                 f"call {call.node_index} of {call.operation.name} is expected"
             )
 
-    def _has_arguments(self) -> bool:
-        """Whether the model can be traced, if need be from the shapes that it was built for."""
-        shapes = list((getattr(self._model, "_build_shapes_dict", None) or {}).values())
-        if self._arguments is None and len(shapes) == 1 and shapes[0] is not None:
-            tensors = tree.map_shape_structure(keras.KerasTensor, shapes[0])
-            self.note_arguments((tensors,), {})
-        return self._arguments is not None
+    def _refuse_mixture(self, assignment: list, integers: list[bool]) -> NoReturn:
+        """Blames what can be no entry at all, else the first that is of another kind."""
+        index = next(
+            (
+                index
+                for index, entry in enumerate(assignment)
+                if integer_in(entry) is None and not isinstance(entry, self._assignment_class)
+            ),
+            integers.index(not integers[0]),
+        )
+        self._refuse_entry(assignment[index], index)
+
+    def _refuse_entry(self, entry: Any, index: int) -> NoReturn:
+        integers = "integers or all " if self._takes_integers else ""
+        raise ValueError(
+            f"All elements of `pipeline_stage_assignment` need to be {integers}instances of "
+            f"{self._assignment_class.__name__}. Received: {entry!r} at index {index}"
+        )
+
+    def _known_arguments(self) -> tuple[Any, Any] | None:
+        """What the model can be traced with: of a call, else from shapes that it was built for."""
+        if self._arguments is not None:
+            return self._arguments
+        shapes = getattr(self._model, "_build_shapes_dict", None) or {}
+        tensors = {name: _tensors_of(shape) for name, shape in shapes.items() if shape}
+        if len(shapes) == len(tensors) == 1:
+            return tuple(tensors.values()), {}
+        # As Keras names the shapes of several inputs.
+        named = {name.removesuffix("_shape"): tensors[name] for name in tensors}
+        takes = inspect.signature(self._model.call).parameters
+        return ((), named) if named and named.keys() <= takes.keys() else None
 
 
 class FunctionalStages(ModelStages):
@@ -400,6 +448,14 @@ def _noted(value: Any) -> Any:
     """What to keep of an argument: not the values of tensors and arrays."""
     is_tensor = hasattr(value, "shape") and hasattr(value, "dtype")
     return _Tensor(value.shape, value.dtype) if is_tensor else value
+
+
+def _tensors_of(shapes: Any) -> Any:
+    """Symbolic tensors of a shape, or of a structure of them, that a model was built for."""
+    plain = tree.map_structure(
+        lambda leaf: tuple(leaf) if isinstance(leaf, tf.TensorShape) else leaf, shapes
+    )
+    return tree.map_shape_structure(keras.KerasTensor, plain)
 
 
 def _symbolic(value: Any) -> Any:

@@ -117,4 +117,5 @@ class ModelSteps:
             layout=layout,
             compiled=self._on_ipu.compiled,
             history=self._history,
+            model_name=self._model.name,
         )

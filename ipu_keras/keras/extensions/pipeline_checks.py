@@ -1,6 +1,7 @@
 """What a pipelined model has to be like, and what a model that accumulates has to leave alone."""
 
 import itertools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.cost import depth_message, overlap
-from ipu_keras.internals.keras.models import Functional
+from ipu_keras.internals.keras.models import Functional, layers_in
 from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
 from ipu_keras.program import Pipeline
 
@@ -199,7 +200,7 @@ def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: 
             f"The {'pipelined ' if pipelined else ''}model has been configured to use gradient "
             "accumulation for training, however the current `steps_per_execution` value (set to "
             f"{steps_per_execution}) is not divisible by `gradient_accumulation_steps_per_replica` "
-            f"(set to {steps_per_replica}). Change `steps_per_execution` of `compile` or "
+            f"({steps_per_replica}). Change `steps_per_execution` of `compile` or "
             f"`gradient_accumulation_steps_per_replica` of `{setter}`."
         )
 
@@ -251,6 +252,28 @@ def check_call_not_overridden(model: keras.Model) -> None:
     for kind in (keras.Sequential, Functional):
         if isinstance(model, kind) and not has_call_of(model, kind):
             _refuse_overridden(model, "call", f"pipelined Keras {kind.__name__} models")
+
+
+def warn_of_batch_norm(model: keras.Model) -> None:
+    """Warns of layers of a pipelined model that depend on how a batch is split.
+
+    Args:
+        model: A model that is to be trained.
+    """
+    norms = [
+        layer.name
+        for layer in layers_in(model)
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    ]
+    if norms:
+        warnings.warn(
+            f"The pipelined model {model.name} has BatchNormalization layers: {', '.join(norms)}. "
+            "They normalize each batch that goes through the pipeline by its own statistics, not "
+            "by those of all that make a weight update, and update their moving averages with "
+            "each. Where batches are small, use GroupNormalization or LayerNormalization instead, "
+            "or set `trainable = False` to keep the moving averages as they are.",
+            stacklevel=2,
+        )
 
 
 def _refuse_overridden(model: keras.Model, name: str, what: str) -> None:

@@ -60,8 +60,8 @@ class PipelineStage:
                 "Pipeline stages must not be nested. Leave the scope of stage "
                 f"{current_stage()} before that of stage {self._stage} is entered."
             )
-        self._token = _stage.set(self._stage)
         _note_use_in_call()
+        self._token = _stage.set(self._stage)
         return self
 
     def __exit__(self, *exception) -> None:

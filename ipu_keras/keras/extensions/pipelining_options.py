@@ -1,6 +1,5 @@
 """How a pipelined model runs: one frozen value, and its checks."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,17 +9,10 @@ from ipu_keras.keras.extensions.accumulation_options import (
     refuse_unknown,
 )
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
+from ipu_keras.optimizers.pipeline_arguments import CHOICES, checked_choices, warn_of_idle
 from ipu_keras.program import PipelineChoices
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.names import name_or_none
-from ipu_keras.settings.pipeline_choices import (
-    MODELLED_POPLAR_OPTIONS,
-    PipelineSchedule,
-    PipelineStageOptions,
-    RecomputationMode,
-    idle_poplar_options,
-    recomputation_mode,
-)
 
 # Arguments of `pipelining_ops.pipeline` that are other arguments of `set_pipelining_options`.
 _OTHER_ARGUMENTS = {
@@ -38,29 +30,8 @@ _BY_KERAS = (
 )
 _NOT_WITH_KERAS = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
 
-_CHOICES = (
-    "offload_weight_update_variables",
-    "replicated_optimizer_state_sharding",
-    "offload_activations",
-    "offload_gradient_accumulation_buffers",
-    "replicated_weight_sharding",
-    "offload_weights",
-)
 _DTYPES = ("gradient_accumulation_dtype", "accumulate_outfeed_dtype")
-_STAGE_OPTIONS = {
-    "forward_propagation_stages_poplar_options": "forward_options",
-    "backward_propagation_stages_poplar_options": "backward_options",
-}
-_KNOWN = (
-    *_CHOICES,
-    *_DTYPES,
-    *_STAGE_OPTIONS,
-    "continuous_weight_updates",
-    "name",
-    "pipeline_schedule",
-    "recomputation_mode",
-    "weight_update_poplar_options",
-)
+_KNOWN = (*CHOICES, *_DTYPES, "name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +86,7 @@ def pipelining_options(
     _check_device_mapping(device_mapping)
     check_choice("accumulate_outfeed", accumulate_outfeed)
     method = GradientAccumulationReductionMethod.parse(
-        reduction, "gradient_accumulation_reduction_method"
+        "gradient_accumulation_reduction_method", reduction
     )
     options = PipeliningOptions(
         steps_per_replica=steps_per_replica,
@@ -124,27 +95,8 @@ def pipelining_options(
         accumulate_outfeed=bool(accumulate_outfeed),
         **_checked_kwargs(kwargs),
     )
-    _warn_of_idle(options)
+    warn_of_idle(options)
     return options
-
-
-def _warn_of_idle(options: PipeliningOptions) -> None:
-    """Says which of Poplar's options have no model."""
-    update = options.weight_update_options or PipelineStageOptions()
-    stages = (*options.forward_options, *options.backward_options, update)
-    given = {
-        name
-        for stage in stages
-        for flags in (stage.convolution_options, stage.matmul_options)
-        for name in flags or ()
-    }
-    idle = idle_poplar_options(given)
-    if idle:
-        warnings.warn(
-            f"Poplar's {', '.join(idle)} has no effect on a stage here: of its options, "
-            f"{' and '.join(MODELLED_POPLAR_OPTIONS)} have a model.",
-            stacklevel=4,
-        )
 
 
 def _check_device_mapping(device_mapping: Any) -> None:
@@ -164,19 +116,9 @@ def _check_device_mapping(device_mapping: Any) -> None:
 def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the options that are forwarded arguments, those that are given only."""
     _check_keys(kwargs)
-    for name in _CHOICES:
-        check_choice(name, kwargs.get(name))
-    name_or_none("name", kwargs.get("name"))
-    _refuse_continuous(kwargs.get("continuous_weight_updates"))
-    _check_sharding(kwargs)
-    fields = {name: kwargs[name] for name in (*_CHOICES, "name") if kwargs.get(name) is not None}
-    fields.update({name: dtype_choice(name, kwargs.get(name)) for name in _DTYPES})
-    for name, field in _STAGE_OPTIONS.items():
-        fields[field] = _stage_options(name, kwargs.get(name))
-    fields["weight_update_options"] = _optional(
-        "weight_update_poplar_options", kwargs, PipelineStageOptions, None
-    )
-    return {**fields, **_order(kwargs)}
+    name = name_or_none("name", kwargs.get("name"))
+    dtypes = {name: dtype_choice(name, kwargs.get(name)) for name in _DTYPES}
+    return {**checked_choices(kwargs), **dtypes, "name": name}
 
 
 def _check_keys(kwargs: Mapping[str, Any]) -> None:
@@ -192,53 +134,3 @@ def _check_keys(kwargs: Mapping[str, Any]) -> None:
         if key in kwargs:
             raise ValueError(f"Found `{key}` key in `pipelining_kwargs`. This argument {why}.")
     refuse_unknown("pipeline()", kwargs, _KNOWN)
-
-
-def _refuse_continuous(continuous: Any) -> None:
-    check_choice("continuous_weight_updates", continuous)
-    if continuous:
-        raise NotImplementedError(
-            "`continuous_weight_updates` is not implemented, here as on hardware: a pipeline "
-            "applies the gradients that it has accumulated. Leave the argument out."
-        )
-
-
-def _check_sharding(kwargs: Mapping[str, Any]) -> None:
-    if kwargs.get("replicated_optimizer_state_sharding") and not kwargs.get(
-        "offload_weight_update_variables"
-    ):
-        raise ValueError(
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by "
-            "using `offload_weight_update_variables=True`. Received: "
-            f"offload_weight_update_variables={kwargs.get('offload_weight_update_variables')}"
-        )
-
-
-def _stage_options(name: str, value: Any) -> tuple[PipelineStageOptions, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(options, PipelineStageOptions) for options in value
-    ):
-        raise TypeError(
-            f"`{name}` must be a list of PipelineStageOptions, one for each stage. "
-            f"Received: {name}={value!r}"
-        )
-    return tuple(value)
-
-
-def _order(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Schedule and recomputation mode."""
-    schedule = _optional("pipeline_schedule", kwargs, PipelineSchedule, PipelineSchedule.Grouped)
-    mode = _optional("recomputation_mode", kwargs, RecomputationMode, RecomputationMode.Auto)
-    recomputation_mode(schedule, mode)
-    return {"schedule": schedule, "recomputation_mode": mode}
-
-
-def _optional(name: str, kwargs: Mapping[str, Any], kind: type, default: Any) -> Any:
-    value = kwargs.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, kind):
-        raise TypeError(f"`{name}` must be a {kind.__name__}. Received: {name}={value!r}")
-    return value

@@ -9,7 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.feeds.dataset_feed import ElementFeed, ElementFormat, element_format, tensors_of
+from ipu_keras.feeds.dataset_feed import (
+    ElementFeed,
+    ElementFormat,
+    dtype_of,
+    element_format,
+    tensors_of,
+)
 from ipu_keras.host import host_program as host
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -17,6 +23,7 @@ from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
+from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
 from ipu_keras.runtime import SuperBatch
 
@@ -50,6 +57,7 @@ class StepFunction:
         layout: How the steps are spread.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
+        model_name: Of the model, if it has one.
     """
 
     def __init__(
@@ -63,6 +71,7 @@ class StepFunction:
         layout: Layout,
         compiled: bool | None,
         history: CompilationHistory,
+        model_name: str | None = None,
     ):
         self._name = name
         self._step = step
@@ -72,6 +81,7 @@ class StepFunction:
         self._layout = layout
         self._compiled = compiled
         self._history = history
+        self._model_name = model_name
         self._executables: dict[tuple, Executable] = {}
 
     @property
@@ -133,6 +143,7 @@ class StepFunction:
                 pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
                 fast_math=SYSTEM.config.optimizations.enable_fast_math,
+                model_name=self._model_name,
             )
             self._executables[key] = self._compile(program, _signature(program, element))
         return self._executables[key]
@@ -145,8 +156,13 @@ class StepFunction:
                 signature,
                 self._history,
                 self._device,
-                lambda: host.build(program, self._device),
+                lambda: self._build(program),
             )
+
+    def _build(self, program: Program) -> Executable:
+        executable = host.build(program, self._device)
+        refuse_bfloat16(executable.graph)
+        return executable
 
     def _run_step(self, data: Any) -> Any:
         norms = SYSTEM.config.norms.experimental
@@ -180,6 +196,6 @@ def batch_format(batch: Any) -> ElementFormat:
             return None
         if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor):
             return tf.type_spec_from_value(leaf)  # of which no feed is made
-        return tf.TensorSpec(np.shape(leaf), getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
+        return tf.TensorSpec(np.shape(leaf), dtype_of(leaf))
 
     return element_format(tf.nest.map_structure(spec, batch))

@@ -70,6 +70,20 @@ class LegacyModel(ModelExtension):
             )
         super().compile(optimizer, loss, **kwargs)
 
+    def evaluate(self, *args, **kwargs):
+        """As `keras.Model.evaluate`, on the IPU device.
+
+        Args:
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            A list of the loss and the metrics, also if there are none; with `return_dict=True` a
+            dictionary.
+        """
+        results = super().evaluate(*args, **kwargs)
+        return results if isinstance(results, dict | list) else [results]
+
     def train_on_batch(self, *args, **kwargs) -> NoReturn:
         """Refuses, as a step may take several batches.
 

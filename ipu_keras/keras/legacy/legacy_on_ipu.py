@@ -5,7 +5,9 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ipu_keras.ipu_strategy import current_ipu_strategy
+from ipu_keras.internals.keras.models import device_of, make_again
+from ipu_keras.internals.keras.training import has_strategy, set_strategy
+from ipu_keras.ipu_strategy import IPUStrategy, current_ipu_strategy
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu
 from ipu_keras.keras.legacy.epoch_run import EpochRun
@@ -79,27 +81,29 @@ class LegacyOnIpu(ModelOnIpu):
             callbacks=callbacks,
         )
 
-    def _check_runnable(self) -> None:
-        check_scope(type(self._model))
-        super()._check_runnable()
+    def check_runnable(self, name: str) -> None:
+        """As of `ModelOnIpu`."""
+        strategy = current_ipu_strategy()
+        if strategy is None:
+            raise ValueError(
+                f"{type(self._model).__name__} can only be used on an IPU device. Call `fit`, "
+                "`evaluate` and `predict` inside the scope of an IPUStrategy: "
+                "`with strategy.scope():`"
+            )
+        if not has_strategy(self._model) and strategy.device is not None:
+            self._move_to(strategy)
+        super().check_runnable(name)
+
+    def _move_to(self, strategy: IPUStrategy) -> None:
+        """Ties a model that was made outside of any scope to the first that it is used in."""
+        with self.called_by_program():
+            variables = [*self._model.variables, *self._model.metrics_variables]
+        for variable in variables:
+            # Another model that shares the variable may have moved it, and have programs with it.
+            if device_of(variable) != self.device.name:
+                make_again(variable)
+        set_strategy(self._model, strategy)
 
     def _check_training(self, num_steps: int) -> None:
         # Keras counts weight updates.
         super()._check_training(num_steps * self.batches_per_step("train"))
-
-
-def check_scope(model_class: type) -> None:
-    """Checks that the scope of an `IPUStrategy` is entered.
-
-    Args:
-        model_class: Of the model that is made or run, for the error.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if current_ipu_strategy() is None:
-        raise ValueError(
-            f"{model_class.__name__} can only be used on an IPU device. Make the model, and call "
-            "`fit`, `evaluate` and `predict`, inside the scope of an IPUStrategy: "
-            "`with strategy.scope():`"
-        )

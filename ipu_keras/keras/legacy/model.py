@@ -3,17 +3,17 @@
 from ipu_keras.internals.keras.models import Functional
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
 from ipu_keras.keras.legacy.legacy_model import LegacyModel, accumulation
-from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 
 
 class Model(LegacyModel, Functional, FunctionalExtension):
     """A functional model in place of `keras.Model`, on one IPU or one for each replica.
 
-    It is made, and its `fit`, `evaluate` and `predict` are called, in the scope of an
-    `IPUStrategy`. All steps of an epoch are one execution on the device. A step of `fit`
-    is a weight update: `steps_per_epoch`, the progress bar and callbacks count these. On a
-    device of several IPUs each has a replica, which takes batches of its own, and
-    the gradients of all replicas are added; `steps_per_epoch` counts the steps of all.
+    Its `fit`, `evaluate` and `predict` are called in the scope of an `IPUStrategy`, in which
+    the model is made too, or to which it moves when it is first used. All steps of an epoch are
+    one execution on the device. A step of `fit` is a weight update: `steps_per_epoch`, the
+    progress bar and callbacks count these. On a device of several IPUs each has a replica,
+    which takes batches of its own, and the gradients of all replicas are added;
+    `steps_per_epoch` counts the steps of all.
 
     Stages of `PipelineStage` have no effect on it; `PipelineModel` has stages.
 
@@ -28,7 +28,7 @@ class Model(LegacyModel, Functional, FunctionalExtension):
         name: Name of the model.
 
     Raises:
-        ValueError: It is made outside of a scope, or the count is not a positive integer.
+        ValueError: The count is not a positive integer.
         TypeError: The dtype is no floating point type and no function.
 
     Example:
@@ -55,7 +55,6 @@ class Model(LegacyModel, Functional, FunctionalExtension):
         gradient_accumulation_dtype=None,
         name: str | None = None,
     ):
-        check_scope(type(self))
         options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
         Functional.__init__(self, inputs, outputs, name=name)
         # Of no stage, whatever scopes its layers were called in.

@@ -10,7 +10,6 @@ from ipu_keras.keras.extensions.layer_calls import LayerCall
 from ipu_keras.keras.extensions.model_stages import FunctionalStages
 from ipu_keras.keras.extensions.pipeline_checks import check_completeness
 from ipu_keras.keras.legacy.legacy_model import LegacyModel
-from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 from ipu_keras.keras.legacy.legacy_pipeline import (
     LegacyPipeline,
     PipelineOnIpu,
@@ -25,12 +24,12 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     The stage of a layer is that of the `PipelineStage` in whose scope it is called. All
     layers have one; stages count from 0, without gaps.
 
-    The model is made, and its `fit`, `evaluate` and `predict` are called, in the scope of an
-    `IPUStrategy`. All steps of an epoch are one execution on the device. A step is
-    one pass of `gradient_accumulation_count` batches of each replica through the pipeline,
-    in training with one weight update: `steps_per_epoch`, the progress bar and callbacks
-    count these. A device with IPUs for several pipelines has as many replicas, whose
-    gradients are added; `steps_per_epoch` counts the steps of all.
+    Its `fit`, `evaluate` and `predict` are called in the scope of an `IPUStrategy`, in which
+    the model is made too, or to which it moves when it is first used. All steps of an epoch are
+    one execution on the device. A step is one pass of `gradient_accumulation_count` batches of
+    each replica through the pipeline, in training with one weight update: `steps_per_epoch`,
+    the progress bar and callbacks count these. A device with IPUs for several pipelines has as
+    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all.
 
     Args:
         inputs: As of a functional `keras.Model`.
@@ -50,8 +49,7 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
             `accumulate_outfeed_dtype`.
 
     Raises:
-        ValueError: It is made outside of a scope, stages are missing or in a wrong order, or an
-            argument is not valid.
+        ValueError: Stages are missing or in a wrong order, or an argument is not valid.
         TypeError: An argument has the wrong type, or `pipeline` does not have it.
         NotImplementedError: What hardware or this package lacks.
 
@@ -93,7 +91,6 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
         name: str | None = None,
         **pipeline_kwargs: Any,
     ):
-        check_scope(type(self))
         options = pipeline_options(
             gradient_accumulation_count,
             device_mapping,

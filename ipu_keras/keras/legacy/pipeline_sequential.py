@@ -7,7 +7,6 @@ import keras
 
 from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
 from ipu_keras.keras.legacy.late_weights import LateWeights
-from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 from ipu_keras.keras.legacy.legacy_pipeline import (
     LegacyPipeline,
     check_num_stages,
@@ -29,8 +28,7 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         **pipeline_kwargs: As of `PipelineModel`.
 
     Raises:
-        ValueError: It is made outside of a scope, `stages` is not a list of lists of layers,
-            or an argument is not valid.
+        ValueError: `stages` is not a list of lists of layers, or an argument is not valid.
         TypeError: An argument has the wrong type, or `pipeline` does not have it.
         NotImplementedError: What hardware or this package lacks.
 
@@ -62,7 +60,6 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         name: str | None = None,
         **pipeline_kwargs: Any,
     ):
-        check_scope(type(self))
         _check_lists(stages)
         options = pipeline_options(
             gradient_accumulation_count,

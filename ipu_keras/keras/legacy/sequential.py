@@ -5,7 +5,6 @@ import keras
 from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
 from ipu_keras.keras.legacy.late_weights import LateWeights
 from ipu_keras.keras.legacy.legacy_model import accumulation
-from ipu_keras.keras.legacy.legacy_on_ipu import check_scope
 
 
 class Sequential(LateWeights, keras.Sequential, SequentialExtension):
@@ -20,7 +19,7 @@ class Sequential(LateWeights, keras.Sequential, SequentialExtension):
         name: Name of the model.
 
     Raises:
-        ValueError: It is made outside of a scope, or the count is not a positive integer.
+        ValueError: The count is not a positive integer.
         TypeError: The dtype is no floating point type and no function.
 
     Example:
@@ -44,7 +43,6 @@ class Sequential(LateWeights, keras.Sequential, SequentialExtension):
         gradient_accumulation_dtype=None,
         name: str | None = None,
     ):
-        check_scope(type(self))
         options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
         keras.Sequential.__init__(self, layers, name=name)
         # Of no stage, whatever scopes its layers were made in.

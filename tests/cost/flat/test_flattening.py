@@ -85,6 +85,24 @@ def test_empty_values_take_nothing():
     assert program.values["still"].spec.nbytes == 0
 
 
+def test_sizes_of_dimensions_are_names_and_numbers():
+    """Of what XLA pads to a size that it knows."""
+    program = flatten(
+        graph(
+            argument("x", 4),
+            argument("size"),
+            op("bounded", "set-dimension-size", (4,), "x", "size"),
+            op("back", "get-dimension-size", (), "bounded", dtype="int32"),
+            op("y", "negate", (4,), "bounded"),
+            op("z", "negate", (), "back", dtype="int32"),
+            results=("y", "z"),
+        )
+    )
+    assert [one.reads for one in program.compute_sets] == [("x",), ("back",)]
+    back = program.values["back"]
+    assert (back.role, back.spec.shape, back.spec.dtype) == ("constant", (), "int32")
+
+
 def branches(**options):
     """A conditional between one operation and two of the same size."""
     cheap = graph(inner_parameter("a", 4), op("n", "negate", (4,), "a"))

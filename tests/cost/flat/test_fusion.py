@@ -193,3 +193,22 @@ def test_what_several_ask_for_is_computed_once():
     assert program.compute_sets[3].reads == ("power",)
     assert program.results == ("next", "draw", "another_draw")
     assert program.updates == {"next": "t"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_broadcast_beside_the_values_of_a_reduction_is_part_of_it(first):
+    """As the numbers of an axis of an arg max; the values themselves are written to memory."""
+    reads = ("wide", "x") if first else ("x", "wide")
+    attributes = {"dimensions": (1,), "operation": ("compare", "select")}
+    arg_max = replace(op("best", "reduce", (4,), *reads, **attributes), outputs=(spec(4), spec(4)))
+    whole = graph(
+        argument("x", 4, 8),
+        variable("numbers", 8),
+        op("wide", "broadcast", (4, 8), "numbers", dimensions=(1,)),
+        arg_max,
+        results=("best:0", "best:1"),
+    )
+    program = fuse(flatten(whole))
+    assert names(program) == (["wide", "best"] if first else ["best"])
+    assert program.compute_sets[-1].family == "reduce"
+    assert ("numbers" in program.compute_sets[-1].reads) != first

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hlo_graphs import argument, graph, op, product, training_step, variable
+from hlo_graphs import argument, graph, op, product, staged_step, training_step, variable
 
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.options import ModelOptions
@@ -11,6 +11,7 @@ from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.step_parts import attribute_parts
 from ipu_keras.machine.target import TARGETS
+from ipu_keras.program import Pipeline
 
 GC200 = TARGETS["gc200"]
 
@@ -221,3 +222,61 @@ def test_a_product_as_a_gradient():
     program = accumulate(attribute_parts(flatten(one)))
     added = named(program, "g/accumulate")
     assert (added.layer, added.backward) == ("dense", True)
+
+
+def tied(*, reader=None):
+    """`staged_step` whose first and last layer have one variable, whose gradients are added up."""
+    whole = staged_step(3)
+    ops = []
+    for one in whole.ops:
+        if one.name in ("w2", "u2", "u0"):
+            continue
+        inputs = tuple("w0" if name == "w2" else name for name in one.inputs)
+        ops.append(replace(one, inputs=inputs))
+        if one.name == "dw0":
+            both = op("dw", "add", (64, 64), "dw2", "dw0", backward=True)
+            ops.append(replace(both, stage=0))
+    update = op("u0", "subtract", (64, 64), "w0", "dw", layer="sgd")
+    ops.append(replace(update, weight_update=True))
+    results = ("loss", "u0", "u1")
+    if reader is not None:
+        ops.append(replace(op("more", "negate", (64, 64), reader), stage=0))
+        results = (*results, "more")
+    return graph(*ops, results=results)
+
+
+def tied_model(device_mapping, **changes):
+    options = ModelOptions(
+        gradient_accumulation_count=6,
+        steps_per_execution=6,
+        pipeline=Pipeline(device_mapping=device_mapping),
+    )
+    return model_graph("step", tied(**changes), GC200, options)
+
+
+def test_a_variable_of_several_stages_accumulates_in_each():
+    found = tied_model((0, 1, 0)).program
+    names = [one.name for one in found.compute_sets]
+    assert "dw" not in names
+    assert "dw" not in found.values
+    late, early = named(found, "dw2/accumulate"), named(found, "dw0/accumulate")
+    assert late.reads == ("dw/accumulator", "dw2")
+    assert early.reads == ("dw/accumulator", "dw0")
+    assert (late.stage, early.stage) == (2, 0)
+    assert late.backward
+    assert named(found, "u0").reads == ("w0", "dw/accumulator")
+    # Nothing of a batch waits until the first stage adds it up; what is left are activations.
+    assert not {"dw2", "dw"} & found.stashes.keys()
+
+
+def test_a_sum_over_stages_that_is_needed_stays():
+    """If stages are on two IPUs, or if somebody else reads the sum."""
+    for found in (tied_model((0, 1, 2)), tied_model((0, 1, 0), reader="dw")):
+        assert named(found.program, "dw/accumulate").reads == ("dw/accumulator", "dw")
+
+
+def test_one_ipu_needs_less_for_a_variable_of_two_stages():
+    shared, apart = tied_model((0, 1, 0)), tied_model((0, 1, 0), reader="dw")
+    kept = {name: shared.program.stashes.get(name, 0) for name in apart.program.stashes}
+    assert sum(apart.program.stashes.values()) > sum(kept.values())
+    assert shared.memory.bytes_by_category["variables"] == 4 * 4 * 64 * 64

@@ -135,6 +135,23 @@ def test_variables_that_are_too_small_stay(options):
     assert variables(kept) == 6 * TENSOR
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"offload_weight_update_variables": True},
+        {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": True},
+        {"replicated_weight_sharding": True},
+        {"replicated_weight_sharding": True, "offload_weights": True},
+    ],
+)
+def test_host_gets_none_of_what_is_written_back(options):
+    """The step's new values go to remote memory, or to variables; the loss alone to the host."""
+    plain, found = model(num_replicas=2), model(num_replicas=2, **options)
+    assert sets(found, "remote copy") or sets(found, "collective") != sets(plain, "collective")
+    assert set(found.program.results) - set(found.program.updates) == {"loss"}
+    assert found.host_cycles == plain.host_cycles
+
+
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_weights_in_parts(offloaded):
     found = model(num_replicas=2, replicated_weight_sharding=True, offload_weights=offloaded)

@@ -1,7 +1,12 @@
 """What elementwise operations cost: exchange, sync and launch around their vertices."""
 
+from dataclasses import replace
+
 from graph_costs import LAUNCH, SYNC, TILES, WAY, costs
 from hlo_graphs import argument, op, variable
+
+from ipu_keras.ir import TensorSpec
+from ipu_keras.machine.target import Confidence
 
 
 def test_an_addition_of_what_lies_elsewhere():
@@ -55,3 +60,18 @@ def test_constants_are_in_the_code():
         op("z", "multiply", (64,), "x", "wide"),
     )["z"]
     assert found.exchange_bytes == 0
+
+
+def test_an_operation_computes_in_its_own_dtype():
+    """Not in that of the floats whose bits it takes."""
+    same = costs(
+        replace(argument("x", 64), outputs=(TensorSpec((64,), "uint32"),)),
+        op("y", "not", (64,), "x", dtype="uint32"),
+    )
+    view = costs(
+        argument("x", 64),
+        op("bits", "bitcast-convert", (64,), "x", dtype="uint32"),
+        op("y", "not", (64,), "bits", dtype="uint32"),
+    )
+    assert view["y"] == same["y"]
+    assert view["y"].confidence is Confidence.GUESSED

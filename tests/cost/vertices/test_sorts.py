@@ -1,6 +1,7 @@
 """What sorts cost, against figures that were computed by hand."""
 
 import math
+from dataclasses import replace
 
 from graph_costs import GC200, LAUNCH, SYNC, TILES, WAY, costs
 from hlo_graphs import argument, op
@@ -105,3 +106,18 @@ def test_the_largest_are_found_with_their_positions():
     ordered = costs(argument("x", *shape), op("y", "sort", shape, "x", dimensions=(1,)))["y"]
     assert ordered.compute_cycles == sort_cost(GC200, operands=operands[:1], axis=1).compute_cycles
     assert ordered.compute_cycles > found.compute_cycles
+
+
+def test_keys_may_be_a_view_of_other_elements():
+    """Rows of 8 unsigned numbers that are the bits of one row of floats."""
+    same = costs(
+        replace(argument("x", 4, 8), outputs=(TensorSpec((4, 8), "uint32"),)),
+        op("sorted", "sort", (4, 8), "x", dtype="uint32", dimensions=(1,), direction="LT"),
+    )
+    view = costs(
+        argument("x", 32),
+        op("bits", "bitcast-convert", (32,), "x", dtype="uint32"),
+        op("rows", "reshape", (4, 8), "bits", dtype="uint32"),
+        op("sorted", "sort", (4, 8), "rows", dtype="uint32", dimensions=(1,), direction="LT"),
+    )
+    assert view["sorted"] == same["sorted"]

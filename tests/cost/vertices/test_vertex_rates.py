@@ -6,7 +6,6 @@ from ipu_keras.cost.vertices.vertex_rates import (
     ELEMENTS,
     ELEMENTWISE,
     element_named,
-    rate_in_chain,
     rate_of,
 )
 from ipu_keras.ir.families import ELEMENTWISE as ELEMENTWISE_KINDS
@@ -63,10 +62,16 @@ def test_a_load_brings_whole_words(dtype):
     assert element.num_words * 4 >= element.num_bytes
 
 
-def test_a_chain_takes_a_rate_of_another_kind():
-    assert rate_in_chain("and", "float32") == ELEMENTWISE["and"]["int"]
-    assert rate_in_chain("exponential", "int32") == ELEMENTWISE["exponential"]["float32"]
-    assert rate_in_chain("exponential", "float16") == ELEMENTWISE["exponential"]["float16"]
+def test_what_is_not_known_for_a_dtype_has_the_rate_of_another():
+    for operation, rates in ELEMENTWISE.items():
+        for dtype, element in ELEMENTS.items():
+            seen, rate = rate_of(operation, dtype)
+            relative = rates.get(element.kind, next(iter(rates.values())))
+            assert seen == element
+            assert (rate.cycles, rate.vector) == (relative.cycles, relative.vector)
+            is_guessed = element.kind not in rates
+            expected = Confidence.GUESSED if is_guessed else relative.confidence
+            assert rate.confidence is expected
 
 
 def test_errors_name_what_was_meant():
@@ -76,5 +81,3 @@ def test_errors_name_what_was_meant():
         element_named("flot32")
     with pytest.raises(ValueError, match=r"`dtype` must be one of .*complex128\. Received"):
         element_named("string")
-    with pytest.raises(ValueError, match=r"'and' computes only int: cast.*dtype='float32'"):
-        rate_of("and", "float32")

@@ -10,7 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.host.rewrites.random_bits import compilable_random, uniform
+from ipu_keras.host.rewrites import random_bits
+from ipu_keras.host.rewrites.random_bits import compilable_random
 
 PHILOX = 1  # of `tf.random.Algorithm`
 words = st.integers(0, 2**64 - 1)
@@ -31,7 +32,9 @@ def bits_of(floats):
 @functools.cache
 def compiled(size):
     """Draws so many numbers in one of XLA's programs."""
-    return tf.function(lambda *given: uniform((size,), *given), jit_compile=True)
+    return tf.function(
+        lambda *given: random_bits.draw("uniform", (size,), *given), jit_compile=True
+    )
 
 
 def mantissas_of(numbers):
@@ -116,7 +119,9 @@ def test_carries_of_the_block_counter(past, high):
 @settings(max_examples=20, deadline=None)
 @given(shape=shapes, key=words, counter=counters)
 def test_shapes(shape, key, counter):
-    function = tf.function(lambda *given: uniform(shape, *given), jit_compile=True)
+    function = tf.function(
+        lambda *given: random_bits.draw("uniform", shape, *given), jit_compile=True
+    )
     ours = function(uint64(key), uint64(*counter))
     assert ours.shape == shape
     kernel = by_kernel(shape, uint64(key), uint64(*counter))
@@ -128,7 +133,9 @@ def test_shapes(shape, key, counter):
 def test_large_tensors(shape, jit_compile):
     # TensorFlow's kernel gives each of its threads a part of the stream.
     key, counter = uint64(123456789), uint64(2**64 - 1000, 5)
-    ours = tf.function(uniform, jit_compile=jit_compile, autograph=False)(shape, key, counter)
+    ours = tf.function(
+        functools.partial(random_bits.draw, "uniform"), jit_compile=jit_compile, autograph=False
+    )(shape, key, counter)
     np.testing.assert_array_equal(bits_of(ours), bits_of(by_kernel(shape, key, counter)))
 
 
@@ -137,6 +144,52 @@ def test_the_range():
     assert numbers.min() >= 0.0
     assert numbers.max() < 1.0
     assert abs(numbers.mean() - 0.5) < 0.01
+
+
+# -- normal numbers ------------------------------------------------------------
+
+KERNELS = {
+    "normal": tf.raw_ops.StatelessRandomNormalV2,
+    "truncated_normal": tf.raw_ops.StatelessTruncatedNormalV2,
+}
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("distribution", KERNELS)
+@settings(max_examples=20, deadline=None)
+@given(
+    shape=shapes | st.sampled_from([[1], [255], [256], [257], [3, 100], [1031]]),
+    key=words,
+    counter=counters,
+)
+def test_normal_numbers_are_those_of_the_kernel_bit_by_bit(
+    distribution, dtype, shape, key, counter
+):
+    """Also their last bits: logarithm, sine and cosine are those of the same C library."""
+    kernel = KERNELS[distribution]
+
+    def drawn(key, counter):
+        with compilable_random():
+            return kernel(shape=shape, key=key, counter=counter, alg=PHILOX, dtype=dtype)
+
+    given_key, given_counter = uint64(key), uint64(*counter)
+    ours = tf.function(drawn, jit_compile=True)(given_key, given_counter)
+    expected = kernel(shape=shape, key=given_key, counter=given_counter, alg=PHILOX, dtype=dtype)
+    assert ours.dtype == expected.dtype == dtype
+    assert ours.shape == shape
+    bits = np.uint32 if dtype == tf.float32 else np.uint16
+    np.testing.assert_array_equal(ours.numpy().view(bits), expected.numpy().view(bits))
+
+
+@pytest.mark.parametrize("distribution", KERNELS)
+def test_many_normal_numbers(distribution):
+    """So many that some truncated ones come from a third block of the stream."""
+    key, counter = uint64(123456789), uint64(2**64 - 1000, 5)
+    function = functools.partial(random_bits.draw, distribution, [1_000_003])
+    ours = tf.function(function, jit_compile=True, autograph=False)(key, counter).numpy()
+    kernel = KERNELS[distribution](shape=[1_000_003], key=key, counter=counter, alg=PHILOX)
+    np.testing.assert_array_equal(bits_of(ours), bits_of(kernel))
+    assert (abs(ours).max() < 2) == (distribution == "truncated_normal")
 
 
 # -- while tracing -------------------------------------------------------------
@@ -212,10 +265,11 @@ def test_draws_under_a_tape():
         lambda seed: tf.random.stateless_uniform([4], seed, dtype=tf.float64),
         lambda seed: tf.random.stateless_uniform([4], seed, dtype=tf.float16),
         lambda seed: tf.random.stateless_uniform([4], seed, maxval=9, dtype=tf.int32),
-        lambda seed: tf.random.stateless_normal([4], seed),
+        lambda seed: tf.random.stateless_normal([4], seed, dtype=tf.float64),
+        lambda seed: tf.random.stateless_truncated_normal([4], seed, dtype=tf.bfloat16),
         lambda seed: tf.random.stateless_uniform(seed[:1] + 2, seed),  # of unknown shape
     ],
-    ids=["float64", "float16", "int32", "normal", "unknown shape"],
+    ids=["float64", "float16", "int32", "float64 normal", "bfloat16", "unknown shape"],
 )
 def test_what_is_left_to_the_kernel(drawing):
     def replaced(seed):
@@ -273,3 +327,23 @@ def test_dropout_masks_are_those_of_stock_keras():
     np.testing.assert_array_equal(masks(compilable_random, jit_compile=True), stock)
     # Which is why it is there: XLA draws other numbers than the kernel.
     assert not np.array_equal(masks(contextlib.nullcontext, jit_compile=True), stock)
+
+
+# -- what XLA draws as the kernels do -------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [[1], [7, 9], [1031]])
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        lambda shape, seed: tf.random.stateless_uniform(shape, seed, dtype=tf.float16),
+        lambda shape, seed: tf.random.stateless_uniform(shape, seed, 0, 9, tf.int32),
+        lambda shape, seed: tf.random.stateless_uniform(shape, seed, None, None, tf.uint32),
+    ],
+    ids=["float16", "int32", "uint32"],
+)
+def test_what_xla_draws_as_the_kernel_does(drawing, shape):
+    """Which is why it is left to XLA; see `drawn_otherwise_by_xla` for all else."""
+    seed = tf.constant([3, 4])
+    compiled = tf.function(lambda seed: drawing(shape, seed), jit_compile=True)
+    np.testing.assert_array_equal(compiled(seed), drawing(shape, seed))

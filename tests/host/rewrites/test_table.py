@@ -49,6 +49,11 @@ def tall(x):
     return tf.matmul(rows, rows[:, :1], transpose_a=True)
 
 
+def rooted(x):
+    """Sums of squares, none of which is zero: else the results would differ."""
+    return gradient_of(lambda x: tf.sqrt(x * x + 1.0), x)
+
+
 @pytest.fixture(scope="module")
 def normalized():
     layer = keras.layers.BatchNormalization()
@@ -74,6 +79,7 @@ CASES = {
     "summed_products": (projected, is_kind("MatMul"), True),
     "late_tiles": (centred, divides_images, False),
     "wide_products": (tall, is_kind("XlaOptimizationBarrier"), True),
+    "edge_gradients": (rooted, is_kind("SelectV2"), True),
     "fused_batch_norms": (None, is_kind("FusedBatchNormV3"), True),
 }
 
@@ -157,7 +163,8 @@ def test_unknown_names(run, monkeypatch, text):
         run("pooling")
     assert str(error.value).startswith(
         "IPU_KERAS_HOST_REWRITES must name rewrites to switch off, each after a minus and "
-        "separated by commas, or be 'none', which switches off all. There are fused_batch_norms, "
-        "late_tiles, pooling, random_bits, summed_products, wide_products. Received: "
+        "separated by commas, or be 'none', which switches off all. There are edge_gradients, "
+        "fused_batch_norms, late_tiles, pooling, random_bits, summed_products, "
+        "wide_products. Received: "
     )
     assert str(error.value).endswith(text.removeprefix("-pooling,"))

@@ -153,14 +153,34 @@ class OwnMinimize(keras.optimizers.SGD):
         """Does not minimise."""
 
 
-def test_an_optimizer_with_its_own_minimize(strategy):
+class Wrapper(keras.optimizers.SGD):
+    """Of users, which holds the optimizer that it wraps under a name of its own."""
+
+    def __init__(self, wrapped, **kwargs):
+        super().__init__(**kwargs)
+        self.inside = wrapped
+
+
+@pytest.mark.parametrize(
+    ("wrap", "received"),
+    [
+        (lambda optimizer: optimizer, "OwnMinimize"),
+        (keras.optimizers.LossScaleOptimizer, "OwnMinimize within LossScaleOptimizer"),
+        (Wrapper, "OwnMinimize within Wrapper"),
+        (
+            lambda optimizer: keras.optimizers.LossScaleOptimizer(Wrapper(optimizer)),
+            "OwnMinimize within LossScaleOptimizer",
+        ),
+    ],
+)
+def test_an_optimizer_with_its_own_minimize(strategy, data, wrap, received):
     with strategy.scope():
-        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-        model.compile(OwnMinimize(), "mse")
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile(wrap(OwnMinimize()), "mse")
     before = model._ipu.options
     message = (
         "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
-        "OptimizerV2.minimize, which is not called then. Received: OwnMinimize"
+        f"OptimizerV2.minimize, which is not called then. Received: {received}"
     )
     with raises(ValueError, message):
         model.set_gradient_accumulation_options(2)
@@ -168,8 +188,19 @@ def test_an_optimizer_with_its_own_minimize(strategy):
         model.set_pipelining_options(2)
     assert model._ipu.options is before
     model.set_gradient_accumulation_options(1)
+    with strategy.scope():
+        late = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+    late.set_gradient_accumulation_options(2)
+    late.compile(wrap(OwnMinimize()), "mse", steps_per_execution=2)
+    with raises(ValueError, message):
+        late.fit(*data, batch_size=8, verbose=0)
 
 
 def test_optimizers_that_inherit_minimize():
     check_minimize(None, keras.optimizers.Optimizer)
     check_minimize(keras.optimizers.Adam(), keras.optimizers.Optimizer)
+    wrapped = keras.optimizers.LossScaleOptimizer(Wrapper(keras.optimizers.Adam()))
+    check_minimize(wrapped, keras.optimizers.Optimizer)
+    circular = Wrapper(keras.optimizers.Adam())
+    circular.inside.inside = circular
+    check_minimize(circular, keras.optimizers.Optimizer)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from comparison import assert_same, fit_same
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
@@ -258,11 +259,65 @@ def test_dtypes_that_no_feed_carries(model, data, dtype):
     calls = [
         lambda: model.fit(batched((x, y)), shuffle=False, verbose=0),
         lambda: model.fit(x, y, batch_size=8, verbose=0),
-        lambda: model.train_on_batch(x[:8], y[:8]),
     ]
-    for call in calls[: 1 if dtype == "str" else 3]:
+    for call in calls[: 1 if dtype == "str" else 2]:
         with raises(message, tf.errors.FailedPreconditionError):
             call()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "uint32", "int16", "uint16"])
+@pytest.mark.parametrize("kind", [np.asarray, tf.constant])
+def test_single_batches_need_no_feed(pair, data, dtype, kind):
+    x, y = data[0][:8], data[1][:8]
+    inputs = (x * 4 + 16).astype(dtype)
+    for call in (
+        lambda m: m.train_on_batch(x, kind(y.astype(dtype))),
+        lambda m: m.train_on_batch(x, kind(y.astype(dtype)), class_weight={1: 3.0}),
+        lambda m: m.test_on_batch(x, y=kind(y.astype(dtype)), return_dict=True),
+        lambda m: m.test_on_batch(x, kind(y), sample_weight=kind(np.arange(8).astype(dtype))),
+        lambda m: m.predict_on_batch(kind(inputs)),
+    ):
+        stock, model = (call(one) for one in pair)
+        assert_same(model, stock)
+    assert_same(*(one.get_weights() for one in pair))
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**63 - 1])
+def test_single_batches_with_numbers_that_no_ipu_has(model, data, number):
+    x, y = data[0][:8], data[1][:8].astype("int64")
+    y[3] = number
+    message = (
+        "IPUs compute with integers of up to 32 bits, and batches take int32. Received: "
+        f"{number} in int64 data of shape (8,); make it a number from -2147483648 to 2147483647."
+    )
+    for call in (
+        lambda: model.train_on_batch(x, y),
+        lambda: model.test_on_batch(x, {"any": tf.constant(y)}),
+        lambda: model.predict_on_batch([x, y]),
+    ):
+        with raises(message):
+            call()
+
+
+@given(
+    arrays(
+        st.sampled_from(["bool", "int8", "uint8", "int16", "int32", "int64", "uint64", "float32"]),
+        array_shapes(min_dims=0, min_side=0, max_side=3),
+    )
+)
+def test_integers_become_int32_if_they_can(array):
+    batch = {"x": [array, tf.constant(array)], "y": None}
+    if array.dtype.kind in "iu" and not all(-(2**31) <= int(n) < 2**31 for n in array.flat):
+        with raises("IPUs compute with integers of up to 32 bits"):
+            data_checks.with_ipu_integers(batch)
+    else:
+        changed = {"int16", "int64", "uint64"}
+        expected = "int32" if array.dtype.name in changed else array.dtype.name
+        found = data_checks.with_ipu_integers(batch)
+        assert found["y"] is None
+        for one in found["x"]:
+            assert np.asarray(one).dtype == expected
+            np.testing.assert_array_equal(one, array)
 
 
 @pytest.mark.parametrize(
@@ -279,10 +334,17 @@ def test_a_dimension_without_elements(model, data):
     dataset = batched((data[0][:, :0], data[1]))
     message = (
         "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
-        "from the inputs. Received: shape (8, 0) at index 0"
+        "from the inputs. Received: shape (8, 0) at index 0 of the element"
     )
-    with raises(message):
-        model.fit(dataset, shuffle=False, verbose=0)
+    x, y = data[0][:, :0], data[1]
+    for call in (
+        lambda: model.fit(dataset, shuffle=False, verbose=0),
+        *each_call(model, x, y, batch_size=8),
+        lambda: model.train_on_batch(x[:8], y[:8]),
+        lambda: model.predict_on_batch(x[:8]),
+    ):
+        with raises(message, tf.errors.InvalidArgumentError):
+            call()
 
 
 def test_shapes_that_do_not_fit_the_model(model, data):

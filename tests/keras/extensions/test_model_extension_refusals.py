@@ -114,24 +114,44 @@ def test_a_model_in_the_scope_of_another_device_is_refused(data):
     assert int(model.optimizer.iterations) == 0
 
 
-@pytest.mark.parametrize(
-    "maker", ["make_train_function", "make_test_function", "make_predict_function"]
-)
-def test_overriding_what_makes_the_functions_is_refused(strategy, data, maker):
-    own = type("Own", (keras.Sequential,), {maker: lambda self, force=False: None})
+# Of `all_calls`, by position, those that use what each makes.
+USERS = {
+    "make_train_function": {0, 3},
+    "make_test_function": {1, 4},
+    "make_predict_function": {2, 5},
+}
+
+
+@pytest.mark.parametrize("maker", USERS)
+@pytest.mark.parametrize("of", ["class", "instance"])
+def test_overriding_what_makes_a_function_blocks_what_uses_it(strategy, data, maker, of):
+    def own(self, force=False):
+        raise AssertionError("is not called")
+
+    kind = type("Own", (keras.Sequential,), {maker: own} if of == "class" else {})
     with strategy.scope():
-        model = own([keras.Input([6]), keras.layers.Dense(1)], name="mine")
-        on_instance = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)], name="mine")
-    setattr(on_instance, maker, lambda force=False: None)
-    for one in (model, on_instance):
-        one.compile("sgd", "mse")
-        for call in all_calls(one, data):
-            with raises(
-                RuntimeError,
-                f"The function `{maker}` for the model mine has been overridden. This is not "
-                "supported when using Keras within an IPUStrategy",
-            ):
+        model = kind([keras.Input([6]), keras.layers.Dense(1)], name="mine")
+    model.compile("sgd", "mse", jit_compile=False)
+    if of == "instance":
+        setattr(model, maker, own.__get__(model))
+    x, y = data[0][:8], data[1][:8]
+    message = (
+        f"The function `{maker}` for the model mine has been overridden. This is not supported "
+        "when using Keras within an IPUStrategy, which makes the function itself. Override the "
+        f"step instead, `{maker.removeprefix('make_').removesuffix('_function')}_step`."
+    )
+    for position, call in enumerate(all_calls(model, (x, y))):
+        if position in USERS[maker]:
+            with raises(RuntimeError, message):
                 call()
+        else:
+            call()
+    iterations = int(model.optimizer.iterations)
+    for validation in ({"validation_data": (x, y)}, {"validation_split": 0.5}):
+        if maker == "make_test_function":
+            with raises(RuntimeError, message):
+                model.fit(x, y, batch_size=4, verbose=0, **validation)
+    assert int(model.optimizer.iterations) == iterations
 
 
 def test_a_model_that_is_not_compiled_is_refused_as_by_keras(strategy, data):

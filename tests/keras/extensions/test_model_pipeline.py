@@ -72,8 +72,11 @@ def test_a_functional_model_takes_no_integers(strategy):
 
 @pytest.mark.parametrize("assignment", [(0, 1, 1), None, "011", 3])
 def test_what_is_no_list(model, assignment):
-    message = "`pipeline_stage_assignment` needs to be a list. Received: "
-    with raises(ValueError, f"{message}{type(assignment).__name__}"):
+    message = (
+        "`pipeline_stage_assignment` needs to be a list. Received: "
+        f"pipeline_stage_assignment={assignment!r} of type {type(assignment).__name__}"
+    )
+    with raises(ValueError, message):
         model.set_pipeline_stage_assignment(assignment)
 
 
@@ -118,6 +121,10 @@ def test_mixed_entries(strategy):
     entry = SequentialLayerPipelineStageAssignment(layers[0], 0)
     with raises(ValueError, f"{message}1 at index 1"):
         model.set_pipeline_stage_assignment([entry, 1, 1])
+    for mixed in ([0, "1", 1], ["1", 0, 1], [0, 1, "1"], ["1", entry, 1]):
+        with raises(ValueError, f"{message}'1' at index {mixed.index('1')}"):
+            model.set_pipeline_stage_assignment(mixed)
+    assert stages(model) == [None] * 3
     other = ModelLayerPipelineStageAssignment(layers[1], 0, 1)
     with raises(ValueError, f"{message}{other!r} at index 1"):
         model.set_pipeline_stage_assignment([entry, other, entry])

@@ -62,6 +62,82 @@ def test_a_subclass_that_was_built_for_a_shape(strategy):
     assert [entry.node_index for entry in model.get_pipeline_stage_assignment()] == [0, 0, 1]
 
 
+class BuildingFor(keras.Model):
+    """Built for two shapes, by the names that Keras gives them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = dense("a"), dense("b")
+
+    def build(self, one_shape, other_shape):
+        self.a.build(one_shape)
+        self.b.build(other_shape)
+
+    def call(self, one, other):
+        return self.a(one) + self.b(other)
+
+
+class Pair(Subclass):
+    def call(self, inputs):
+        one, other = inputs["one"], inputs["other"]
+        return self.a(one) + self.b(other)
+
+
+NOT_BUILT_BY_KERAS = pytest.mark.filterwarnings("ignore:.build... was called on layer:UserWarning")
+
+
+@NOT_BUILT_BY_KERAS
+@pytest.mark.parametrize(
+    ("kind", "shapes", "layers"),
+    [
+        (Subclass, [(4, 2)], "aba"),
+        (Subclass, [(None, 2)], "aba"),
+        (Subclass, [[4, 2]], "aba"),
+        (Subclass, [tf.TensorShape((4, 2))], "aba"),
+        (Building, [(4, 2)], "aba"),
+        (Pair, [{"one": (4, 2), "other": (4, 3)}], "ab"),
+        (BuildingFor, [(4, 2), (4, 3)], "ab"),
+    ],
+)
+def test_a_subclass_that_keras_takes_for_built(strategy, kind, shapes, layers):
+    for first in ("get", "set"):
+        with strategy.scope():
+            model = kind()
+            model.build(*shapes)
+        if first == "set":
+            model.set_pipeline_stage_assignment([0, *[1] * (len(layers) - 1)])
+        assignment = model.get_pipeline_stage_assignment()
+        assert [entry.layer.name for entry in assignment] == list(layers)
+        assert all(weight.value.device.endswith("IPU:0") for weight in model.weights)
+        assert len(model.weights) == 4
+        if first == "get":
+            assert stages(model) == [None] * len(layers)
+            assign(model, [0, *[1] * (len(layers) - 1)])
+        assert stages(model) == [0, *[1] * (len(layers) - 1)]
+
+
+class OfIntegers(Subclass):
+    """Takes integers only, which a shape does not say."""
+
+    def call(self, inputs):
+        return super().call(tf.cast(tf.bitwise.invert(inputs), tf.float32))
+
+
+@NOT_BUILT_BY_KERAS
+def test_a_subclass_that_cannot_be_called_on_what_it_was_built_for(strategy):
+    with strategy.scope():
+        model = OfIntegers(name="mine")
+    model.build((4, 2))
+    message = "Cannot get pipeline stage assignments for model `mine` which has not been built yet"
+    for _ in range(2):
+        with raises(RuntimeError, message) as raised:
+            model.get_pipeline_stage_assignment()
+        assert isinstance(raised.value.__cause__, Exception)
+    with strategy.scope():
+        model(X.astype("int32"))
+    assert len(model.get_pipeline_stage_assignment()) == 3
+
+
 class TwoInputs(keras.Model):
     def __init__(self):
         super().__init__()

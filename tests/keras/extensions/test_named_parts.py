@@ -84,7 +84,7 @@ def test_rows_of_what_ran(strategy, jit_compile):
     model = in_strategy(strategy, jit_compile=jit_compile)
     model.fit(*ARRAYS, batch_size=8, verbose=0)
     report = ipu_keras.last_report()
-    assert report.name == "train"
+    assert report.name == f"{model.name}.train"
     assert layers(report) == OF_TRAINING
     model.evaluate(*ARRAYS, batch_size=8, verbose=0)
     assert layers(ipu_keras.last_report()) == OF_TRAINING - {"adam"}

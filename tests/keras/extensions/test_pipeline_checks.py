@@ -187,7 +187,7 @@ def test_an_execution_that_does_not_end_with_an_update(pipelined, what, setter):
     message = (
         f"The {what} has been configured to use gradient accumulation for training, however the "
         "current `steps_per_execution` value (set to 6) is not divisible by "
-        "`gradient_accumulation_steps_per_replica` (set to 4). Change `steps_per_execution` of "
+        "`gradient_accumulation_steps_per_replica` (4). Change `steps_per_execution` of "
         f"`compile` or `gradient_accumulation_steps_per_replica` of `{setter}`."
     )
     with raises(RuntimeError, message):

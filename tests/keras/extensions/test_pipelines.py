@@ -1,5 +1,6 @@
 """Pipelined models compute what the same models do without a pipeline."""
 
+import contextlib
 import re
 from itertools import permutations
 
@@ -393,7 +394,7 @@ def test_an_accumulation_that_does_not_divide_an_execution(data):
         RuntimeError,
         "The model has been configured to use gradient accumulation for training, however the "
         "current `steps_per_execution` value (set to 4) is not divisible by "
-        "`gradient_accumulation_steps_per_replica` (set to 3).",
+        "`gradient_accumulation_steps_per_replica` (3).",
     ):
         model.fit(*data, batch_size=8, verbose=0)
     assert int(model.optimizer.iterations) == 0
@@ -410,3 +411,103 @@ def test_a_train_step_of_ones_own_is_refused(data):
     model.set_gradient_accumulation_options(2)
     with raises(RuntimeError, "The function `train_step` for the model own has been overridden."):
         model.fit(*data, batch_size=8, verbose=0)
+
+
+def staged_functional(stages):
+    inputs = x = keras.Input([6])
+    for index, stage in enumerate(stages):
+        layer = keras.layers.Dense(6, name=f"layer_{index}")
+        with contextlib.nullcontext() if stage is None else PipelineStage(stage):
+            x = layer(x)
+    return keras.Model(inputs, x)
+
+
+class StagedSubclass(keras.Model):
+    def __init__(self, stages):
+        super().__init__()
+        self.stages = stages
+        self.parts = [keras.layers.Dense(6, name=f"layer_{i}") for i in range(len(stages))]
+
+    def call(self, x):
+        for layer, stage in zip(self.parts, self.stages, strict=True):
+            with contextlib.nullcontext() if stage is None else PipelineStage(stage):
+                x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("kind", [staged_functional, StagedSubclass])
+@pytest.mark.parametrize("num_ipus", [2, 4])
+@pytest.mark.parametrize("stages", [(0, None), (None, 0), (0, 1, None), (0, None, 7), (1, 0, None)])
+def test_a_layer_without_a_stage_before_anything_else(kind, num_ipus, stages):
+    """Of stages that are not complete it is not known how many IPUs they need."""
+    with scope(num_ipus):
+        model = kind(stages)
+        model.compile("sgd", "mse", steps_per_execution=8, jit_compile=False)
+    model.set_pipelining_options(8)
+    x = np.zeros((16, 6), np.float32)
+    message = (
+        "All layers of a pipelined model must have an associated pipeline stage. However, "
+        f"layer_{stages.index(None)} has not been assigned to one. "
+    )
+    for call in (
+        lambda: model.fit(x, x, batch_size=2, verbose=0),
+        lambda: model.evaluate(x, x, batch_size=2, verbose=0),
+        lambda: model.predict(x, batch_size=2, verbose=0),
+    ):
+        with raises(ValueError, message):
+            call()
+    assert int(model.optimizer.iterations) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.build... was called on layer:UserWarning")
+def test_a_subclass_of_which_keras_has_noted_the_shape_only():
+    with scope(2):
+        model = StagedSubclass((0, 1))
+        model.compile("sgd", "mse", steps_per_execution=8, jit_compile=False)
+    model.build((2, 6))
+    model.set_pipelining_options(8)
+    x = np.ones((16, 6), np.float32)
+    model.fit(x, x, batch_size=2, verbose=0)
+    # One replica of two stages, not two replicas without.
+    assert model._ipu.num_replicas == 1
+    assert int(model.optimizer.iterations) == 1
+
+
+def test_batch_normalization_in_a_pipeline(recwarn):
+    def built(normalization, **options):
+        with scope(2):
+            inputs = keras.Input([6])
+            with PipelineStage(0):
+                block = keras.Sequential([keras.layers.Dense(5), normalization(**options)])
+                x = block(inputs)
+            with PipelineStage(1):
+                model = keras.Model(inputs, keras.layers.Dense(3)(x), name="mine")
+            model.compile("sgd", "mse", steps_per_execution=8, jit_compile=False)
+        model.set_pipelining_options(8)
+        return model
+
+    x, y = np.ones((16, 6), np.float32), np.ones((16, 3), np.float32)
+    norm = keras.layers.BatchNormalization
+    model = built(norm, name="norm")
+    model.evaluate(x, y, batch_size=2, verbose=0)
+    model.predict(x, batch_size=2, verbose=0)
+    for other in (built(norm, trainable=False), built(keras.layers.LayerNormalization)):
+        other.fit(x, y, batch_size=2, verbose=0)
+    assert not recwarn.list
+    message = (
+        "The pipelined model mine has BatchNormalization layers: norm. They normalize each batch "
+        "that goes through the pipeline by its own statistics, not by those of all that make a "
+        "weight update, and update their moving averages with each. "
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}"):
+        model.fit(x, y, batch_size=2, verbose=0)
+    # Once for each batch, not for each weight update.
+    momentum, mean = norm().momentum, model.layers[1].layers[1].moving_mean
+    assert int(model.optimizer.iterations) == 1
+    expected = np.ones((1, 6)) @ np.asarray(model.layers[1].layers[0].kernel.numpy())
+    assert mean.shape == expected[0].shape
+    assert not np.allclose(mean.numpy(), (1 - momentum) * expected[0], rtol=0.2)
+    model.reset_pipeline_stage_assignment()
+    recwarn.clear()
+    model.fit(x, y, batch_size=1, verbose=0)
+    assert not recwarn.list

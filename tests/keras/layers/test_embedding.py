@@ -140,9 +140,15 @@ def test_arguments_of_keras_that_ask_for_nothing():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 3), r"`input_dim` must be an integer of at least 1, .* Received: input_dim=0"),
+        (
+            (0, 3),
+            r"`input_dim` must be an integer of at least 1.* Received: input_dim=0",
+        ),
         ((4.0, 3), r"`input_dim` must be an integer .*=4.0"),
-        ((4, -1), r"`output_dim` must be an integer of at least 0, .* Received: output_dim=-1"),
+        (
+            (4, -1),
+            r"`output_dim` must be an integer of at least 0.* Received: output_dim=-1",
+        ),
         ((4, 3, "uniform", 0), "serialization_factor has to be at least 1, but was 0"),
         ((4, 3, "uniform", 3), r"The serialization_factor \(3\) must divide the size .*4 rows"),
     ],

@@ -216,9 +216,7 @@ def test_saving(strategies, tmp_path):
 
 
 def test_outside_of_a_strategy(strategies, data):
-    message = "Model can only be used on an IPU device. Make the model, and call `fit`, `evaluate`"
-    with raises(ValueError, message):
-        legacy_model()
+    message = "Model can only be used on an IPU device. Call `fit`, `evaluate` and `predict` inside"
     with strategies[1].scope():
         model = compiled(legacy_model())
     for run in (model.fit, model.evaluate):
@@ -231,6 +229,75 @@ def test_outside_of_a_strategy(strategies, data):
         raises(ValueError, "Model can only be used on an IPU device. Received: a strategy on "),
     ):
         compiled(legacy_model()).fit(*data, batch_size=8, verbose=0)
+
+
+@pytest.mark.parametrize("compiled_in_scope", [False, True])
+@pytest.mark.parametrize("use", ["fit", "evaluate", "predict"])
+def test_a_model_made_outside_of_a_scope_moves_to_the_first(
+    strategies, data, compiled_in_scope, use
+):
+    x, y = data
+
+    def normalized():
+        inputs = keras.Input([6])
+        hidden = keras.layers.BatchNormalization()(keras.layers.Dense(5, "tanh")(inputs))
+        return inputs, keras.layers.Dense(3)(hidden)
+
+    keras.utils.set_random_seed(1)
+    stock = compiled(keras.Model(*normalized()), keras.optimizers.SGD(0.02, 0.9))
+    keras.utils.set_random_seed(1)
+    model = Model(*normalized())
+    message = "Model can only be used on an IPU device. Call `fit`, `evaluate` and `predict` inside"
+    if not compiled_in_scope:
+        compiled(model, keras.optimizers.SGD(0.02, 0.9))
+        for run in (model.fit, model.evaluate):
+            with raises(ValueError, message):
+                run(x, y, batch_size=8, verbose=0)
+        assert devices_of(model.weights) == {"CPU:0"}
+    with IPUStrategy("/device:CPU:0").scope():
+        if compiled_in_scope:
+            compiled(model, keras.optimizers.SGD(0.02, 0.9))
+        with raises(ValueError, "Model can only be used on an IPU device. Received: a strategy on"):
+            model.predict(x, batch_size=8, verbose=0)
+    with strategies[1].scope():
+        if use != "predict":
+            run = {"fit": model.fit, "evaluate": model.evaluate}[use]
+            run(x, y, batch_size=8, verbose=0, **{"shuffle": False} if use == "fit" else {})
+        outputs = model.predict(x, batch_size=8, verbose=0)
+        results = model.evaluate(x, y, batch_size=8, verbose=0)
+        assert devices_of(model.weights) == {"IPU:0"}
+    if use == "fit":
+        stock.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    assert_same(outputs, stock.predict(x, verbose=0))
+    assert_same(results, stock.evaluate(x, y, batch_size=8, verbose=0))
+    assert_same(model.get_weights(), stock.get_weights())
+
+
+def test_models_made_outside_of_a_scope_share_what_they_shared(strategies, data):
+    x, y = data
+    inputs = keras.Input([6])
+    hidden = keras.layers.Dense(5, "tanh")(inputs)
+    models = [compiled(Model(inputs, keras.layers.Dense(3)(hidden))) for _ in range(2)]
+    with strategies[1].scope():
+        for model in (*models, models[0]):
+            before = model.get_weights()
+            model.fit(x, y, batch_size=8, verbose=0)
+            assert not np.array_equal(model.get_weights()[0], before[0])
+            for other in models:
+                np.testing.assert_array_equal(other.get_weights()[0], model.get_weights()[0])
+
+
+def test_evaluation_returns_a_list(strategies, data):
+    x, y = data
+    with strategies[1].scope():
+        model = legacy_model()
+        model.compile("sgd", LOSS, jit_compile=False)
+        (loss,) = model.evaluate(x, y, batch_size=8, verbose=0)
+        found = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+        history = model.fit(x, y, batch_size=8, verbose=0, validation_data=data).history
+    assert found == {"loss": pytest.approx(loss)}
+    assert isinstance(loss, float)
+    assert sorted(history) == ["loss", "val_loss"]
 
 
 def test_a_strategy_without_extensions(strategies, data):
@@ -247,7 +314,7 @@ def test_a_strategy_without_extensions(strategies, data):
             {"gradient_accumulation_count": 0},
             ValueError,
             "`gradient_accumulation_count` must be a positive integer, of the batches that each "
-            "replica takes for a weight update. Received: 0",
+            "replica takes for a weight update. Received: gradient_accumulation_count=0",
         ),
         (
             {"gradient_accumulation_count": 2.0},

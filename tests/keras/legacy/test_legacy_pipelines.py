@@ -2,13 +2,14 @@ import doctest
 import re
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from comparison import LOSS, assert_same, devices_of
 from plain_training import train
 
 import ipu_keras
-from ipu_keras.keras import PipelineModel, PipelineSequential, PipelineStage
+from ipu_keras.keras import Model, PipelineModel, PipelineSequential, PipelineStage
 from ipu_keras.keras.legacy import pipeline_model, pipeline_sequential
 from ipu_keras.pipelining_ops import PipelineSchedule, PipelineStageOptions, RecomputationMode
 
@@ -145,6 +146,33 @@ def test_accumulated_metrics(strategies, data):
 
 
 @pytest.mark.parametrize("build", [functional, sequential])
+@pytest.mark.parametrize("options", [{}, {"accumulate_outfeed": True}])
+def test_evaluation_equals_that_of_models_without_stages(strategies, data, build, options):
+    """Of data whose batches differ, so that a mean of means is another number."""
+    x = data[0] * np.linspace(0, 9, 64, dtype="float32")[:, None]
+    y = x[:, :3] * 5 + 20
+    stock = stock_model()
+    stock.compile("sgd", "mse", metrics=["mae"])
+    with strategies[2].scope():
+        model = build(gradient_accumulation_count=4, **options)
+        model.compile("sgd", "mse", metrics=["mae"], jit_compile=False)
+        model.set_weights(stock.get_weights())
+        found = model.evaluate(x, y, batch_size=4, verbose=0)
+        batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(4, drop_remainder=True)
+        # Steps are those of 4 batches.
+        part = model.evaluate(batches, steps=3, verbose=0)
+    with strategies[1].scope():
+        inputs = keras.Input([6])
+        hidden = keras.layers.Dense(5, "tanh")(inputs)
+        plain = Model(inputs, keras.layers.Dense(3)(hidden), gradient_accumulation_count=4)
+        plain.compile("sgd", "mse", metrics=["mae"], jit_compile=False)
+        plain.set_weights(stock.get_weights())
+        assert_same(plain.evaluate(x, y, batch_size=4, verbose=0), found)
+    assert_same(found, stock.evaluate(x, y, batch_size=4, verbose=0))
+    assert_same(part, stock.evaluate(x[:48], y[:48], batch_size=4, verbose=0))
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
 def test_costs(strategies, build):
     with strategies[2].scope():
         model = compiled(build(gradient_accumulation_count=4))
@@ -222,7 +250,7 @@ def test_not_in_training_loops_of_users(strategies, data, build):
         (
             {"gradient_accumulation_count": 4, "batch_serialization_iterations": 0},
             ValueError,
-            "`batch_serialization_iterations` must be a positive integer. Received: 0",
+            "`batch_serialization_iterations` must be a positive integer. Received: batch_",
         ),
         (
             {"gradient_accumulation_count": 4, "continuous_weight_updates": True},
@@ -251,16 +279,29 @@ def test_options_that_cannot_be(strategies, build, options, error, message):
         build(**options)
 
 
-@pytest.mark.parametrize("build", [functional, sequential])
-def test_outside_of_a_strategy(strategies, build):
-    # Stages complain first where they are entered.
-    inputs = keras.Input([6])
-    name = {functional: "PipelineModel", sequential: "PipelineSequential"}[build]
-    with raises(ValueError, f"{name} can only be used on an IPU device. Make the model, and call "):
-        if build is functional:
-            PipelineModel(inputs, keras.layers.Dense(3)(inputs), gradient_accumulation_count=4)
-        else:
-            sequential(gradient_accumulation_count=4)
+@pytest.mark.parametrize("kind", [PipelineModel, PipelineSequential])
+def test_made_outside_of_a_scope(strategies, data, kind):
+    inputs, (first, last) = keras.Input([6]), (keras.layers.Dense(5), keras.layers.Dense(3))
+    if kind is PipelineModel:
+        with raises(RuntimeError, "PipelineStage may only be used from within an IPUStrategy con"):
+            functional(gradient_accumulation_count=4)
+        with strategies[2].scope():
+            with PipelineStage(0):
+                hidden = first(inputs)
+            with PipelineStage(1):
+                outputs = last(hidden)
+        model = PipelineModel(inputs, outputs, gradient_accumulation_count=4)
+    else:
+        model = PipelineSequential([[first], [last]], gradient_accumulation_count=4)
+    model = compiled(model)
+    message = f"{kind.__name__} can only be used on an IPU device. Call `fit`, `evaluate` and `pre"
+    with raises(ValueError, message):
+        model.fit(*data, batch_size=8, verbose=0)
+    with strategies[2].scope():
+        model.fit(*data, batch_size=8, verbose=0)
+        assert len(model.predict(data[0], batch_size=8, verbose=0)) == 64
+        assert devices_of(model.trainable_variables) == {"IPU:1"}
+    assert int(model.optimizer.iterations) == 2
 
 
 def test_too_few_ipus(strategies, data):

@@ -1,0 +1,157 @@
+"""Computations that are compiled as a whole, as operations of the graph that is being built."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.device import IpuDevice
+from ipu_keras.functions.function_programs import compiled_in_graph
+from ipu_keras.functions.graph_programs import (
+    GraphProgram,
+    explain_infeeds,
+    programs_in,
+    refuse_another_trace,
+    running,
+)
+from ipu_keras.functions.loop_bodies import tensors_then_operations
+from ipu_keras.functions.place import placed_on
+from ipu_keras.functions.sessions import SessionStep, mark
+from ipu_keras.host.operation_kinds import lacked_by_xla
+from ipu_keras.host.traced_step import variables_of
+from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
+from ipu_keras.ir import TensorSpec
+from ipu_keras.program import Program
+from ipu_keras.program.compilation_history import CompilationHistory
+from ipu_keras.program.executable import Executable
+from ipu_keras.tracing import graph_of
+
+_ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
+
+
+def call_in_graph(
+    computation: Callable[..., Any],
+    inputs: Sequence[Any],
+    device: IpuDevice,
+    *,
+    compile_program: Callable[..., Executable],
+    configure: Callable[[], None],
+) -> list[tf.Tensor] | tf.Operation:
+    """Puts a computation into the graph that is being built.
+
+    Args:
+        computation: Takes `inputs`; returns tensors, and then operations.
+        inputs: Structures of values.
+        device: Which runs it.
+        compile_program: As `ipu_keras.profiling.compilation.compiled`.
+        configure: Makes the device exist if nothing was configured.
+
+    Returns:
+        Its tensors; if there are none, an operation that runs it.
+
+    Raises:
+        TypeError: `computation` cannot be called with `inputs`.
+        ValueError: It returns an operation before a tensor.
+    """
+    given = tf.nest.map_structure(tf.convert_to_tensor, list(inputs))
+    flat = tf.nest.flatten(given)
+    graph = tf.compat.v1.get_default_graph()
+
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        # What is in a function is on the device of the function.
+        with tf.device(None):
+            returned = computation(*tf.nest.pack_sequence_as(given, tensors))
+            results, operations = tensors_then_operations(returned, _ORDER)
+            with tf.control_dependencies(operations):
+                return [tf.identity(result) for result in results]
+
+    if is_trace(graph):
+        return run(*flat) or graph.get_operations()[-1]
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
+    name = getattr(computation, "__name__", "computation").strip("<>")
+    # So that variables are made in this graph, also after eager execution was disabled.
+    with graph.as_default(), placed_on(device):
+        concrete = traced_where_variables_are_made(run, specs, name)
+    found = concrete(*flat)
+    call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
+    mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
+    return list(found) or call
+
+
+class _Computation:
+    """A computation that sessions run.
+
+    Args:
+        name: Of the user's function.
+        concrete: Its trace, a `tf.ConcreteFunction`.
+        device: Which runs it.
+        compile_program: As of `call_in_graph`.
+        configure: As of `call_in_graph`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        concrete: Any,
+        device: IpuDevice,
+        compile_program: Callable[..., Executable],
+        configure: Callable[[], None],
+    ):
+        self._name = name
+        self._concrete = concrete
+        self._device = device
+        self._compile = compile_program
+        self._configure = configure
+        self._programs: tuple[GraphProgram, ...] = ()
+        self._traced_for = max(1, len(device.ipus))
+        self._history = CompilationHistory()
+
+    def session_step(self) -> SessionStep:
+        """What happens around its runs."""
+        return SessionStep(
+            before=self._prepare,
+            during=lambda: running(self._programs, self._device),
+            explain=lambda error: explain_infeeds(error, self._programs),
+        )
+
+    def _prepare(self) -> None:
+        self._configure()
+        num_ipus = len(self._device.ipus)
+        if num_ipus != self._traced_for:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "A computation is compiled for the IPUs that its device has, so configure the "
+                "system before `ipu_compiler.compile`. Received: "
+                f"{num_ipus} IPUs, for {self._name!r}, which was compiled for {self._traced_for}",
+            )
+        if not self._programs:
+            inside = programs_in(self._concrete.graph) or [self._whole()]
+            name = self._name if len(inside) == 1 else None
+            self._programs = tuple(
+                compiled_in_graph(one, self._device, self._history, self._compile, name=name)
+                for one in inside
+            )
+
+    def _whole(self) -> GraphProgram:
+        """The program of a computation that has none of its own in its graph."""
+        concrete = self._concrete
+        arguments = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+        graph = graph_of(concrete)
+        program = Program(
+            name=self._name,
+            step=refuse_another_trace,
+            infeed=(),
+            unflatten=tuple,
+            repeat_count=1,
+            carried=tuple(TensorSpec(tuple(a.shape.as_list()), a.dtype.name) for a in arguments),
+        )
+        executable = Executable(
+            program=program,
+            graph=graph,
+            host=None,
+            reason="a computation that a session runs",
+            variables=variables_of([concrete]),
+            as_written=lambda: None if lacked_by_xla(graph) else concrete,
+        )
+        return GraphProgram(executable=executable)

@@ -1,0 +1,114 @@
+"""What happens around operations that sessions of TensorFlow 1 run.
+
+An IPU device of TensorFlow executes eagerly only, so a session runs on the host what a graph has.
+What the package has to do before and after is noted with the operations of the graph.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.hooks.tensorflow.sessions import replace_session_runs
+
+_COLLECTION = "ipu_session_steps"
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_better(error: Exception) -> None:
+    """TensorFlow's own words will do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionStep:
+    """What happens when a session runs an operation.
+
+    Args:
+        before: Called before it runs; what it raises is raised by the session.
+        after: Called when it has run.
+        explain: Called with the error of a run; raises one that says more, if it can.
+        during: What is open while it runs.
+    """
+
+    before: Callable[[], None] = _nothing
+    after: Callable[[], None] = _nothing
+    explain: Callable[[Exception], None] = _no_better
+    during: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+
+class _Marks:
+    """What is noted with the operations of a graph."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[tf.Operation, SessionStep]] = []
+        # By what is run: sessions run the same again and again.
+        self._found: dict[tuple[tf.Operation, ...], list[SessionStep]] = {}
+
+    def add(self, operation: tf.Operation, step: SessionStep) -> None:
+        self._steps.append((operation, step))
+        self._found.clear()
+
+    def steps_of(self, operations: Sequence[tf.Operation]) -> list[SessionStep]:
+        """What is noted with operations, and with all that they need."""
+        key = tuple(operations)
+        if key not in self._found:
+            needed = set(_needed(operations))
+            self._found[key] = [step for operation, step in self._steps if operation in needed]
+        return self._found[key]
+
+
+def mark(operation: tf.Operation, step: SessionStep) -> None:
+    """Says what happens when a session runs an operation.
+
+    Args:
+        operation: Of a graph that sessions run.
+        step: What happens.
+    """
+    replace_session_runs(_run)
+    marks = operation.graph.get_collection_ref(_COLLECTION)
+    if not marks:
+        marks.append(_Marks())
+    marks[0].add(operation, step)
+
+
+def _run(operations: Sequence[tf.Operation], run: Callable[[], Any]) -> Any:
+    """Runs what a session was asked for.
+
+    Args:
+        operations: What it fetches and runs.
+        run: Does it.
+    """
+    marks = operations[0].graph.get_collection(_COLLECTION) if operations else ()
+    steps = marks[0].steps_of(operations) if marks else ()
+    if not steps:
+        return run()
+    with contextlib.ExitStack() as opened:
+        for step in steps:
+            step.before()
+        for step in steps:
+            opened.enter_context(step.during())
+        try:
+            found = run()
+        except tf.errors.OpError as error:
+            for step in steps:
+                step.explain(error)
+            raise
+    for step in steps:
+        step.after()
+    return found
+
+
+def _needed(operations: Sequence[tf.Operation]) -> Iterator[tf.Operation]:
+    seen = set(operations)
+    pending = list(seen)
+    while pending:
+        operation = pending.pop()
+        yield operation
+        before = {*operation.control_inputs, *(tensor.op for tensor in operation.inputs)} - seen
+        seen |= before
+        pending.extend(before)

@@ -1,0 +1,148 @@
+"""A step that is traced once and for all, as a part of a graph that is being built.
+
+Steps of users' functions make variables and optimizers while they are traced, so what the host
+needs, step and weight update apart, is taken from the one trace.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.host.rewrites.replacement import undone
+from ipu_keras.host.rewrites.table import Purpose
+from ipu_keras.host.splitting import before_return
+from ipu_keras.host.traced_step import TracedStep, rewriting
+from ipu_keras.internals.tensorflow.functions import traced_where_variables_are_made
+from ipu_keras.ir import TensorSpec
+from ipu_keras.tracing.as_written import as_written
+from ipu_keras.tracing.extraction import extract, feeds_of
+
+_ACCUMULATED = "accumulated_gradient"
+
+
+def accumulated(gradient: tf.Tensor) -> tf.Tensor:
+    """What the weight update takes for a gradient: the sum over batches, where there are several.
+
+    Args:
+        gradient: Of one batch, in the type in which it is accumulated.
+    """
+    return tf.identity(gradient, name=_ACCUMULATED)
+
+
+@dataclass(frozen=True)
+class StepInAGraph(TracedStep):
+    """A step whose trace cannot be made again.
+
+    Args:
+        whole: The trace of the step with the weight update after it, if it has one.
+        **fields: As of `TracedStep`; `function` and `update` are parts of `whole`.
+    """
+
+    whole: Any = None
+
+    @classmethod
+    def trace(
+        cls,
+        name: str,
+        step: Callable[..., Any],
+        given: Sequence[TensorSpec],
+        *,
+        purpose: Purpose,
+        num_replicas: int,
+    ) -> "StepInAGraph":
+        """Traces a step.
+
+        Args:
+            name: Of the program.
+            step: Takes tensors and returns a structure of results. Where it updates weights, it
+                does so with gradients that it has passed to `accumulated`.
+            given: Of the tensors.
+            purpose: What the trace is for.
+            num_replicas: Which will run it together.
+
+        Raises:
+            ValueError: The weight update needs a batch besides its gradients.
+        """
+        specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in given]
+        with rewriting(purpose, num_replicas) as found:
+            whole = traced_where_variables_are_made(step, specs, f"{name}_step")
+        return cls._of(whole, purpose, found.replaced)
+
+    @classmethod
+    def _of(cls, whole: Any, purpose: Purpose, replaced: Sequence[Any]) -> "StepInAGraph":
+        if not purpose.accumulates:
+            return cls(whole, purpose, replaced, whole=whole)
+        function, update = _halves(whole)
+        return cls(function, purpose, replaced, update=update, whole=whole)
+
+    @property
+    def results(self) -> Any:
+        """What a step returns, without gradients and what it hands on; a structure of tensors."""
+        returned = self.whole.structured_outputs
+        return returned[0] if isinstance(returned, tuple) else returned
+
+    @property
+    def can_be_traced_again(self) -> bool:
+        """Whether another trace of it can be made."""
+        return False
+
+    def as_written(self) -> Any:
+        """The step and its weight update without what was replaced, for XLA; or `None`."""
+        if not self.purpose.for_xla:
+            return None
+        return as_written(self.whole, [one for _, one in self.replaced])
+
+    def for_tensorflow(self) -> "StepInAGraph":
+        """The step without what is replaced for XLA alone, as far as that can be undone."""
+        purpose = replace(self.purpose, for_xla=False)
+        gone = [one for rewrite, one in self.replaced if not rewrite.applies(purpose)]
+        kept = [pair for pair in self.replaced if pair[0].applies(purpose)]
+        whole = undone(self.whole, gone)
+        return self if whole is None else self._of(whole, self.purpose, kept)
+
+
+def _halves(whole: Any) -> tuple[Any, Any]:
+    """The step without the weight update, which returns the gradients too, and the update.
+
+    Args:
+        whole: The trace of both.
+    """
+    operations = whole.graph.get_operations()
+    borders = [op for op in operations if op.name.rpartition("/")[2].startswith(_ACCUMULATED)]
+    after = _after(borders, operations)
+    writes = whole.graph.control_outputs
+    results = tf.nest.map_structure(before_return, whole.structured_outputs)
+    gradients = [op.inputs[0] for op in borders]
+    step = extract(
+        whole,
+        (results, gradients),
+        controls=[op for op in writes if op.name not in after],
+        without=after,
+    )
+    update = extract(
+        whole,
+        [],
+        given=[op.outputs[0] for op in borders],
+        controls=[op for op in writes if op.name in after],
+        without={op.name for op in operations} - after,
+    )
+    if update.inputs:
+        names = [feeds_of(whole)[k].op.name for k in update.inputs]
+        raise ValueError(
+            "A weight update takes gradients of several batches, and nothing else of a batch: "
+            "pass what the optimizer needs, such as a learning rate, as `inputs`. Received: an "
+            f"optimizer that needs {', '.join(names)}, which is different in each batch"
+        )
+    return step.function, update.function
+
+
+def _after(borders: Sequence[tf.Operation], operations: Sequence[tf.Operation]) -> set[str]:
+    """The names of operations that need some, and of these."""
+    found = {op.name for op in borders}
+    for op in operations:  # each comes after what it needs
+        before = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        if any(one.name in found for one in before):
+            found.add(op.name)
+    return found

@@ -1,0 +1,240 @@
+"""What scripts for Keras 2 do that Keras 3 refuses, and how to write it now.
+
+IPU software came with Keras 2, so scripts for IPUs are full of it. Errors of Keras 3 say what is
+wrong, and mostly not what has changed: an explanation is added to those that pass through code of
+this package. Nothing is hooked for it. The texts are Keras's own, which a test provokes one by one.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _Habit:
+    """Something that Keras 2 took.
+
+    Args:
+        error: The kind of error that Keras 3, or Python, raises.
+        text: A regular expression for what the error says.
+        instead: What has changed, and what to write.
+        owner: Of a missing attribute: the module of the class of what lacks it.
+    """
+
+    error: type[Exception]
+    text: str
+    instead: str
+    owner: str = ""
+
+    def is_behind(self, error: BaseException, said: str) -> bool:
+        """Whether it is what raised an error, which says this."""
+        if not isinstance(error, self.error) or not re.search(self.text, said):
+            return False
+        # `None` where TensorFlow has raised the error again.
+        owner = getattr(error, "obj", None)
+        return owner is None or any(
+            kind.__module__.startswith(self.owner) for kind in type(owner).__mro__
+        )
+
+
+_UNEXPECTED = "got an unexpected keyword argument"
+_LEARNING_RATE = "It is `learning_rate` that optimizers have: write that for `lr`."
+_LOADING = "(workers|use_multiprocessing|max_queue_size)"
+_LOADED = (
+    "How data is loaded is up to the data: pass this to `keras.utils.PyDataset`, or use a "
+    "`tf.data.Dataset`."
+)
+_LABELS = (
+    "Keras 2 made labels of shape `(batch,)` into `(batch, 1)`, Keras 3 takes them as they are. "
+    "Give them the shape of the outputs, for instance with `labels[:, None]`, or "
+    "`dataset.map(lambda x, y: (x, y[:, None]))`. If they are indices of classes, the loss is "
+    "'sparse_categorical_crossentropy'."
+)
+
+_HABITS = (
+    _Habit(
+        TypeError,
+        r"\b(Layer|Callback)\.__init__\(\) takes 1 positional argument but \d+ were given",
+        "Layers, models and callbacks take named arguments only: write `super().__init__()` for "
+        "`super().__init__(self)`, and `super().__init__(name=name)` to give a name.",
+    ),
+    _Habit(
+        ValueError,
+        r"Cannot convert '\d+' to a shape\.$",
+        "A shape is a tuple: `(80)` is the number 80, which Keras 2 took for `(80,)`. Write the "
+        "comma, as in `shape=(80,)`.",
+    ),
+    _Habit(
+        ValueError,
+        r"Arguments `target` and `output` must have the same \w+.*target\.shape=\((\d+|None),\)",
+        _LABELS,
+    ),
+    _Habit(ValueError, r"compile_loss/.* with input shapes: \[[\d?]+\], \[[\d?]+,", _LABELS),
+    _Habit(
+        ValueError,
+        r"expected min_ndim=2, found ndim=1",
+        "Keras 2 made data of shape `(batch,)` into `(batch, 1)`, Keras 3 takes it as it is. Give "
+        "it the second axis, for instance with `x[:, None]`.",
+    ),
+    _Habit(
+        ValueError,
+        r"Unrecognized keyword arguments passed to \w+: .*'batch_input_shape'",
+        "Layers do not take the shape of their inputs: begin the model with "
+        "`keras.Input(batch_shape=...)`.",
+    ),
+    _Habit(
+        ValueError,
+        r"Unrecognized keyword arguments passed to \w+: .*'time_major'",
+        "Recurrent layers have the batch first: transpose the inputs with "
+        "`keras.ops.swapaxes(inputs, 0, 1)`, or use `PopnnLSTM` and `PopnnGRU` of "
+        "`ipu.keras.layers`, which take `time_major`.",
+    ),
+    _Habit(
+        ValueError,
+        r"Unrecognized keyword arguments passed to BatchNormalization: .*'fused'",
+        "There is one implementation: leave `fused` out.",
+    ),
+    _Habit(
+        TypeError,
+        r"\.add_variable\(\) got multiple values for argument 'shape'",
+        "The shape comes first: write `add_weight(shape=..., name=...)`.",
+    ),
+    _Habit(ValueError, r"Argument\(s\) not recognized: .*'lr'", _LEARNING_RATE),
+    _Habit(AttributeError, r"has no attribute 'lr'$", _LEARNING_RATE, "keras.src.optimizers"),
+    _Habit(
+        AttributeError,
+        r"has no attribute '(minimize|get_gradients|_?compute_gradients)'",
+        "Optimizers do not compute gradients: take them with a `tf.GradientTape`, and call "
+        "`optimizer.apply_gradients(zip(gradients, variables))`.",
+        "keras.src.optimizers",
+    ),
+    _Habit(
+        ValueError,
+        r"`learning_rate` should be float.* learning_rate=[A-Za-z]\w*$",
+        "The learning rate comes first: write `super().__init__(learning_rate=..., name=...)` for "
+        "`super().__init__(name)`.",
+    ),
+    _Habit(
+        ValueError,
+        r"Could not interpret optimizer identifier: <tensorflow\.python\.training\.",
+        "Models take the optimizers of `keras.optimizers` only. Those of `tf.compat.v1.train` are "
+        "for graphs and functions of your own.",
+    ),
+    _Habit(
+        AttributeError,
+        r"has no attribute '(fit|evaluate|predict)_generator'",
+        "Call `fit`, `evaluate` or `predict` itself, with a `keras.utils.PyDataset` or a "
+        "`tf.data.Dataset`: an IPU has to know the shapes and the number of batches.",
+        "keras.src.models",
+    ),
+    _Habit(
+        AttributeError,
+        r"has no attribute 'predict_(classes|proba)'",
+        "Call `predict`, and `numpy.argmax(outputs, axis=-1)` for the classes.",
+        "keras.src.models",
+    ),
+    _Habit(
+        AttributeError,
+        r"has no attribute 'reset_states'",
+        "Layers have states, models have not: call `reset_state()` of each stateful layer.",
+        "keras.src.models",
+    ),
+    _Habit(
+        TypeError,
+        rf"^(\w+\.\w+\(\) )?{_UNEXPECTED} '{_LOADING}'$",
+        _LOADED,
+    ),
+    # This is how `evaluate` says it.
+    _Habit(ValueError, rf"^Arguments not recognized: .*'{_LOADING}'", _LOADED),
+    _Habit(
+        TypeError,
+        rf"^(\w+\.compile\(\) )?{_UNEXPECTED} 'experimental_steps_per_execution'$",
+        "Write `steps_per_execution`.",
+    ),
+    _Habit(
+        TypeError,
+        rf"^(\w+\.compile\(\) )?{_UNEXPECTED} '(sample_weight_mode|target_tensors)'$",
+        "Leave it out: the shapes of weights and labels say it.",
+    ),
+    _Habit(
+        TypeError,
+        rf"^ModelCheckpoint\.__init__\(\) {_UNEXPECTED} 'period'$",
+        "Write `save_freq`: `'epoch'`, or a number of batches.",
+    ),
+    _Habit(
+        AttributeError,
+        r"has no attribute 'get_shape'$",
+        "Write `x.shape` for `x.get_shape()`.",
+        "keras.src.backend",
+    ),
+    _Habit(
+        AttributeError,
+        r"^module 'keras[\w.]*\.backend' has no attribute",
+        "The operations of `keras.backend` are in `keras.ops`, under the names of NumPy.",
+    ),
+    _Habit(
+        AttributeError,
+        r"^module 'keras[\w.]*\.layers' has no attribute 'experimental'",
+        "The layers of `keras.layers.experimental` are in `keras.layers`.",
+    ),
+    _Habit(
+        AttributeError,
+        r"^module 'keras[\w.]*\.optimizers' has no attribute 'experimental'",
+        "The optimizers of `keras.optimizers.experimental` are in `keras.optimizers`.",
+    ),
+    _Habit(
+        AttributeError,
+        r"^module 'keras[\w.]*\.mixed_precision' has no attribute 'experimental'",
+        "Write `keras.config.set_dtype_policy('mixed_float16')`.",
+    ),
+)
+
+
+_BEGINNING = "This is written for Keras 2. In Keras 3:"
+
+
+def explain(error: BaseException) -> None:
+    """Adds to an error of Keras 3 what Keras 2 took, if it is one of those, as a note.
+
+    Its type and text stay as they are; Python prints the note below them.
+
+    Args:
+        error: That passes by. It is explained once.
+
+    Example:
+
+    >>> error = ValueError("Cannot convert '80' to a shape.")
+    >>> explain(error)
+    >>> print(error.__notes__[0][:66])
+    This is written for Keras 2. In Keras 3: A shape is a tuple: `(80)
+    """
+    if any(note.startswith(_BEGINNING) for note in getattr(error, "__notes__", ())):
+        return
+    said = str(error)
+    for habit in _HABITS:
+        if habit.is_behind(error, said):
+            error.add_note(f"{_BEGINNING} {habit.instead}")
+            return
+
+
+def explained(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """A function whose errors are explained, if Keras 2 would not have raised them.
+
+    Args:
+        function: A method that users call, and that calls Keras.
+    """
+
+    @functools.wraps(function)
+    def explaining(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            explain(error)
+            raise
+
+    return explaining

@@ -1,0 +1,29 @@
+"""Sessions of TensorFlow 1, whose public methods are several, and end in the same private one."""
+
+from typing import Any
+
+from ipu_keras.internals.forms import Class, Function, PrivateName
+
+_SESSION = PrivateName(
+    "tensorflow.python.client.session",
+    "BaseSession",
+    Class(
+        members={
+            "__init__": Function("self", "target", "graph", "config"),
+            "_do_run": Function(
+                "self",
+                "handle",
+                "target_list",
+                "fetch_list",
+                "feed_dict",
+                "options",
+                "run_metadata",
+            ),
+        }
+    ),
+)
+
+
+def session_class() -> Any:
+    """The class of all sessions."""
+    return _SESSION.get()

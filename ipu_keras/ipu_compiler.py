@@ -1,0 +1,97 @@
+"""Compiles computations, in graphs of sessions or without."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.config import IPUConfig
+from ipu_keras.device import DRIVER
+from ipu_keras.functions.compiled_computations import call_in_graph
+from ipu_keras.functions.loop_bodies import as_list, check_arguments
+from ipu_keras.hooks.tensorflow.sessions import place_softly
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.profiling.compilation import compiled
+
+_IPU = re.compile(r"IPU:(\d+)$")
+
+
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+    """Compiles a function as one program of an IPU.
+
+    In a graph of a session it becomes an operation that runs the program; variables that the
+    function makes are the graph's. Without a session the program runs now. The system should be
+    configured before; without that the device has one IPU.
+
+    Args:
+        computation: Takes `inputs`; returns tensors, then operations. All that it does is done
+            whenever one of its results is computed.
+        inputs: A list of structures of tensors, or of what can be made one.
+
+    Returns:
+        The tensors that `computation` returns, in a list; if there are none, the operation that
+        runs it.
+
+    Raises:
+        Exception: It is not placed on an IPU.
+        TypeError: `computation` cannot be called with `inputs`.
+        ValueError: It returns an operation before a tensor.
+
+    Example:
+
+    >>> from ipu_keras import scopes
+    >>> with tf.Graph().as_default(), scopes.ipu_scope("/device:IPU:0"):
+    ...     x = tf.compat.v1.placeholder(tf.float32, [2])
+    ...     (doubled,) = compile(lambda x: x + x, [x])
+    ...     with tf.compat.v1.Session() as session:
+    ...         session.run(doubled, {x: [1.0, 2.0]}).tolist()
+    [2.0, 4.0]
+    """
+    if not callable(computation):
+        raise TypeError(f"`computation` must be a function. Received: computation={computation!r}")
+    given = as_list(inputs)
+    check_arguments("computation", computation, given, {})
+    ordinal = _current_ordinal()
+    if tf.executing_eagerly():
+        function = tf.function(lambda *tensors: computation(*tensors))
+        found = IPUStrategy(f"/device:IPU:{ordinal}").run(function, given)
+        return as_list(found)
+    return call_in_graph(
+        computation,
+        given,
+        DRIVER.known_device(ordinal),
+        compile_program=compiled,
+        configure=_configure,
+    )
+
+
+def _current_ordinal() -> int:
+    """Of the device that operations are placed on now."""
+    probe = tf.constant(0) if tf.executing_eagerly() else tf.no_op("ipu_device")
+    match = _IPU.search(probe.device)
+    if match is not None:
+        return int(match[1])
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, IPUStrategy) and strategy.device is not None:
+        return strategy.device.ordinal
+    raise Exception(
+        "A computation has been compiled, however it was not placed on an IPU device. This may "
+        "cause the program to be run on CPU. Call `compile` in "
+        f"`with ipu.scopes.ipu_scope('/device:IPU:0'):`. Received: the device {probe.device!r}"
+    )
+
+
+def _configure() -> None:
+    if not SYSTEM.devices:
+        IPUConfig().configure_ipu_system()
+
+
+def _may_use_ipus(graph: tf.Graph) -> bool:
+    """Whether a graph has something on an IPU, or may get it while its session is open."""
+    operations = graph.get_operations() if isinstance(graph, tf.Graph) else ()
+    return bool(SYSTEM.devices) or any("IPU:" in operation.device for operation in operations)
+
+
+place_softly(_may_use_ipus)

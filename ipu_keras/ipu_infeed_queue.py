@@ -1,0 +1,255 @@
+"""Infeeds: datasets as loops and pipelines within functions read them."""
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.feeds.dataset_iterators import DatasetIterator
+from ipu_keras.functions.sessions import SessionStep, mark
+from ipu_keras.internals.tensorflow.functions import unused_number
+from ipu_keras.program.data_types import FEED_DTYPES
+from ipu_keras.settings.counts import integer_in, positive_integer
+from ipu_keras.settings.names import name_or_none
+from ipu_keras.tracing.infeeds import infeed_of
+
+_MAX_PREFETCH_DEPTH = 255
+_DEFAULT_PREFETCH_DEPTH = 3
+
+
+class IPUInfeedQueue:
+    """A dataset that `loops` and `pipelining_ops.pipeline` read one element of in each step.
+
+    Give it to them, and initialize it before they run: in a session by running `initializer`,
+    else by asking for it. The elements become arguments of a loop's body: the parts of a tuple one
+    after the other, those of a dict by name.
+
+    Args:
+        dataset: A `tf.data.Dataset` whose elements are structures of dense tensors of fully
+            defined shapes.
+        feed_name: Deprecated: what errors call it.
+        device_ordinal: Which device reads it, the k of `/device:IPU:k`.
+        replication_factor: Deprecated: the device says how many replicas there are. Element k is
+            for replica k modulo their number.
+        data_to_prefetch: Deprecated: `prefetch_depth` says it.
+        prefetch_depth: How many elements are read ahead, 1 to 255. Defaults to 3.
+
+    Raises:
+        TypeError: `dataset` is none, or a part of its elements is no dense tensor.
+        ValueError: A shape is not fully defined, or a number is out of its range.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> from ipu_keras import ipu_strategy, loops
+    >>> queue = IPUInfeedQueue(tf.data.Dataset.range(4).map(lambda k: tf.cast(k, tf.float32)))
+    >>> queue.initializer
+    >>> @tf.function
+    ... def total():
+    ...     return loops.repeat(4, lambda sum, x: sum + x, [0.0], queue)
+    >>> float(ipu_strategy.IPUStrategy().run(total)[0])
+    6.0
+    """
+
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        feed_name: str | None = None,
+        device_ordinal: int = 0,
+        replication_factor: int = 1,
+        data_to_prefetch: int = 1,
+        prefetch_depth: int | None = None,
+    ):
+        if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
+            raise TypeError(
+                "`dataset` must be a tf.data.Dataset. "
+                f"Received: dataset={dataset!r} of type {type(dataset).__name__}"
+            )
+        _check_shapes(dataset.element_spec)
+        name = name_or_none("feed_name", feed_name)
+        self._device_ordinal = checked_ordinal(device_ordinal)
+        _warn_of_deprecated(
+            feed_name=name is not None,
+            replication_factor=positive_integer("replication_factor", replication_factor) != 1,
+            data_to_prefetch=positive_integer("data_to_prefetch", data_to_prefetch) != 1,
+        )
+        depth = _prefetch_depth(prefetch_depth)
+        self._iterator = DatasetIterator(dataset, name or unused_feed_name("infeed"), depth)
+        self._dequeued = False
+        self._initializer: tf.Operation | None = None
+        # Whether some session, or TensorFlow without one, has begun with its elements.
+        self._exists = False
+
+    @property
+    def dequeued(self) -> bool:
+        """Whether a loop or a pipeline reads it."""
+        return self._dequeued
+
+    @property
+    def number_of_tuple_elements(self) -> int:
+        """How many tensors an element has."""
+        return len(tf.nest.flatten(self._iterator.element_spec))
+
+    @property
+    def initializer(self) -> tf.Operation | None:
+        """What makes it begin with the first element of the dataset.
+
+        Returns:
+            In a graph of a session, the operation that does it. Else it is done, as often as this
+            is asked for.
+
+        Raises:
+            ValueError: In a graph, it was asked for before.
+            tf.errors.FailedPreconditionError: The dataset has elements of a type that an IPU's
+                feeds do not carry, such as int64. In a session, when the operation is run.
+        """
+        if tf.executing_eagerly():
+            self._check_dtypes()
+            self._iterator.begin()
+            self._note_existence()
+            return None
+        if self._initializer is not None:
+            raise ValueError(
+                "The IPUInfeedQueue `initializer` function can only be accessed once. Keep the "
+                f"operation that it returned. Received: {self._iterator.name!r}"
+            )
+        self._initializer = self._iterator.begin()
+        step = SessionStep(before=self._check_dtypes, after=self._note_existence)
+        mark(self._initializer, step)
+        return self._initializer
+
+    @property
+    def deleter(self) -> tf.Operation | None:
+        """What forgets the elements; in a graph of a session, the operation that does it."""
+        if tf.executing_eagerly():
+            self._check_existence()
+            self._exists = False
+        deleter = self._iterator.delete()
+        if deleter is not None:
+            mark(deleter, SessionStep(before=self._check_existence, after=self._forget))
+        return deleter
+
+    def get_next(self) -> Any:
+        """Obsolete: give the queue to a loop or a pipeline.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "`IPUInfeedQueue.get_next` is obsolete: pass the queue as `infeed_queue` to "
+            "`ipu.loops.repeat`, `ipu.loops.while_loop` or `ipu.pipelining_ops.pipeline`."
+        )
+
+    @property
+    def _elements(self) -> DatasetIterator:
+        """What programs read."""
+        self._dequeued = True
+        return self._iterator
+
+    def _dequeue(self) -> Any:
+        """The next element, read where a function is being traced."""
+        elements = self._elements
+        instead = infeed_of(elements)
+        return elements.read() if instead is None else next(instead)
+
+    def _check_dtypes(self) -> None:
+        for index, spec in enumerate(tf.nest.flatten(self._iterator.element_spec)):
+            if spec.dtype.name not in FEED_DTYPES:
+                raise tf.errors.FailedPreconditionError(
+                    None,
+                    None,
+                    f"Unsupported datatype {spec.dtype.name} on index {index} of feed operation "
+                    f"{self._iterator.name}. You should use a tf.data.Dataset.map() operation to "
+                    f"cast the element to one of {', '.join(FEED_DTYPES)}.",
+                )
+            if 0 in spec.shape:
+                raise tf.errors.InvalidArgumentError(
+                    None,
+                    None,
+                    "Detected an input tensor to an infeed queue with a dimension of size 0. "
+                    f"Please remove it from the inputs. Received: shape {spec.shape} at index "
+                    f"{index} of {self._iterator.name}",
+                )
+
+    def _note_existence(self) -> None:
+        self._exists = True
+
+    def _forget(self) -> None:
+        self._exists = False
+
+    def _check_existence(self) -> None:
+        if not self._exists:
+            raise tf.errors.NotFoundError(
+                None,
+                None,
+                f"Infeed with id='{self._iterator.name}' not found: there is nothing to delete "
+                "before its `initializer` has run.",
+            )
+
+
+def checked_ordinal(device_ordinal: Any) -> int:
+    """Checks the number of a device.
+
+    Args:
+        device_ordinal: The k of `/device:IPU:k`.
+
+    Raises:
+        ValueError: It is no number of a device.
+    """
+    ordinal = integer_in(device_ordinal)
+    if ordinal is None or ordinal < 0:
+        raise ValueError(
+            "Device ordinal must be >= 0: `device_ordinal` is the k of '/device:IPU:k'. "
+            f"Received: device_ordinal={device_ordinal!r}"
+        )
+    return ordinal
+
+
+def unused_feed_name(kind: str) -> str:
+    """A name that no other feed of the process has.
+
+    Args:
+        kind: What it begins with.
+    """
+    return f"{kind}_{unused_number()}"
+
+
+def _prefetch_depth(prefetch_depth: Any) -> int:
+    if prefetch_depth is None:
+        return _DEFAULT_PREFETCH_DEPTH
+    depth = integer_in(prefetch_depth)
+    if depth is None or depth < 1:
+        raise ValueError(
+            "prefetch_depth must be greater than zero, but it is "
+            f"{prefetch_depth!r}: it is the number of elements that are read ahead."
+        )
+    if depth > _MAX_PREFETCH_DEPTH:
+        raise ValueError(
+            f"prefetch_depth must be less than {_MAX_PREFETCH_DEPTH + 1}, but it is {depth}."
+        )
+    return depth
+
+
+def _check_shapes(element_spec: Any) -> None:
+    for spec in tf.nest.flatten(element_spec):
+        if not isinstance(spec, tf.TensorSpec):
+            raise TypeError(
+                "An IPU feed carries dense tensors; convert it in the dataset, for instance with "
+                f"`tf.sparse.to_dense`. Received: {spec}"
+            )
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                f"Output shape {spec.shape} is not fully defined. If using tf.Dataset.batch, set "
+                "`drop_remainder=True`."
+            )
+
+
+def _warn_of_deprecated(**given: bool) -> None:
+    names = [f"`{name}`" for name, is_given in given.items() if is_given]
+    if names:
+        warnings.warn(
+            f"{', '.join(names)} of feeds is deprecated: names are made, the device says how many "
+            "replicas there are, and `prefetch_depth` how much is read ahead.",
+            DeprecationWarning,
+            stacklevel=3,
+        )

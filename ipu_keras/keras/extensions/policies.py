@@ -1,0 +1,35 @@
+"""The dtype policies of layers, of which some ask for numbers that IPUs do not have."""
+
+import keras
+
+from ipu_keras.internals.keras.models import layers_in
+
+# Why IPUs do not compute in a type, and the policies to use instead.
+_LACKED = {
+    "bfloat16": (
+        "IPUs have no bfloat16 arithmetic: their floating point numbers of 16 bits are float16",
+        "'mixed_float16' or 'float16', or 'float32' for the range of bfloat16",
+    ),
+    "float64": ("IPUs compute in float32 and float16", "'float32'"),
+}
+
+
+def refuse_policies(model: keras.Model) -> None:
+    """Refuses a model with a layer that computes in, or has weights of, numbers that IPUs lack.
+
+    Args:
+        model: The model, which has a policy itself: its inputs are cast to that.
+
+    Raises:
+        TypeError: There is such a layer.
+    """
+    for layer in layers_in(model):
+        for dtype in (layer.compute_dtype, layer.variable_dtype):
+            if dtype in _LACKED:
+                why, instead = _LACKED[dtype]
+                raise TypeError(
+                    f"Unsupported data type for layer {layer.name!r}: {dtype}. {why}. Use the "
+                    f"policy {instead}: as `dtype` of the layer, or for all that are made "
+                    "afterwards with `keras.config.set_dtype_policy`. "
+                    f"Received: {type(layer).__name__} with the policy {layer.dtype_policy.name!r}"
+                )

@@ -1,0 +1,168 @@
+"""Loops within programs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.functions.graph_programs import (
+    Work,
+    is_program_allowed,
+    put_into_graph,
+)
+from ipu_keras.functions.loop_bodies import as_list, call_with_element, tensors_then_operations
+from ipu_keras.functions.place import current_place
+from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.settings.counts import integer_in
+
+_ORDER = "IPU loop body must return zero or more Tensor values followed by zero or more Operations."
+
+
+@left_by_autograph
+def repeat(
+    n: int,
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    use_while_v1: bool = True,
+) -> list[tf.Tensor] | tf.Operation:
+    """Runs a function a fixed number of times in one program.
+
+    Within a function, the host runs it as it runs the steps of a Keras model: compiled by XLA
+    where that is faster, for all replicas of the device.
+
+    Args:
+        n: How often. 0 leaves the infeed where it is.
+        body: Takes the tensors that are handed on, then the parts of an element of the infeed.
+            Returns the tensors to hand on, then operations to run.
+        inputs: What the first call is handed, a list of tensors.
+        infeed_queue: Each call takes its next element; with several replicas, each of them does.
+        use_while_v1: Kinds of loops of TensorFlow, which make no difference here.
+
+    Returns:
+        What the last call hands on, a list; if that is nothing, the operation that does all.
+
+    Raises:
+        TypeError: `body` cannot be called with so many arguments, or what it hands on is of
+            another type than what it takes.
+        ValueError: It returns an operation before a tensor, or `n` is no count.
+    """
+    count = _count(n)
+    carried = [tf.convert_to_tensor(value) for value in as_list(inputs)]
+    if count == 0:
+        return carried or tf.no_op()
+    converted = as_autograph_does(body)
+    if not is_program_allowed():
+        return _plain_repeat(count, converted, carried, infeed_queue)
+    element_spec = None if infeed_queue is None else infeed_queue._iterator.element_spec
+
+    def step(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        num_fed = len(tensors) - len(carried)
+        element = () if num_fed == 0 else tf.nest.pack_sequence_as(element_spec, tensors[:num_fed])
+        return _called(converted, tensors[num_fed:], element)
+
+    place = current_place()
+    handed = put_into_graph(
+        Work(
+            name=getattr(body, "__name__", "loop").strip("<>"),
+            step=step,
+            num_steps=count,
+            infeed=None if infeed_queue is None else infeed_queue._elements,
+            carried=carried,
+        ),
+        place.device,
+        place.num_replicas(),
+    )
+    return handed or _last_operation()
+
+
+@left_by_autograph
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    maximum_iterations: int | None = None,
+    use_while_v1: bool = True,
+) -> list[tf.Tensor] | tf.Operation:
+    """Runs a function as long as a condition holds.
+
+    Args:
+        condition: Takes the tensors that are handed on; returns whether to go on, a scalar.
+        body: As of `repeat`.
+        inputs: As of `repeat`.
+        infeed_queue: As of `repeat`.
+        maximum_iterations: After so many it ends in any case; `None` for no limit.
+        use_while_v1: As of `repeat`.
+
+    Returns:
+        As `repeat`.
+
+    Raises:
+        TypeError: As of `repeat`; `condition` cannot be called with so many arguments.
+        ValueError: As of `repeat`.
+    """
+    carried = [tf.convert_to_tensor(value) for value in as_list(inputs)]
+    converted_condition, converted = as_autograph_does(condition), as_autograph_does(body)
+
+    def go_on(*given: Any) -> Any:
+        return call_with_element("loop condition", converted_condition, given[1:])
+
+    def run(*given: Any) -> list[Any]:
+        element = () if infeed_queue is None else infeed_queue._dequeue()
+        return [given[0] + 1, *_called(converted, given[1:], element)]
+
+    found = tf.while_loop(
+        go_on,
+        run,
+        [tf.constant(0), *carried],
+        parallel_iterations=1,
+        maximum_iterations=maximum_iterations,
+    )
+    return list(found[1:]) or found[0].op
+
+
+def _plain_repeat(
+    count: int, body: Callable, carried: list[tf.Tensor], infeed_queue: IPUInfeedQueue | None
+) -> list[tf.Tensor] | tf.Operation:
+    """A loop of TensorFlow, where there can be no program of its own."""
+
+    def counting(index: tf.Tensor, *given: Any) -> list[Any]:
+        element = () if infeed_queue is None else infeed_queue._dequeue()
+        return [index + 1, *_called(body, given, element)]
+
+    found = tf.while_loop(
+        lambda index, *_: index < count,
+        counting,
+        [tf.constant(0), *carried],
+        parallel_iterations=1,
+        maximum_iterations=count,
+    )
+    return list(found[1:]) or found[0].op
+
+
+def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
+    """What a body hands on; what it returns to be run has to be run before."""
+    returned = call_with_element("loop body", body, carried, element)
+    tensors, operations = tensors_then_operations(returned, _ORDER)
+    taken, handed = ([tensor.dtype for tensor in given] for given in (carried, tensors))
+    if taken != handed:
+        names = ([dtype.name for dtype in dtypes] for dtypes in (taken, handed))
+        raise TypeError(
+            "Mismatch between input types and output types for loop body: {} vs {}. It must "
+            "return as many tensors as it is handed, of the same types.".format(*names)
+        )
+    with tf.control_dependencies(operations):
+        return [tf.identity(tensor) for tensor in tensors]
+
+
+def _count(n: Any) -> int:
+    count = integer_in(n)
+    if count is None or count < 0:
+        raise ValueError(f"`n` must be an integer that is not negative. Received: n={n!r}")
+    return count
+
+
+def _last_operation() -> tf.Operation:
+    return tf.compat.v1.get_default_graph().get_operations()[-1]

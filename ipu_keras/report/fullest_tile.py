@@ -1,0 +1,21 @@
+"""Which tile is the fullest, as people count."""
+
+from ipu_keras.cost.flat.memory import MemoryPlan
+
+
+def fullest_tile(memory: MemoryPlan) -> str:
+    """In words: of several IPUs, a tile is counted on its own.
+
+    Args:
+        memory: Of a program.
+
+    Example:
+
+    >>> import numpy as np
+    >>> fullest_tile(MemoryPlan(peak_by_tile=np.array([1, 2, 3, 2]), num_ipus=2))
+    'tile 0 of IPU 1'
+    """
+    if memory.num_ipus == 1:
+        return f"tile {memory.worst_tile}"
+    tile = memory.worst_tile % (len(memory.peak_by_tile) // memory.num_ipus)
+    return f"tile {tile} of IPU {memory.worst_ipu}"

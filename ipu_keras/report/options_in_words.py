@@ -1,0 +1,116 @@
+"""What was chosen of a program, in words for people; `plain_options` has it for programs."""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.machine.target import Target
+from ipu_keras.program import Pipeline
+from ipu_keras.report.plain_options import plain_options
+from ipu_keras.settings.pipeline_choices import recomputation_mode
+
+# What stays as it is without a choice.
+_ABSENT = {"dtype": "as traced", "gradient_accumulation_dtype": "that of the gradients"}
+
+
+def ipus_in_words(options: ModelOptions) -> str:
+    """How many IPUs a program has, and what they are to each other.
+
+    Args:
+        options: Of a model.
+
+    Example:
+
+    >>> ipus_in_words(ModelOptions()), ipus_in_words(ModelOptions(num_replicas=2, num_ipus=4))
+    ('1 IPU', '2 replicas of 4 IPUs, which share the layers; one computes at a time')
+    """
+    each, replicas = options.ipus_per_replica, options.num_replicas
+    ipus = "1 IPU" if each == 1 else f"{each} IPUs"
+    if options.pipeline is not None:
+        ipus += f" in a pipeline of {options.num_stages} stages"
+    elif each > 1:
+        ipus += ", which share the layers; one computes at a time"
+    return ipus if replicas == 1 else f"{replicas:,} replicas of {ipus}"
+
+
+def options_in_words(options: ModelOptions) -> tuple[tuple[str, str], ...]:
+    """Names and values of the options that `plain_options` gives, those of a pipeline one by one.
+
+    Args:
+        options: Of a model.
+
+    Example:
+
+    >>> dict(options_in_words(ModelOptions(matmul_options={"partialsType": "half"})))[
+    ...     "matmul options"
+    ... ]
+    'partialsType half'
+    """
+    return tuple(_named(options))
+
+
+def choice_in_words(name: str, value: Any) -> str:
+    """The value of one option, as users give it; counts keep their digits together.
+
+    Args:
+        name: Of the option.
+        value: Of it.
+
+    Example:
+
+    >>> choice_in_words("recomputation", True), choice_in_words("dtype", None)
+    ('yes', 'as traced')
+    """
+    if value is None:
+        return _ABSENT.get(name, "none")
+    if isinstance(value, Pipeline):
+        ipus = ", ".join(map(str, value.device_mapping))
+        return f"{value.schedule.name}, stages on IPUs {ipus}"
+    if isinstance(value, Enum | Target):
+        return value.name
+    return _in_words(value) if isinstance(value, bool | Mapping) else str(value)
+
+
+def _named(options: ModelOptions) -> Iterator[tuple[str, str]]:
+    yield "IPUs", ipus_in_words(options)
+    for name, value in plain_options(options).items():
+        if name == "pipeline":
+            yield from _of_pipeline(options, value)
+        elif name not in ("num_ipus", "num_replicas"):  # which are among the IPUs
+            yield _words(name), choice_in_words(name, None) if value is None else _in_words(value)
+
+
+def _of_pipeline(options: ModelOptions, choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Those that were made, of the stages as they were cut; the IPUs are named before."""
+    pipeline = options.pipeline_as_cut
+    assert pipeline is not None
+    chosen = {name: value for name, value in choices.items() if value not in (None, [], False)}
+    del chosen["device_mapping"]
+    del chosen["recomputation_mode"]
+    yield "IPU of each stage", ", ".join(map(str, pipeline.device_mapping))
+    if options.recomputation:
+        mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode).name
+        yield "pipeline: recomputation mode", mode
+    for name, value in chosen.items():
+        yield f"pipeline: {_words(name)}", _in_words(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        given = {name: each for name, each in value.items() if each}
+        return ", ".join(f"{_words(name)} {_in_words(each)}" for name, each in given.items())
+    if isinstance(value, list):
+        if any(isinstance(each, Mapping) for each in value):
+            stages = (f"stage {k}: {_in_words(each) or 'none'}" for k, each in enumerate(value))
+            return "; ".join(stages)
+        return ", ".join(map(_in_words, value))
+    return str(value)

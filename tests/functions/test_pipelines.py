@@ -1,0 +1,437 @@
+"""Pipelines of functions equal the accumulation of gradients, computed with NumPy."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras import last_report
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.device import device_for
+from ipu_keras.ipu_compiler import compile as compile_computation
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
+from ipu_keras.pipelining_ops import (
+    OptimizerFunctionOutput,
+    PipelineSchedule,
+    RecomputationMode,
+    pipeline,
+)
+from ipu_keras.scopes import ipu_scope
+
+v1 = tf.compat.v1
+WIDTH, BATCH = 3, 4
+GROUPED, INTERLEAVED, SEQUENTIAL = (
+    PipelineSchedule.Grouped,
+    PipelineSchedule.Interleaved,
+    PipelineSchedule.Sequential,
+)
+
+
+def configure(num_ipus):
+    reset_ipu_configuration()
+    config = IPUConfig()
+    config.auto_select_ipus = num_ipus
+    config.configure_ipu_system()
+
+
+def data(num_batches):
+    random = np.random.default_rng(1)
+    return [random.standard_normal((num_batches, BATCH, WIDTH)).astype("float32") for _ in "xy"]
+
+
+def weights(num_stages):
+    random = np.random.default_rng(2)
+    return random.standard_normal((num_stages, WIDTH, WIDTH)).astype("float32")
+
+
+@dataclass
+class Expected:
+    """What momentum does with accumulated gradients of tanh layers and a squared error.
+
+    Args:
+        weights: Of the stages; a stage may use those of another.
+        used: By stage, whose weights it uses.
+    """
+
+    weights: np.ndarray
+    used: list
+
+    def __post_init__(self):
+        self.weights = self.weights.astype("float64")
+        self.momentum = np.zeros_like(self.weights)
+        self.losses = []
+
+    def update(self, batches, rate, num_replicas):
+        total = np.zeros_like(self.weights)
+        for x, y in batches:
+            values = [x]
+            for stage in self.used:
+                values.append(np.tanh(values[-1] @ self.weights[stage]))
+            error = values[-1] - y
+            self.losses.append((error**2).mean())
+            gradient = 2 * error / error.size
+            for stage, before, after in zip(
+                self.used[::-1], values[-2::-1], values[:0:-1], strict=True
+            ):
+                gradient = gradient * (1 - after**2)
+                total[stage] += before.T @ gradient
+                gradient = gradient @ self.weights[stage].T
+        self.momentum = 0.9 * self.momentum + total / num_replicas
+        self.weights = self.weights - rate * self.momentum
+
+
+class Training:
+    """A pipeline of tanh layers in a session, with a learning rate that is fed."""
+
+    def __init__(self, num_stages, count, used=None, averages=False, **options):
+        self.used = used or list(range(num_stages))
+        x, y = data(64)
+        self.infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices((x, y)).repeat())
+        self.outfeed = IPUOutfeedQueue()
+        initial = weights(num_stages)
+
+        def stage(number):
+            def run(rate, h, y):
+                with v1.variable_scope("", reuse=v1.AUTO_REUSE, use_resource=True):
+                    own = self.used[number]
+                    weight = v1.get_variable(f"w{own}", initializer=initial[own])
+                h = tf.tanh(h @ weight)
+                if number < num_stages - 1:
+                    return rate * 1.0, h, y
+                return rate, tf.reduce_mean((h - y) ** 2)
+
+            return run
+
+        def optimizer(rate, loss):
+            made = v1.train.MomentumOptimizer(rate, 0.9)
+            return OptimizerFunctionOutput(CrossReplicaOptimizer(made) if averages else made, loss)
+
+        def model(rate):
+            return pipeline(
+                [stage(number) for number in range(num_stages)],
+                count,
+                inputs=[rate],
+                infeed_queue=self.infeed,
+                outfeed_queue=self.outfeed,
+                optimizer_function=optimizer,
+                **{"outfeed_loss": True, **options},
+            )
+
+        self.rate = v1.placeholder(tf.float32, [])
+        with ipu_scope("/device:IPU:0"):
+            self.run = compile_computation(model, [self.rate])
+        self.dequeued = self.outfeed.dequeue()
+        self.initializers = [v1.global_variables_initializer(), self.infeed.initializer]
+
+
+CASES = [
+    pytest.param(2, 4, GROUPED, None, None, 1, id="2 stages"),
+    pytest.param(5, 10, GROUPED, None, [0, 1, 2, 3, 0], 1, id="5 stages on 4 IPUs"),
+    pytest.param(3, 6, GROUPED, [0, 1, 0], [0, 1, 0], 1, id="shared weights"),
+    pytest.param(3, 3, INTERLEAVED, None, None, 1, id="interleaved"),
+    pytest.param(4, 5, SEQUENTIAL, None, None, 1, id="sequential"),
+    pytest.param(2, 4, GROUPED, None, None, 2, id="2 replicas"),
+    pytest.param(2, 4, SEQUENTIAL, [0, 0], [0, 0], 4, id="4 replicas that share weights"),
+]
+
+
+@pytest.mark.parametrize(("num_stages", "count", "schedule", "used", "mapping", "replicas"), CASES)
+def test_training_equals_accumulation(num_stages, count, schedule, used, mapping, replicas):
+    ipus = 1 << max(mapping or [num_stages - 1]).bit_length()
+    configure(ipus * replicas)
+    with tf.Graph().as_default():
+        training = Training(
+            num_stages,
+            count,
+            used,
+            averages=replicas > 1,
+            pipeline_schedule=schedule,
+            device_mapping=mapping,
+            repeat_count=2,
+        )
+        expected = Expected(weights(num_stages), training.used)
+        batches = itertools.cycle(zip(*data(64), strict=True))
+        with v1.Session() as session:
+            session.run(training.initializers)
+            for rate in (0.1, 0.3):
+                session.run(training.run, {training.rate: rate})
+                for _ in range(2):
+                    expected.update(itertools.islice(batches, count * replicas), rate, replicas)
+            losses = session.run(training.dequeued)
+            trained = session.run(v1.trainable_variables())
+    assert losses.shape == ((4 * count,) if replicas == 1 else (4 * count, replicas))
+    np.testing.assert_allclose(losses.reshape(-1), expected.losses, rtol=1e-5)
+    for value, number in zip(trained, sorted(set(training.used)), strict=True):
+        np.testing.assert_allclose(value, expected.weights[number], rtol=1e-5, atol=1e-6)
+    engine = device_for(0).engine
+    assert engine.loaded.program.pipeline.num_stages == num_stages
+    assert engine.loaded.program.repeat_count == 2 * count
+
+
+def test_a_learning_rate_that_changes_compiles_nothing_again():
+    configure(2)
+    with tf.Graph().as_default():
+        training = Training(2, 4, name="changing")
+        before = device_for(0).engine.counters().num_compilations.get("changing", 0)
+        with v1.Session() as session:
+            session.run(training.initializers)
+            for rate in np.linspace(0.0, 0.1, 5):
+                session.run(training.run, {training.rate: rate})
+    counters = device_for(0).engine.counters()
+    assert counters.num_compilations["changing"] - before == 1
+    assert counters.num_executions["changing"] % 5 == 0
+
+
+@pytest.mark.parametrize("dtype", [None, tf.float16, lambda tensor: tf.float64])
+def test_sums_of_what_is_sent(dtype):
+    configure(2)
+    with tf.Graph().as_default():
+        training = Training(
+            2, 4, accumulate_outfeed=True, accumulate_outfeed_dtype=dtype, repeat_count=3
+        )
+        with v1.Session() as session:
+            session.run(training.initializers)
+            session.run(training.run, {training.rate: 0.0})
+            sums = session.run(training.dequeued)
+    losses = Expected(weights(2), [0, 1])
+    losses.update(zip(*data(64), strict=True), 0.0, 1)
+    assert sums.dtype == {None: "float32", tf.float16: "float16"}.get(dtype, "float64")
+    expected = np.reshape(losses.losses[:12], (3, 4)).sum(axis=1)
+    np.testing.assert_allclose(sums, expected, rtol=2e-3 if dtype == tf.float16 else 1e-5)
+
+
+def test_masked_results_are_not_sent():
+    configure(2)
+    with tf.Graph().as_default():
+        training = Training(2, 4, outfeed_loss=False, outfeed_mask=[True, False])
+        with v1.Session() as session:
+            session.run(training.initializers)
+            session.run(training.run, {training.rate: 0.5})
+            (losses,) = session.run(training.dequeued)
+    assert losses.shape == (4,)
+    assert losses.min() > 0.0
+
+
+def test_gradients_are_accumulated_in_the_type_that_was_asked_for():
+    """In half precision, 2048 + 1 is 2048: of three gradients the last two are lost."""
+    configure(1)
+    numbers = np.float32([2048.0, 1.0, 1.0, 0.0])
+
+    def trained(dtype):
+        with tf.Graph().as_default():
+            infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(numbers))
+
+            def first(x):
+                return x * v1.get_variable("w", initializer=1.0, use_resource=True)
+
+            def optimizer(loss):
+                return OptimizerFunctionOutput(Descent(), loss)
+
+            with ipu_scope("/device:IPU:0"):
+                run = compile_computation(
+                    lambda: pipeline(
+                        [first, lambda x: x],
+                        4,
+                        dtype,
+                        infeed_queue=infeed,
+                        outfeed_queue=IPUOutfeedQueue(),
+                        optimizer_function=optimizer,
+                        device_mapping=[0, 0],
+                    )
+                )
+            with v1.Session() as session:
+                session.run([v1.global_variables_initializer(), infeed.initializer])
+                session.run(run)
+                return session.run(v1.trainable_variables()[0])
+
+    assert trained(tf.float16) == 1.0 - 2048.0
+    assert trained(None) == 1.0 - 2050.0
+
+
+class Descent(v1.train.GradientDescentOptimizer):
+    """Gradient descent that takes gradients of any type."""
+
+    def __init__(self):
+        super().__init__(1.0)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        pairs = [(tf.cast(gradient, v.dtype), v) for gradient, v in grads_and_vars]
+        return super().apply_gradients(pairs, global_step, name)
+
+
+def test_inference_in_a_function():
+    configure(4)
+    infeed = IPUInfeedQueue(tf.data.Dataset.range(24).map(lambda k: {"x": tf.cast(k, tf.float32)}))
+    outfeed = IPUOutfeedQueue()
+    assert infeed.initializer is None
+
+    @tf.function
+    def run(offset):
+        stages = [lambda offset, x: (x + offset, x), lambda a, b: {"sum": a + b}["sum"]]
+        pipeline(
+            stages,
+            2,
+            repeat_count=3,
+            inputs=[offset],
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            recomputation_mode=RecomputationMode.Auto,
+        )
+
+    IPUStrategy().run(run, [tf.constant(0.5)])
+    (sums,) = outfeed.dequeue()
+    # Two replicas of two IPUs: elements take turns.
+    assert sums.shape == (6, 2)
+    np.testing.assert_array_equal(np.reshape(sums, -1), 2 * np.arange(12) + 0.5)
+    assert last_report().model.options.num_replicas == 2
+
+
+def two(**options):
+    """A pipeline of two stages that does nothing, with options."""
+    stages = options.pop("stages", [lambda: None, lambda: None])
+    return pipeline(stages, **{"gradient_accumulation_count": 4, **options})
+
+
+def optimizer_of(loss):
+    return OptimizerFunctionOutput(v1.train.GradientDescentOptimizer(0.1), loss)
+
+
+SHARED = {"device_mapping": [0, 0], "pipeline_schedule": INTERLEAVED}
+ERRORS = {
+    "no count": ({"gradient_accumulation_count": None}, ValueError, "must be specified"),
+    "negative count": ({"gradient_accumulation_count": -1}, ValueError, "must be >= 0"),
+    "one stage": ({"stages": [print]}, ValueError, "Pipeline requires at least two computational"),
+    "no list": ({"stages": print}, TypeError, "computational_stages argument needs to be a list"),
+    "mapping": ({"device_mapping": 1}, TypeError, "needs to be a list or a tuple"),
+    "mappings": ({"device_mapping": [0]}, ValueError, "must be mapped to an IPU: 1 mappings != 2"),
+    "no integer": ({"device_mapping": [0, "1"]}, ValueError, "to be a list of integers"),
+    "schedule": ({"pipeline_schedule": "Grouped"}, TypeError, "`pipeline_schedule` must be a"),
+    "interleaved": (
+        dict(**SHARED, optimizer_function=optimizer_of),
+        NotImplementedError,
+        "The pipelining schedule 'Interleaved' does not currently support",
+    ),
+    "serial": (
+        {"batch_serialization_iterations": 2},
+        NotImplementedError,
+        "Batch serialization is only supported with the `Sequential`",
+    ),
+    "serial on two": (
+        {"batch_serialization_iterations": 2, "pipeline_schedule": SEQUENTIAL},
+        NotImplementedError,
+        "When using batch serialization, all computational stages",
+    ),
+    "continuous": (
+        {"continuous_weight_updates": True},
+        NotImplementedError,
+        "`continuous_weight_updates` is not implemented",
+    ),
+    "sharded state": (
+        {"replicated_optimizer_state_sharding": True},
+        ValueError,
+        "optimizer state must be offloaded by using",
+    ),
+    "mask": ({"outfeed_mask": [True]}, ValueError, "must be provided when outfeed_mask is set"),
+    "mask and loss": (
+        {"outfeed_mask": [True], "outfeed_loss": True, "optimizer_function": optimizer_of},
+        ValueError,
+        "Only one of `outfeed_loss` and `outfeed_mask`",
+    ),
+    "loss": (
+        {"outfeed_loss": True, "optimizer_function": optimizer_of},
+        ValueError,
+        "outfeed_queue must be provided when outfeed_loss is True",
+    ),
+    "no outfeed": (
+        {"stages": [lambda: tf.constant(1.0), lambda x: x]},
+        ValueError,
+        "last computational stage has tensor outputs: .* but no outfeed_queue",
+    ),
+    "arguments": (
+        {"stages": [lambda: tf.constant(1.0), lambda: None]},
+        TypeError,
+        "Supplied pipeline stage function cannot be called with the specified inputs",
+    ),
+    "optimizer function": (
+        {
+            "stages": [lambda: tf.constant(1.0), lambda x: x],
+            "optimizer_function": lambda loss: loss,
+        },
+        TypeError,
+        "needs to return an instance of OptimizerFunctionOutput",
+    ),
+    "repeats": ({"repeat_count": 0}, ValueError, "`repeat_count` must be a positive integer"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_while_tracing(name):
+    options, error, text = ERRORS[name]
+    configure(2)
+    with tf.Graph().as_default(), ipu_scope("/device:IPU:0"), pytest.raises(error, match=text):
+        compile_computation(lambda: two(**options))
+
+
+def test_outfeed_that_keeps_the_last_accumulates_nothing():
+    queue = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
+    with (
+        tf.Graph().as_default(),
+        ipu_scope("/device:IPU:0"),
+        pytest.raises(ValueError, match="it must be in IPUOutfeedMode ALL"),
+    ):
+        compile_computation(lambda: two(accumulate_outfeed=True, outfeed_queue=queue))
+
+
+def test_a_tensor_that_is_not_passed():
+    with tf.Graph().as_default(), ipu_scope("/device:IPU:0"):
+        outside = v1.placeholder(tf.float32, [], name="outside")
+
+        def model(x):
+            return pipeline(
+                [lambda: outside + 0.0, lambda y: y], 4, outfeed_queue=IPUOutfeedQueue()
+            )
+
+        with pytest.raises(ValueError, match=r"Trying to capture the tensor .*outside"):
+            compile_computation(model, [outside])
+
+
+def test_a_pipeline_within_a_loop():
+    with (
+        tf.Graph().as_default(),
+        ipu_scope("/device:IPU:0"),
+        pytest.raises(RuntimeError, match="not within a loop"),
+    ):
+        compile_computation(
+            lambda: tf.while_loop(lambda k: k < 2, lambda k: (two(), k + 1)[1:], [tf.constant(0)])
+        )
+
+
+@pytest.mark.parametrize(("schedule", "count", "step"), [(GROUPED, 3, 2), (INTERLEAVED, 3, 2)])
+def test_depth_is_checked_when_it_runs(schedule, count, step):
+    configure(2)
+    text = f"The pipeline depth of the pipeline must be a multiple of {step}, but it is {count}"
+    infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(1.0).repeat())
+
+    @tf.function
+    def run():
+        pipeline(
+            [lambda x: x, lambda x: None], count, infeed_queue=infeed, pipeline_schedule=schedule
+        )
+
+    with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+        IPUStrategy().run(run)
+
+
+def test_too_few_ipus():
+    configure(1)
+    with (
+        tf.Graph().as_default(),
+        ipu_scope("/device:IPU:0"),
+        pytest.raises(ValueError, match=r"Current device has 1 IPUs attached, .* multiple of 2"),
+    ):
+        compile_computation(two)
