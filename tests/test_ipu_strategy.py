@@ -72,6 +72,12 @@ def test_a_device_that_is_not_configured_is_refused():
         IPUStrategy("/device:IPU:7")
 
 
+@pytest.mark.parametrize("name", ["x", "/job:here/x:0"])
+def test_what_is_no_name_of_a_device(name):
+    with pytest.raises(ValueError, match=rf"^`ipu_device` is not .* Received: ipu_device='{name}'"):
+        IPUStrategy(name)
+
+
 @pytest.mark.parametrize("left", ["one device", "none"])
 def test_a_scope_of_a_device_that_is_configured_no_longer_is_not_entered(left):
     previous, strategy = SYSTEM.config, IPUStrategy("/device:IPU:1")

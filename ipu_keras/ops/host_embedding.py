@@ -230,11 +230,7 @@ def create_host_embedding(
     _check_spec(shape, dtype)
 
     def value():
-        if initializer is not None and not callable(initializer):
-            return tf.ensure_shape(tf.convert_to_tensor(initializer, dtype), shape)
-        make = tf.compat.v1.glorot_uniform_initializer if initializer is None else initializer
-        make = make() if isinstance(make, type) else make
-        return make(shape.as_list(), dtype=dtype)
+        return converted("initializer", _initial_value, initializer, shape, dtype)
 
     with tf.init_scope(), tf.device(HOST):
         # Not by a strategy, which has variables on its own device. Variables of graphs have to
@@ -246,6 +242,14 @@ def create_host_embedding(
                 name, initializer=value, dtype=dtype, trainable=False, use_resource=True
             )
     return HostEmbedding(name, table, partition_strategy, optimizer_spec)
+
+
+def _initial_value(initializer: Any, shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
+    if initializer is not None and not callable(initializer):
+        return tf.ensure_shape(tf.convert_to_tensor(initializer, dtype), shape)
+    make = tf.compat.v1.glorot_uniform_initializer if initializer is None else initializer
+    make = make() if isinstance(make, type) else make
+    return make(shape.as_list(), dtype=dtype)
 
 
 def _session(session: Any) -> Any:

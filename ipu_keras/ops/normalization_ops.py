@@ -10,7 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.ops.argument_checks import check_flag, check_floating, check_not_negative
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_floating,
+    check_not_negative,
+    received,
+)
 from ipu_keras.ops.normalization import (
     checked_channels_axis,
     checked_groups,
@@ -227,11 +232,17 @@ class _Variables:
                 "To `reuse` variables, give the `scope` that they are in. "
                 f"Received: reuse={self.reuse}, scope=None"
             )
-        unknown = set(self.param_initializers or {}) - {"beta", "gamma"}
+        initializers = self.param_initializers
+        if initializers is not None and not isinstance(initializers, Mapping):
+            raise TypeError(
+                "`param_initializers` must be a dictionary. "
+                f"Received: {received('param_initializers', initializers)}"
+            )
+        unknown = set(initializers or {}) - {"beta", "gamma"}
         if unknown:
             raise ValueError(
                 "`param_initializers` has initializers by the names 'beta' and 'gamma'. "
-                f"Received: {sorted(unknown)}"
+                f"Received: {received('param_initializers', initializers)}"
             )
 
     def make(self, name: str, channels: int, dtype: tf.DType) -> tf.Tensor | None:

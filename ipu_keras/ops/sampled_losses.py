@@ -202,8 +202,8 @@ def _true_classes(labels: Any, num_true: int, inputs: tf.Tensor) -> tf.Tensor:
     labels = tf.cast(labels, tf.int64)
     if labels.shape.rank != 2 or not labels.shape.is_compatible_with([inputs.shape[0], num_true]):
         raise ValueError(
-            "`labels` must have the shape (batch, num_true). Received: labels of shape "
-            f"{labels.shape}, num_true={num_true}, inputs of shape {inputs.shape}"
+            "`labels` must have the shape (batch, num_true), beside `inputs`. Received: labels of "
+            f"shape {labels.shape}, num_true={num_true}, inputs of shape {inputs.shape}"
         )
     return labels
 

@@ -22,8 +22,8 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> tf.Tensor:
         The lowest bin is open below, and the highest above, as `histogram` has them.
 
     Raises:
-        TypeError: `inputs` is of another type.
-        ValueError: `inputs` is no vector, or `n_bins` no positive integer.
+        TypeError: `inputs` is no tensor.
+        ValueError: `inputs` is no vector, or of another type, or `n_bins` is no positive integer.
 
     Example:
 
@@ -53,8 +53,8 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.T
         those that are not less than the last one. They are exact up to 2**24.
 
     Raises:
-        TypeError: A tensor is of another type.
-        ValueError: A tensor is no vector, or they are of two types.
+        TypeError: An argument is no tensor, or `absolute_of_input` no boolean.
+        ValueError: A tensor is no vector, or of another type, or they are of two types.
 
     Example:
 
@@ -112,7 +112,12 @@ def histogram_update(
 
 
 def _vector(argument: str, tensor: Any) -> tf.Tensor:
-    tensor = check_tensor(argument, tensor, _DTYPES)
+    tensor = check_tensor(argument, tensor)
+    if tensor.dtype not in _DTYPES:
+        raise ValueError(
+            f"`{argument}` must be of float16 or float32; cast it first. "
+            f"Received: a tensor of {tensor.dtype.name}"
+        )
     if tensor.shape.rank != 1:
         raise ValueError(
             f"`{argument}` must be a vector; reshape it first. "

@@ -17,6 +17,7 @@ class IpuOptimizer(Optimizer):
         opt: The optimizer to wrap.
         name: Prefix of the operations that the wrapper makes itself; `None` for the name of its
             class.
+        argument: What users call the optimizer.
 
     Raises:
         ValueError: `opt` is no `tf.compat.v1.train.Optimizer`, such as a Keras optimizer.
@@ -34,13 +35,19 @@ class IpuOptimizer(Optimizer):
     2.5
     """
 
-    def __init__(self, opt: tf.compat.v1.train.Optimizer, name: str | None = None):
+    def __init__(
+        self,
+        opt: tf.compat.v1.train.Optimizer,
+        name: str | None = None,
+        *,
+        argument: str = "opt",
+    ):
         if not isinstance(opt, tf.compat.v1.train.Optimizer):
             raise ValueError(
                 "Should use optimizer in keras.ipu.optimizers (in the Keras package) to wrap V2 "
                 "optimizers: this one wraps subclasses of tf.compat.v1.train.Optimizer, and Keras "
                 "models accumulate and add gradients of replicas without a wrapper (see "
-                f"`Model.set_gradient_accumulation_options`). Received: opt={opt!r}"
+                f"`Model.set_gradient_accumulation_options`). Received: {argument}={opt!r}"
             )
         super().__init__(use_locking=False, name=name or type(self).__name__)
         self._opt = opt

@@ -37,7 +37,7 @@ class MapGradientOptimizer(IpuOptimizer):
         gradient_mapping_function: Callable[[Any, Any], Any],
         name: str = "MapGradientOptimizer",
     ):
-        super().__init__(wrapped_optimizer, name)
+        super().__init__(wrapped_optimizer, name, argument="wrapped_optimizer")
         if not callable(gradient_mapping_function):
             raise TypeError(
                 "`gradient_mapping_function` must be a function of a gradient and its variable. "

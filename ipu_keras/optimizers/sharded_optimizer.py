@@ -30,7 +30,7 @@ class ShardedOptimizer(IpuOptimizer):
     """
 
     def __init__(self, optimizer: tf.compat.v1.train.Optimizer):
-        super().__init__(optimizer, name="ShardedOptimizer")
+        super().__init__(optimizer, name="ShardedOptimizer", argument="optimizer")
 
     def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple]:
         """Computes gradients, each operation on the shard of the one whose gradient it is.

@@ -57,10 +57,33 @@ def _normalization_calls() -> list[Call]:
     common = {"channels_axis": -1, "center": True, "scale": True, "epsilon": 1e-3}
     ops, layers = ipu.normalization_ops, addon_layers
     return [
-        Call("group_norm", ops.group_norm, {"inputs": x, "groups": 2, **common}),
+        Call(
+            "group_norm",
+            ops.group_norm,
+            {
+                "inputs": x,
+                "groups": 2,
+                **common,
+                "param_initializers": None,
+                "training": True,
+                "trainable": True,
+                "reuse": None,
+                "strided_channel_grouping": True,
+            },
+        ),
         Call("instance_norm", ops.instance_norm, {"inputs": x, **common}),
         Call("layer_norm", ops.layer_norm, {"inputs": x, **common}),
-        Call("GroupNormalization", _layer(layers.GroupNormalization, x), {"groups": 2, **common}),
+        Call(
+            "GroupNormalization",
+            _layer(layers.GroupNormalization, x),
+            {
+                "groups": 2,
+                **common,
+                "beta_initializer": None,
+                "strided_channel_grouping": False,
+                "dtype": tf.float32,
+            },
+        ),
         Call("InstanceNormalization", _layer(layers.InstanceNormalization, x), common),
         Call(
             "LayerNormalization",
@@ -112,8 +135,14 @@ def _recurrent_calls() -> list[Call]:
         "return_state": False,
         "time_major": False,
         "dropout": 0.0,
+        "dropout_seed": None,
+        "stateful": False,
+        "seed": 1,
+        "partials_dtype": tf.float32,
+        "available_memory_proportion_fwd": 0.5,
     }
     dynamic = {"num_units": 3, "dtype": tf.float32, "partials_dtype": tf.float32, "seed": 1}
+    dynamic |= {"activation": "tanh", "available_memory_proportion_bwd": None}
     rnn = ipu.rnn_ops
 
     def unrolled(kind, **called):
@@ -140,7 +169,24 @@ def _layer_calls() -> list[Call]:
         Call(
             "Embedding",
             _layer(addon_layers.Embedding, integers([1, 2])),
-            {"input_dim": 4, "output_dim": 3, "serialization_factor": 2},
+            {
+                "input_dim": 4,
+                "output_dim": 3,
+                "embeddings_initializer": "uniform",
+                "serialization_factor": 2,
+            },
+        ),
+        Call(
+            "CTCLoss",
+            lambda **given: addon_layers.CTCLoss(**given)(
+                integers([1, 2], [2, 1]), numbers(5, 2, 4), integers(2, 1), integers(5, 4)
+            ),
+            {"blank_index": 0, "from_logits": True},
+        ),
+        Call(
+            "CTCPredictionsLayer",
+            _layer(addon_layers.CTCPredictionsLayer, numbers(5, 2, 4), data_length=integers(5, 4)),
+            {"blank_index": 0, "beam_width": 3, "top_paths": 1, "from_logits": True},
         ),
         Call(
             "SerialDense",
@@ -278,6 +324,28 @@ def _op_calls() -> list[Call]:
             {"x": x, "replica_group_size": 1},
         ),
         Call(
+            "cross_replica_mean",
+            _on_ipu(ipu.cross_replica_ops.cross_replica_mean),
+            {"x": x, "replica_group_size": 1},
+        ),
+        Call(
+            "assume_equal_across_replicas",
+            ipu.cross_replica_ops.assume_equal_across_replicas,
+            {"tensors": x, "inplace": False},
+        ),
+        Call(
+            "create_host_embedding",
+            ipu.embedding_ops.create_host_embedding,
+            {
+                "name": "made",
+                "shape": (4, 2),
+                "dtype": tf.float32,
+                "partition_strategy": "TOKEN",
+                "optimizer_spec": None,
+                "initializer": None,
+            },
+        ),
+        Call(
             "all_gather", _on_ipu(ipu.all_to_all_op.all_gather), {"x": x, "replication_factor": 1}
         ),
         Call(
@@ -359,17 +427,39 @@ def _optimizer_calls() -> list[Call]:
         Call(
             "AdamIpuOptimizer",
             _optimizer(addon_optimizers.AdamIpuOptimizer),
-            {**adam, "m_dtype": None},
+            {
+                **adam,
+                "amsgrad": True,
+                "m_dtype": None,
+                "v_dtype": "float32",
+                "debiasing": True,
+                "decay": 0.1,
+                "optimizer_compute_precisions": ("float32", "float16"),
+            },
         ),
         Call(
             "LAMBIpuOptimizer",
             _optimizer(addon_optimizers.LAMBIpuOptimizer),
-            {**adam, "weight_decay_rate": 0.1},
+            {
+                **adam,
+                "weight_decay_rate": 0.1,
+                "exclude_from_weight_decay": ["bias"],
+                "exclude_from_layer_adaptation": None,
+                "weight_norm_clip": 2.0,
+                "debiasing": False,
+            },
         ),
         Call(
             "SGDIpuOptimizer",
             _optimizer(addon_optimizers.SGDIpuOptimizer),
-            {"learning_rate": 0.1, "momentum": 0.9, "nesterov": False},
+            {
+                "learning_rate": 0.1,
+                "momentum": 0.9,
+                "nesterov": False,
+                "momentum_accum_dtype": None,
+                "optimizer_compute_precisions": (tf.float32,),
+                "outline_apply_gradients": None,
+            },
         ),
         Call(
             "GradientAccumulationOptimizer",
@@ -385,6 +475,19 @@ def _optimizer_calls() -> list[Call]:
             "CrossReplicaGradientAccumulationOptimizer",
             wrapped(optimizers.CrossReplicaGradientAccumulationOptimizer),
             count,
+        ),
+        Call(
+            "MapGradientOptimizer",
+            optimizers.MapGradientOptimizer,
+            {
+                "wrapped_optimizer": tf.compat.v1.train.GradientDescentOptimizer(0.1),
+                "gradient_mapping_function": lambda gradient, variable: gradient,
+            },
+        ),
+        Call(
+            "ShardedOptimizer",
+            optimizers.ShardedOptimizer,
+            {"optimizer": tf.compat.v1.train.GradientDescentOptimizer(0.1)},
         ),
         Call(
             "CrossReplicaOptimizer",

@@ -62,7 +62,7 @@ def _process(
                 return
             try:
                 result = ours.recv()
-            except EOFError:
+            except (EOFError, ConnectionResetError):
                 process.join()
                 yield case, Crash(f"ended with exit code {process.exitcode}")
                 return

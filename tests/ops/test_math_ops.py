@@ -129,6 +129,13 @@ def test_arguments(arguments, error, text):
 def test_tensors():
     with pytest.raises(ValueError, match=r"`b` must have rank 2 or more.*shape \(4,\)"):
         serialized_matmul(tf.ones((4, 4)), tf.ones(4), 1, "b_rows")
+    with pytest.raises(TypeError, match=r"must be of one type.*a of int32, b of float32"):
+        serialized_matmul(tf.ones((4, 4), tf.int32), tf.ones((4, 4)), 1, "b_rows")
+    for a, b, transposed in (((4, 3), (4, 4), {}), ((4, 3), (3, 4), {"transpose_b": True})):
+        with pytest.raises(ValueError, match=r"^`a` must have as many columns as `b` has rows.*3"):
+            serialized_matmul(tf.ones(a), tf.ones(b), 1, "b_rows", **transposed)
+    with pytest.raises(ValueError, match=r"outer dimensions that broadcast.*shape \(2, 4, 4\)"):
+        serialized_matmul(tf.ones((2, 4, 4)), tf.ones((3, 4, 4)), 1, "b_rows")
     with pytest.raises(TypeError, match=r"`a` must be of float16, float32 or int32.*int64"):
         serialized_matmul(tf.ones((4, 4), tf.int64), tf.ones((4, 4)), 1, "b_rows")
 

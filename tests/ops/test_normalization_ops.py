@@ -228,8 +228,21 @@ def test_inputs_that_do_not_fit(norm):
     for axis in (0, -4, 4):
         with pytest.raises(ValueError, match=f"after the first.*channels_axis={axis} "):
             norm(X, channels_axis=axis)
-    with pytest.raises(ValueError, match=r"by the names 'beta' and 'gamma'.*\['bias'\]"):
+    with pytest.raises(ValueError, match=r"by the names 'beta' and 'gamma'.*\{'bias': None\}"):
         norm(X, param_initializers={"bias": None})
+    for argument, value in (
+        ("inputs", [1, 2]),
+        ("channels_axis", 1.5),
+        ("center", "yes"),
+        ("trainable", None),
+        ("training", [True]),
+        ("param_initializers", [1]),
+    ):
+        with pytest.raises(TypeError, match=rf"^`{argument}` must be "):
+            norm(**{"inputs": X, argument: value})
+    for epsilon in (-1, "1", None):
+        with pytest.raises(ValueError, match=rf"^`epsilon` must be .* epsilon={epsilon!r}$"):
+            norm(X, epsilon=epsilon)
 
 
 @pytest.mark.parametrize("module", [normalization, normalization_ops])

@@ -121,6 +121,18 @@ def test_an_open_batch():
     np.testing.assert_array_equal(function(tf.ones((5, 3))), expected)
 
 
+def test_no_sizes_and_no_reference():
+    """What upstream takes for not given."""
+    x = tf.ones((4, 6))
+    expected = dropout(x, seed=SEED)
+    for noise_shape in ([], (), np.zeros(0, np.int32), tf.zeros(0, tf.int32)):
+        found = dropout(x, noise_shape=noise_shape, seed=SEED, ref=False)
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(dropout(x, noise_shape=tf.constant([4, 6]), seed=SEED), expected)
+    with pytest.raises(ValueError, match=r"^`ref` must have the shape of the mask"):
+        dropout(x, ref=True)
+
+
 def test_a_reference_must_have_the_shape_of_the_mask():
     x = tf.ones((4, 6))
     found = dropout(x, noise_shape=(4, 1), seed=SEED, ref=tf.zeros((4, 1)))
@@ -199,6 +211,10 @@ def test_it_is_one_operation():
         ({"rate": -0.5}, ValueError, r"range \[0, 1\), but was -0\.5"),
         ({"noise_shape": (4,)}, ValueError, "The length of noise_shape must equal the rank of x"),
         ({"noise_shape": (4, 2)}, ValueError, r"must be 1 or that of x.*noise_shape=\[4, 2\]"),
+        ({"noise_shape": 4}, TypeError, r"^`noise_shape` is not what .*noise_shape=4\."),
+        ({"noise_shape": (4, 1.5)}, TypeError, r"noise_shape=1\.5"),
+        ({"rate": None}, ValueError, r"rate=None$"),
+        ({"rate": True}, ValueError, r"rate=True$"),
         ({"seed": 3}, ValueError, r"two 32-bit integers.*shape \(\)"),
         ({"seed": [1, 2, 3]}, ValueError, r"two 32-bit integers.*shape \(3,\)"),
         ({"seed": [1, 2**32]}, ValueError, r"two 32-bit integers.*\[1, 4294967296\]"),

@@ -124,5 +124,25 @@ def test_labels(loss):
         loss(weights, biases, labels, inputs, 7, CLASSES)
 
 
+@pytest.mark.parametrize("loss", [nce_loss, sampled_softmax_loss])
+@pytest.mark.parametrize("argument", ["weights", "biases", "inputs", "labels", "num_sampled"])
+def test_what_does_not_fit(loss, argument):
+    """It is refused whatever it is beside, and named."""
+    names = ("weights", "biases", "labels", "inputs")
+    given = dict(zip(names, arguments(1), strict=False))
+    given |= {"num_sampled": 7, "num_classes": CLASSES}
+    if argument == "num_sampled":
+        wrong = [CLASSES + 1]
+    elif argument == "labels":
+        wrong = [given["labels"][:1], given["labels"] + CLASSES, -1 - given["labels"]]
+    else:
+        wrong = [given[argument][1:], given[argument][..., tf.newaxis]]
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"`{argument}`"):
+            loss(**{**given, argument: value})
+    with pytest.raises((TypeError, ValueError), match=f"^`{argument}` "):
+        loss(**{**given, argument: "text"})
+
+
 def test_examples():
     assert doctest.testmod(sampled_losses).failed == 0

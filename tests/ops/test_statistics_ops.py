@@ -104,7 +104,14 @@ def test_an_update_is_one_operation():
     [
         (lambda: histogram([[1.0]], [1.0]), ValueError, r"`inputs` must be a vector.*\(1, 1\)"),
         (lambda: histogram([1.0], [[1.0]]), ValueError, "`levels` must be a vector"),
-        (lambda: histogram([1], [1.0]), TypeError, "`inputs` must be of float16 or.*of int32"),
+        (lambda: histogram([1], [1.0]), ValueError, "`inputs` must be of float16 or.*of int32"),
+        (
+            lambda: histogram(np.float16([1]), np.float32([1])),
+            ValueError,
+            "`levels` must be of the type of `inputs`.*levels of float32, inputs of float16",
+        ),
+        (lambda: histogram([1.0], [1.0], "yes"), TypeError, "^`absolute_of_input` must be True or"),
+        (lambda: histogram_update(["a"], [1.0], []), TypeError, "^`hist` must be numbers"),
         (lambda: histogram_update([1.0], [1.0], [1.0]), ValueError, r"one element more.*\(1,\)"),
         (lambda: fixed_width_bins([1.0], 0), ValueError, "positive integer. Received: n_bins=0"),
         (lambda: fixed_width_bins([1.0], True), ValueError, "positive integer"),

@@ -1,4 +1,5 @@
 import re
+from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
@@ -12,7 +13,13 @@ from ipu_addons.keras.optimizers.ipu_optimizer_base import (
     path_of,
     stage_precisions,
 )
-from ipu_keras.ops.argument_checks import check_flag, check_number, check_share
+from ipu_keras.ops.argument_checks import (
+    check_flag,
+    check_number,
+    check_share,
+    converted,
+    received,
+)
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -197,11 +204,16 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 def _patterns(argument, value):
     if value is None:
         return None
-    if isinstance(value, str) or not all(isinstance(pattern, str) for pattern in value):
+    is_listed = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    patterns = tuple(value) if is_listed else (None,)
+    if not all(isinstance(pattern, str) for pattern in patterns):
         raise TypeError(
-            f"`{argument}` must be a list of regular expressions. Received: {argument}={value!r}"
+            f"`{argument}` must be a list of regular expressions. "
+            f"Received: {received(argument, value)}"
         )
-    return tuple(value)
+    for pattern in patterns:
+        converted(argument, re.compile, pattern)
+    return patterns
 
 
 def _matches(patterns, path):

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import (
+    check_integer,
     check_rate,
     converted,
     integer_in,
@@ -47,8 +48,12 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate = check_rate(rate)
         self.noise_shape = None if noise_shape is None else _listed("noise_shape", noise_shape)
-        known = integer_in(seed)
-        self.seed = known if seed is None or known is not None else _listed("seed", seed)
+        if seed is None:
+            self.seed: int | list | None = None
+        elif integer_in(seed) is not None:
+            self.seed = check_integer("seed", seed)
+        else:
+            self.seed = _listed("seed", seed)
         if isinstance(self.seed, list):
             if len(self.seed) != 2:
                 raise ValueError(

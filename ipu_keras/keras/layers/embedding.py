@@ -43,16 +43,17 @@ class Embedding(keras.Layer):
             `input_length`, and those of LoRA and quantization.
 
     Call arguments:
-        inputs: Tensor of integers, of any shape, such as `(batch_size, input_length)`. Floats
-            are rounded towards zero.
+        inputs: Tensor of integers of the shape `(batch_size, input_length)`. Floats are rounded
+            towards zero.
         training: Boolean, without effect.
 
     Output shape:
-        That of the input with another axis, `(batch_size, input_length, output_dim)`.
+        `(batch_size, input_length, output_dim)`.
 
     Raises:
         NotImplementedError: An unsupported argument of `keras.layers.Embedding` is given.
-        ValueError: A size is too small, or `serialization_factor` does not divide `input_dim`.
+        ValueError: A size is too small, or `serialization_factor` does not divide `input_dim`;
+            when it is built or called, the inputs have another rank.
 
     Example:
 
@@ -85,6 +86,13 @@ class Embedding(keras.Layer):
         )
 
     def build(self, input_shape=None):
+        if input_shape is not None and len(input_shape) != 2:
+            raise ValueError(
+                "`inputs` must have the shape (batch_size, input_length), as the layer has on an "
+                "IPU; add an axis, or use `embedding_ops.embedding_lookup`. "
+                f"Received: inputs of shape {tuple(input_shape)}"
+            )
+        self.input_spec = keras.layers.InputSpec(ndim=2)
         self.embeddings = add_weight(
             self,
             "embeddings_initializer",

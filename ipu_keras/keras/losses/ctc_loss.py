@@ -3,6 +3,7 @@
 import keras
 
 from ipu_keras.keras.call_arguments import refuse_unknown
+from ipu_keras.ops.argument_checks import check_flag, check_integer
 from ipu_keras.ops.ctc_inputs import blank_class
 from ipu_keras.ops.nn_ops import ctc_loss_v2, ctc_loss_with_log_probs
 
@@ -46,8 +47,8 @@ class CTCLoss(keras.layers.Layer):
 
     def __init__(self, blank_index=0, from_logits=False, **kwargs):
         super().__init__(**kwargs)
-        self.blank_index = blank_index
-        self.from_logits = from_logits
+        self.blank_index = check_integer("blank_index", blank_index)
+        self.from_logits = check_flag("from_logits", from_logits)
 
     def build(self, labels_shape, data_shape, label_length_shape, data_length_shape):
         blank_class(self.blank_index, data_shape[-1])

@@ -56,9 +56,9 @@ def test_golden():
     half = Embedding(4097, 1, dtype="mixed_float16")
     half.build()
     half.set_weights([np.arange(4097.0)[:, np.newaxis] / 4096])
-    found = half(np.array([4095.0, 4096.0], np.float32))
+    found = half(np.array([[4095.0, 4096.0]], np.float32))
     assert found.dtype == tf.float16
-    np.testing.assert_array_equal(found, np.array([[4095 / 4096], [1]], np.float16))
+    np.testing.assert_array_equal(found, np.array([[[4095 / 4096], [1]]], np.float16))
 
 
 @pytest.mark.parametrize("serialization_factor", [1, 4])
@@ -86,7 +86,20 @@ def test_trains_as_keras_does(strategy, serialization_factor):
 def test_symbolic_calls_leave_the_batch_open():
     ids = keras.Input((5,), dtype="int32")
     assert Embedding(4, 3)(ids).shape == (None, 5, 3)
-    assert Embedding(4, 0).compute_output_shape((None,)) == (None, 0)
+    assert Embedding(4, 0).compute_output_shape((None, 5)) == (None, 5, 0)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4)])
+def test_inputs_of_another_rank(shape):
+    message = r"^`inputs` must have the shape \(batch_size, input_length\).* inputs of shape \("
+    with pytest.raises(ValueError, match=message):
+        Embedding(4, 3)(tf.zeros(shape, tf.int32))
+    with pytest.raises(ValueError, match=message):
+        Embedding(4, 3).build(shape)
+    layer = Embedding(4, 3)
+    layer(tf.zeros((2, 5), tf.int32))
+    with pytest.raises(ValueError, match="expected ndim=2"):
+        layer(tf.zeros(shape, tf.int32))
 
 
 def test_saved_model(tmp_path):
