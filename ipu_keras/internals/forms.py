@@ -174,7 +174,7 @@ class PrivateName:
     def __init__(self, module: str, name: str, form: Form):
         self.path = f"{module}.{name}"
         self.form = form
-        self._module = module
+        self.module = module
         self._parts = name.split(".")
         # Compared once: what is found next time is mostly the same object.
         self._fitting: Any = None
@@ -186,10 +186,10 @@ class PrivateName:
             FormError: There is none, or it has another form.
         """
         # Some are asked for at every operation of a graph.
-        found: Any = None if self._fitting is None else sys.modules.get(self._module)
+        found: Any = None if self._fitting is None else sys.modules.get(self.module)
         try:
             if found is None:
-                found = importlib.import_module(self._module)
+                found = importlib.import_module(self.module)
             for part in self._parts:
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
@@ -202,7 +202,7 @@ class PrivateName:
         return found
 
     def _message(self, received: str) -> str:
-        library = self._module.partition(".")[0]
+        library = self.module.partition(".")[0]
         return (
             f"ipu_keras relies on the private name `{self.path}`, which has another form in "
             f"{library} {_version(library)}. Expected: {self.form}. Received: {received}. Install "

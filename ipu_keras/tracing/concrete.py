@@ -28,7 +28,8 @@ def graph_of(concrete) -> Graph:
         concrete: The traced function.
 
     Returns:
-        Its ops, and those of loop bodies, branches and called functions.
+        Its ops, and those of loop bodies, branches and called functions; without what nothing
+        needs, which TensorFlow does not run.
     """
     functions: dict[str, Graph] = {}
     _collect_functions(concrete.graph, functions)
@@ -81,8 +82,21 @@ def _ops(func_graph) -> tuple[Op, ...]:
             after=tuple(before.name for before in op.control_inputs),
             attributes=_attributes(op),
         )
-        for op in func_graph.get_operations()
+        for op in _needed(func_graph)
     )
+
+
+def _needed(func_graph) -> list[Any]:
+    """The operations that are run, and the inputs."""
+    needed = set()
+    pending = [*(t.op for t in func_graph.outputs), *func_graph.control_outputs]
+    while pending:
+        op = pending.pop()
+        if op not in needed:
+            needed.add(op)
+            pending += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    needed.update(tensor.op for tensor in func_graph.inputs)
+    return [op for op in func_graph.get_operations() if op in needed]
 
 
 def _reference(tensor) -> str:

@@ -1,0 +1,116 @@
+"""TensorFlow 1 for scripts that import TensorFlow, while libraries get TensorFlow 2."""
+
+import builtins
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.legacy_modules import (
+    cells_of_tensorflow_1,
+    layers_of_tensorflow_1,
+)
+
+_V1 = tf.compat.v1
+_NAME = "tensorflow"
+
+# Where installed libraries are, which know what version they import. In a checkout the project
+# itself is elsewhere.
+_LIBRARIES = tuple(
+    Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_OWN = tuple(Path(__file__).parents[2] / package for package in ("ipu_keras", "ipu_addons"))
+
+_DROPPED = (
+    "TensorFlow 2 has no `tf.contrib`: IPU software for TensorFlow 1 is in `tensorflow.python.ipu`."
+)
+
+
+class TensorFlow1(ModuleType):
+    """`tensorflow` with the names of `tf.compat.v1`; modules that it lacks are TensorFlow's own."""
+
+    def __init__(self) -> None:
+        super().__init__(_NAME, _V1.__doc__)
+        # So that `tf.compat.v1` is one module, however it is come by.
+        self.compat = tf.compat
+        self.__path__ = tf.__path__
+        self.__file__ = tf.__file__
+        self.__spec__ = tf.__spec__
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(_V1, name)
+        except AttributeError:
+            module = sys.modules.get(f"{_NAME}.{name}")
+            if module is not None:
+                return module
+            said = f" {_DROPPED}" if name == "contrib" else ""
+            raise AttributeError(
+                f"module 'tensorflow' has no attribute {name!r}, as far as TensorFlow "
+                f"{tf.__version__} keeps the names of TensorFlow 1.{said}",
+                name=name,
+                obj=self,
+            ) from None
+
+    def __dir__(self) -> Iterator[str]:
+        return iter(sorted({*vars(self), *dir(_V1)}))
+
+
+class Imports:
+    """`builtins.__import__` for a script: what is not a library imports TensorFlow 1.
+
+    Args:
+        plain: Imports as Python does.
+    """
+
+    def __init__(self, plain: Callable[..., Any]):
+        self._plain = plain
+        self._tensorflow = TensorFlow1()
+
+    def __call__(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        if level or name.partition(".")[0] != _NAME or _is_of_a_library(globals):
+            return self._plain(name, globals, locals, fromlist, level)
+        found = self._module(name)
+        if found is None:
+            try:
+                found = self._plain(name, globals, locals, fromlist, level)
+            except ModuleNotFoundError as error:
+                if name.startswith(f"{_NAME}.contrib"):
+                    error.add_note(_DROPPED)
+                raise
+        return found if fromlist else self._tensorflow
+
+    def _module(self, name: str) -> ModuleType | None:
+        """The module of TensorFlow 1 by a name such as `tensorflow.train`, if there is one."""
+        found: Any = self._tensorflow
+        _, *parts = name.split(".")
+        if parts[:1] == ["keras"]:  # is the same in both, and lazy
+            return None
+        for part in parts:
+            found = getattr(found, part, None)
+        return found if isinstance(found, ModuleType) else None
+
+
+def install() -> None:
+    """Gives everything but libraries TensorFlow 1, for the rest of the process."""
+    _V1.layers = layers_of_tensorflow_1()
+    _V1.nn.rnn_cell = cells_of_tensorflow_1()
+    builtins.__import__ = Imports(builtins.__import__)
+
+
+def _is_of_a_library(importer: Mapping[str, Any] | None) -> bool:
+    file = (importer or {}).get("__file__")
+    if file is None:
+        return False
+    return any(Path(file).is_relative_to(folder) for folder in (*_LIBRARIES, *_OWN))
