@@ -1,5 +1,7 @@
 """Kinds of TensorFlow's operations by what they mean for the host."""
 
+import tensorflow as tf
+
 from ipu_keras.internals.tensorflow.xla import cpu_kernels
 from ipu_keras.ir import Graph, Op
 
@@ -118,6 +120,23 @@ def lacked_by_xla(graph: Graph) -> frozenset[str]:
         graph: Of a traced function, with those that it calls.
     """
     return graph.kinds - cpu_kernels() - _INPUTS
+
+
+# What no part of XLA's takes or returns.
+_NO_ARRAYS = frozenset({tf.string, tf.variant})
+
+
+def is_left_by_xla(op: tf.Operation) -> bool:
+    """Whether XLA has no kernel for an operation of a graph, or none for what it takes.
+
+    Args:
+        op: It. What it calls does not count.
+    """
+    if op.type in _INPUTS:
+        return False
+    given, returned = ({tensor.dtype for tensor in each} for each in (op.inputs, op.outputs))
+    is_handle = tf.resource in returned and op.type != "VarHandleOp"
+    return op.type not in cpu_kernels() or is_handle or bool((given | returned) & _NO_ARRAYS)
 
 
 def drawn_otherwise_by_xla(graph: Graph) -> str | None:

@@ -1,6 +1,7 @@
 """What all replicas of a traced function do together."""
 
 import doctest
+import itertools
 
 import numpy as np
 import pytest
@@ -205,7 +206,16 @@ def test_loops_and_branches_without_collectives_stay():
         lambda x: tf.while_loop(lambda x: x < 9.0, lambda x: [cross_replica_sum(x)], [x])[0],
         lambda x: tf.while_loop(lambda x: cross_replica_sum(x) < 9.0, lambda x: [x + 1.0], [x])[0],
         lambda x: tf.switch_case(tf.cast(x, tf.int32), [lambda: all_gather(x, 2)[0], lambda: x]),
-        lambda x: tf.map_fn(tf.function(cross_replica_sum), x[tf.newaxis])[0],
+        lambda x: tf.while_loop(
+            lambda n, _: cross_replica_sum(n) < 9,
+            lambda n, x: [n + 1, cross_replica_sum(x)],
+            [tf.constant(0), x],
+        )[1],
+        lambda x: tf.while_loop(
+            lambda n, _: n < 2,
+            lambda n, x: [n + tf.cast(x, tf.int32), cross_replica_sum(x)],
+            [0, x],
+        )[1],
     ],
 )
 def test_collectives_in_loops_and_branches_are_refused(function):
@@ -249,6 +259,109 @@ def test_branch_that_all_replicas_take(num_replicas, jit_compile):
                 expected = x.max(axis=0)
                 assert int(which) == k
             np.testing.assert_allclose(found, expected + 1, rtol=1e-6)
+
+
+@both
+@pytest.mark.parametrize("num_replicas", [1, 2, 4])
+def test_a_loop_of_a_known_number_of_turns(num_replicas, jit_compile):
+    """Each adds what all have, and what it was in its last turn, weighted by the turn."""
+    added = tf.Variable(0.0)
+
+    def function(x):
+        def turn(number, x, _):
+            added.assign_add(1.0)
+            own = x * (1.0 + tf.cast(replication_index(), tf.float32))
+            return number + 1, x + tf.cast(number, tf.float32) * cross_replica_sum(x), own
+
+        return tf.while_loop(lambda number, *_: number < 3, turn, [0, x, x])[1:]
+
+    x = numbers(num_replicas, 3)
+    copies, captures_of = copies_of([added], num_replicas)
+    concrete = trace(function, num_replicas, tf.TensorSpec((3,)))
+    found = together(concrete, num_replicas, jit_compile, captures_of=captures_of)([[v] for v in x])
+    own = x
+    for number in range(3):
+        factors = np.arange(1, num_replicas + 1).reshape(-1, 1)
+        x, own = x + number * x.sum(axis=0), x * factors
+    np.testing.assert_array_equal([f[0] for f in found], x)
+    np.testing.assert_array_equal([f[1] for f in found], own)
+    assert [float(one) for one in [added, *itertools.chain(*copies)]] == [3.0] * num_replicas
+
+
+def test_loops_in_loops_and_in_called_functions():
+    """The inner loop has as many turns as all replicas together say."""
+
+    @tf.function
+    def sums(x):
+        return tf.map_fn(lambda row: cross_replica_sum(row), x)
+
+    def function(x, turns):
+        turns = assume_equal_across_replicas(turns)
+
+        def outer(number, x):
+            inner = tf.while_loop(lambda k, _: k < turns, lambda k, x: [k + 1, sums(x)], [0, x])
+            return number + 1, inner[1] - 1.0
+
+        return tf.while_loop(lambda number, _: number < 2, outer, [0, x])[1]
+
+    x = numbers(2, 3, 4)
+    concrete = trace(function, 2, tf.TensorSpec((3, 4)), tf.TensorSpec((), tf.int32))
+    found = together(concrete, 2)([[values, tf.constant(2)] for values in x])
+    # Twice the sum of sums, less 1: replicas are equal from the first sum on.
+    expected = 4 * (2 * x.sum(axis=0) - 1.0) - 1.0
+    np.testing.assert_array_equal(found, [expected, expected])
+
+
+def test_what_xla_lacks_is_between_its_parts(capfd):
+    """Numbers are read in turn, by loops in branches too, and XLA has compiled all the rest."""
+    total = tf.Variable(0.0)
+
+    def function(iterator, x):
+        def turn(number, x, read):
+            found = next(iterator)
+            total.assign_add(found)
+            tf.print("turn", number, found)
+            return number + 1, tf.tanh(x @ x) + found, read.write(number, found)
+
+        def loop():
+            read = tf.TensorArray(tf.float32, 3, element_shape=())
+            _, y, read = tf.while_loop(lambda number, *_: number < 3, turn, [0, x, read])
+            return y, read.stack()
+
+        return tf.cond(x[0, 0] > 0.0, loop, lambda: (x, tf.zeros(3)))
+
+    iterator = iter(tf.data.Dataset.range(9).map(lambda number: tf.cast(number, tf.float32)))
+    x = np.full((2, 2), 0.5, np.float32)
+    traced = tf.function(function, autograph=False)
+    concrete = traced.get_concrete_function(iterator, tf.TensorSpec((2, 2)))
+    parts = tf.function(replicate(concrete, 1, parts_for_xla=True))
+    handle = tf.nest.flatten(iterator, expand_composites=True)
+    expected, y = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], x
+    for first in (0, 3):
+        y, [(found, read)] = x, parts([[*handle, x]])
+        for number in expected[first : first + 3]:
+            y = np.tanh(y @ y) + number
+        np.testing.assert_allclose(found, y, rtol=1e-6)
+        np.testing.assert_array_equal(read, expected[first : first + 3])
+    assert float(total) == 15.0
+    printed = [line for line in capfd.readouterr().err.split("\n") if line.startswith("turn")]
+    assert printed == [f"turn {k % 3} {k}" for k in range(6)]
+    (whole,) = parts._list_all_concrete_functions()
+    compiled = kinds_in_xla(whole.graph.as_graph_def().library.function)
+    assert "Tanh" in compiled
+    assert not {"PrintV2", "IteratorGetNext", "TensorListSetItem", "While"} & compiled
+
+
+def kinds_in_xla(library):
+    """The kinds of operations in functions that XLA must compile, with those that they call."""
+    functions = {function.signature.name: function for function in library}
+    pending = [f for f in functions.values() if f.attr["_XlaMustCompile"].b]
+    found = set()
+    while pending:
+        nodes = pending.pop().node_def
+        found |= {node.op for node in nodes}
+        pending += [functions[n.attr["f"].func.name] for n in nodes if n.attr["f"].func.name]
+    return found
 
 
 def test_cases_within_branches_of_a_called_function():

@@ -1,0 +1,301 @@
+"""What all replicas of a function do together: exchange values, take branches, go around loops.
+
+And what each does by itself, because XLA, which computes the rest, lacks it.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.host.inlining import leads_to
+from ipu_keras.host.operation_kinds import LOOPS
+from ipu_keras.host.replica_values import ReplicaValues
+from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.tracing.concrete import called_functions
+from ipu_keras.tracing.extraction import extract
+from ipu_keras.tracing.replication import (
+    Collective,
+    collective_of,
+    is_assumed_equal,
+    is_replica_index,
+)
+
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+
+_REDUCTIONS: Mapping[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
+    "add": tf.add_n,
+    "and": functools.partial(functools.reduce, tf.logical_and),
+    "maximum": functools.partial(functools.reduce, tf.maximum),
+    "minimum": functools.partial(functools.reduce, tf.minimum),
+    "multiply": functools.partial(functools.reduce, tf.multiply),
+    "or": functools.partial(functools.reduce, tf.logical_or),
+}
+
+# Does something for all replicas, and notes in each what it becomes.
+JointOperation = Callable[[Sequence[ReplicaValues]], None]
+# Makes of a function, and of which of its inputs are equal in all replicas, what these are
+# together: it takes a list of tensors for each, and returns the results of each.
+Replicate = Callable[[Any, Collection[int]], Callable[[Sequence[Sequence[tf.Tensor]]], list]]
+
+
+def needs_all(op: tf.Operation) -> bool:
+    """Whether an operation is not the same in every replica, or needs the other ones."""
+    return collective_of(op) is not None or is_replica_index(op)
+
+
+def joint_operation(
+    op: tf.Operation, equal: Collection[tf.Operation], num_replicas: int, replicate: Replicate
+) -> JointOperation:
+    """What replicas do for an operation.
+
+    Args:
+        op: A collective, a branch, a loop, or what XLA lacks.
+        equal: Inputs of its graph that replicas have equal.
+        num_replicas: How many there are.
+        replicate: For the functions of branches and loops.
+    """
+    if collective_of(op) is not None:
+        return functools.partial(_exchange, op)
+    if op.type in _BRANCHES and (num_replicas == 1 or is_equal(op.inputs[0], equal)):
+        return _Branch(op, equal, replicate)
+    if op.type in LOOPS:
+        loop = _Loop(op, equal, replicate)
+        if num_replicas == 1 or loop.is_equal:
+            return loop
+    return _alone(op)
+
+
+def check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
+    """Refuses collectives that not all replicas may reach.
+
+    Args:
+        concrete: The function, a `tf.ConcreteFunction`.
+        equal: Inputs that replicas have equal.
+
+    Raises:
+        ValueError: There is one, in a branch or in a loop.
+    """
+    for op in concrete.graph.get_operations():
+        if needs_all(op) or not leads_to(op, needs_all):
+            continue
+        is_branch = op.type in _BRANCHES and is_equal(op.inputs[0], equal)
+        if not is_branch and not (op.type in LOOPS and _equal_in_loop(op, equal) is not None):
+            raise ValueError(
+                "A collective in a loop or a branch hangs an IPU when not all replicas reach it. "
+                f"Received: one in {op.name!r}, of type {op.type}. Exchange the values before it "
+                "or after it, let a loop have a known number of turns, as with `tf.range`, or "
+                "promise that its condition is equal in all replicas, with "
+                "`assume_equal_across_replicas`."
+            )
+
+
+def is_equal(tensor: tf.Tensor, equal: Collection[tf.Operation]) -> bool:
+    """Whether a tensor is computed of nothing but what replicas have equal.
+
+    Args:
+        tensor: The tensor.
+        equal: Inputs of which that is known.
+    """
+    pending, seen = [tensor.op], set()
+    while pending:
+        op = pending.pop()
+        if op in seen or op in equal or is_assumed_equal(op) or op.type == "Const":
+            continue
+        if not op.inputs or op.op_def.is_stateful:
+            return False
+        seen.add(op)
+        pending += [given.op for given in op.inputs]
+    return True
+
+
+def _exchange(op: tf.Operation, replicas: Sequence[ReplicaValues]) -> None:
+    """Computes a collective from the values of all replicas."""
+    collective = collective_of(op)
+    assert collective is not None
+    for group in collective.groups:
+        members = [replicas[number] for number in group]
+        values = [value for replica in members for value in replica.look_up(op.inputs)]
+        with tf.name_scope(_scope(op)):
+            results = _results_of(collective, values)
+        for replica, result in zip(members, results, strict=True):
+            replica.set_value(op.outputs[0], result)
+
+
+def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """What each member of a group gets."""
+    if collective.kind == "all-to-all":
+        split, concat = collective.dimensions
+        blocks = [tf.split(value, len(values), axis=split) for value in values]
+        return [tf.concat(received, axis=concat) for received in zip(*blocks, strict=True)]
+    if collective.kind == "all-gather":
+        return [tf.stack(values)] * len(values)
+    reduced = _REDUCTIONS[collective.operation](values)
+    if collective.kind == "reduce-scatter":
+        return tf.split(reduced, len(values))
+    return [reduced] * len(values)
+
+
+def _alone(op: tf.Operation) -> JointOperation:
+    """Each replica does the operation by itself."""
+    others = {other.name for other in op.graph.get_operations() if other is not op}
+    outputs, inputs = list(op.outputs), {tensor.ref(): tensor for tensor in op.inputs}
+    whole = SimpleNamespace(graph=op.graph, inputs=op.graph.inputs)
+    given = list(inputs.values())
+    part = extract(whole, outputs, given=given, controls=[op], without=others).function
+
+    def run(replicas: Sequence[ReplicaValues]) -> None:
+        for replica in replicas:
+            before = replica.ran if op.control_inputs else []
+            with tf.control_dependencies(before):
+                results = call_with_captures(part, replica.look_up(given), [])
+            replica.note_call(results, waited=bool(op.control_inputs))
+            for tensor, result in zip(outputs, results, strict=True):
+                replica.set_value(tensor, result)
+
+    return run
+
+
+class _Branch:
+    """An operation of which all replicas take the same branch.
+
+    Args:
+        op: It.
+        equal: As of `joint_operation`.
+        replicate: As of `joint_operation`.
+    """
+
+    def __init__(self, op: tf.Operation, equal: Collection[tf.Operation], replicate: Replicate):
+        self._op = op
+        attributes = op.node_def.attr
+        called = attributes["branches"].list.func or (
+            attributes["then_branch"].func,
+            attributes["else_branch"].func,
+        )
+        given = [k for k, tensor in enumerate(op.inputs[1:]) if is_equal(tensor, equal)]
+        self._branches = [
+            replicate(_function_of(_graph_of(op, function.name)), given) for function in called
+        ]
+
+    def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
+        op = self._op
+        given = [replica.look_up(op.inputs) for replica in replicas]
+
+        def take(branch: Callable) -> Callable:
+            def taken() -> list:
+                results = branch([values[1:] for values in given])
+                # Of a branch for its effects alone there would be nothing to wait for.
+                return [*itertools.chain(*results), tf.constant(0)]
+
+            return taken
+
+        with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
+            choice, functions = given[0][0], [take(branch) for branch in self._branches]
+            if op.type in ("Case", "StatelessCase"):
+                *results, done = tf.switch_case(choice, functions)
+            else:
+                *results, done = tf.cond(choice, *functions)
+        for replica in replicas:
+            own, results = results[: len(op.outputs)], results[len(op.outputs) :]
+            for tensor, value in zip(op.outputs, own, strict=True):
+                replica.set_value(tensor, value)
+            replica.note_call([done], waited=bool(op.control_inputs))
+
+
+class _Loop:
+    """A loop that all replicas go around as often.
+
+    Args:
+        op: It.
+        equal: As of `joint_operation`.
+        replicate: As of `joint_operation`.
+    """
+
+    def __init__(self, op: tf.Operation, equal: Collection[tf.Operation], replicate: Replicate):
+        self._op = op
+        found = _equal_in_loop(op, equal)
+        self.is_equal = found is not None
+        body = _graph_of(op, op.get_attr("body").name)
+        self._condition = _function_of(_graph_of(op, op.get_attr("cond").name))
+        self._body = replicate(_function_of(body), sorted(found or ()))
+        # The others are what the body takes from outside, such as variables.
+        pairs = zip(body.inputs, body.outputs, strict=True)
+        self._varying = [k for k, (before, after) in enumerate(pairs) if before is not after]
+        self._shapes = [body.inputs[k].shape for k in self._varying]
+
+    def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
+        op, varying, width = self._op, self._varying, len(self._varying)
+        given = [replica.look_up(op.inputs) for replica in replicas]
+
+        def all_values(state: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+            values = [list(each) for each in given]
+            for number, own in enumerate(values):
+                for k, value in zip(varying, state[number * width :], strict=False):
+                    own[k] = value
+            return values
+
+        def is_going_on(*state: tf.Tensor) -> tf.Tensor:
+            first = all_values(state)[0]
+            (goes_on,) = call_with_captures(self._condition, first, [])
+            return goes_on
+
+        def turn(*state: tf.Tensor) -> list[tf.Tensor]:
+            results = self._body(all_values(state))
+            return [own[k] for own in results for k in varying]
+
+        with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
+            results = tf.while_loop(
+                is_going_on,
+                turn,
+                [own[k] for own in given for k in varying],
+                shape_invariants=self._shapes * len(replicas),
+                parallel_iterations=op.get_attr("parallel_iterations"),
+            )
+        for number, replica in enumerate(replicas):
+            own = results[number * width : (number + 1) * width]
+            for tensor, value in zip(op.outputs, given[number], strict=True):
+                replica.set_value(tensor, value)
+            for k, value in zip(varying, own, strict=True):
+                replica.set_value(op.outputs[k], value)
+            replica.note_call(results, waited=bool(op.control_inputs))
+
+
+def _equal_in_loop(op: tf.Operation, equal: Collection[tf.Operation]) -> set[int] | None:
+    """Which of a loop's values replicas have equal in every turn; `None` if its end is not."""
+    body = _graph_of(op, op.get_attr("body").name)
+    condition = _graph_of(op, op.get_attr("cond").name)
+    found = {k for k, tensor in enumerate(op.inputs) if is_equal(tensor, equal)}
+    while True:
+        known = {body.inputs[k].op for k in found}
+        still = {k for k in found if is_equal(body.outputs[k], known)}
+        if still == found:
+            break
+        found = still
+    if any(leads_to(inner, needs_all) for inner in condition.get_operations()):
+        return None
+    known = {condition.inputs[k].op for k in found}
+    return found if is_equal(condition.outputs[0], known) else None
+
+
+def _graph_of(op: tf.Operation, name: str) -> Any:
+    """The graph of a function that an operation calls."""
+    return called_functions(op.graph)[name].graph
+
+
+def _function_of(graph: Any) -> Any:
+    """The function of the graph of a branch or a loop, with inputs instead of captures."""
+    whole = SimpleNamespace(graph=graph, inputs=graph.inputs)
+    outputs = list(graph.outputs)
+    return extract(whole, outputs, given=graph.inputs, controls=graph.control_outputs).function
+
+
+def _before(op: tf.Operation, replicas: Iterable[ReplicaValues]) -> set[tf.Operation]:
+    """What an operation waits for."""
+    return {call for replica in replicas for call in replica.ran} if op.control_inputs else set()
+
+
+def _scope(op: tf.Operation) -> str:
+    return op.name.rpartition("/")[2]

@@ -1,0 +1,112 @@
+"""The values that one of several replicas has while a function of all of them is built."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.tracing.extraction import Part, feeds_of
+from ipu_keras.tracing.replication import is_replica_index
+
+# By reference of a captured tensor, another one to take instead.
+Captures = Mapping[Any, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Operations that a replica runs without hearing from the others.
+
+    Args:
+        part: Computes them; `None` if there are none.
+        given: What the part takes of other segments' results.
+        results: What it returns.
+        waits: Whether it must run after what the replica ran before.
+        together: What all replicas do as one then, and what XLA leaves to TensorFlow.
+        is_for_xla: Whether XLA compiles the part.
+    """
+
+    part: Part | None
+    given: Sequence[tf.Tensor] = ()
+    results: Sequence[tf.Tensor] = ()
+    waits: bool = False
+    together: Sequence[tf.Operation] = ()
+    is_for_xla: bool = False
+
+
+class ReplicaValues:
+    """The values of one replica while all of them run.
+
+    Args:
+        concrete: The traced function.
+        number: Which replica it is.
+        feeds: What it is given.
+        captures: What it has of its own instead of captured tensors.
+    """
+
+    def __init__(self, concrete: Any, number: int, feeds: Sequence[tf.Tensor], captures: Captures):
+        placeholders = feeds_of(concrete)
+        self._feeds = [
+            tf.convert_to_tensor(feed, placeholder.dtype)
+            for feed, placeholder in zip(feeds, placeholders, strict=True)
+        ]
+        self._captures = captures
+        self._ran: list[tf.Operation] = []
+        pairs = [(inner, self._own(outer)) for outer, inner in concrete.graph.captures]
+        pairs += zip(placeholders, self._feeds, strict=True)
+        index = tf.constant(number)
+        indices = filter(is_replica_index, concrete.graph.get_operations())
+        pairs += [(op.outputs[0], index) for op in indices]
+        self._values = {inside.ref(): value for inside, value in pairs}
+
+    def run(self, segment: Segment) -> None:
+        """Computes the replica's values of a segment."""
+        if segment.part is None:
+            return
+        function = segment.part.function
+        taken = [self._feeds[index] for index in segment.part.inputs]
+        taken += self.look_up(segment.given)
+        captured = [self._own(outer) for outer in function.captured_inputs]
+
+        # The same trace serves all replicas; calling it as usual would take the captures that it
+        # was traced with.
+        def compute(*tensors: tf.Tensor) -> Any:
+            return call_with_captures(function, tensors, captured)
+
+        if segment.is_for_xla:
+            compute = tf.function(compute, autograph=False, jit_compile=True)
+        with tf.control_dependencies(self._ran if segment.waits else []):
+            results = compute(*taken)
+        self.note_call(results, waited=segment.waits)
+        for tensor, result in zip(segment.results, results, strict=True):
+            self.set_value(tensor, result)
+
+    def note_call(self, results: Sequence[tf.Tensor], *, waited: bool) -> None:
+        """Remembers the call that was just made for those that have to wait for it.
+
+        Args:
+            results: Of the call.
+            waited: Whether it waited for what had run before.
+        """
+        if tf.executing_eagerly():
+            return
+        call = results[0].op if results else tf.compat.v1.get_default_graph().get_operations()[-1]
+        # Whoever waits for this call waits for those that it waited for.
+        self._ran = [call] if waited else [*self._ran, call]
+
+    @property
+    def ran(self) -> Sequence[tf.Operation]:
+        """What others have to wait for, if they wait for all that ran before."""
+        return self._ran
+
+    def look_up(self, tensors: Iterable[tf.Tensor]) -> list:
+        """The replica's values of tensors of the trace."""
+        return [None if t is None else self._values[t.ref()] for t in tensors]
+
+    def set_value(self, tensor: tf.Tensor, value: tf.Tensor) -> None:
+        """Notes what a tensor of the trace is to the replica."""
+        self._values[tensor.ref()] = value
+
+    def _own(self, captured: tf.Tensor) -> tf.Tensor:
+        return self._captures.get(captured.ref(), captured)
