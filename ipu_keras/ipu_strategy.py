@@ -13,13 +13,14 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.functions.data_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.function_programs import FunctionPrograms
+from ipu_keras.functions.parts_for_xla import compiled_in_parts
 from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
-from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
+from ipu_keras.internals.tensorflow.functions import jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
     OneDeviceExtended,
     replica_context,
@@ -89,8 +90,8 @@ class IPUStrategy(tf.distribute.Strategy):
         # Functions for all replicas by the function of one.
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
-        # By functions for XLA that it cannot compile, the same without it.
-        self._without_xla: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        # By functions for XLA that it cannot compile as a whole, the same in parts.
+        self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -122,8 +123,8 @@ class IPUStrategy(tf.distribute.Strategy):
         For each shape of its arguments, the function is a program: it is refused if it would not
         fit on an IPU, reported if `POPLAR_ENGINE_OPTIONS` asks for it, and what it would cost is
         what `ipu_keras.last_report` says after the call. Iterators of datasets count as infeeds.
-        The host computes without XLA what `jit_compile=True` asks XLA for and XLA lacks on CPU,
-        as it lacks the reading of datasets.
+        What `jit_compile=True` asks XLA for and XLA lacks on CPU, as it lacks the reading of
+        datasets, is left to TensorFlow; XLA compiles what is before and after it, in loops too.
 
         Args:
             fn: A `tf.function`. Inside another one, any callable.
@@ -200,8 +201,8 @@ class IPUStrategy(tf.distribute.Strategy):
             if key not in programs:
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
-                self._leave_xla(fn, concrete)
-        call = replicated or self._without_xla.get(fn, fn)
+                self._take_apart(fn, concrete)
+        call = replicated or self._in_parts.get(fn, fn)
         with programs.running(key):
             return call(*args, **kwargs)
 
@@ -221,17 +222,17 @@ class IPUStrategy(tf.distribute.Strategy):
 
     def _compilable(self, fn: Any, args, kwargs) -> Any:
         """What is called within another function, for which XLA has all operations if it must."""
-        if jit_compile_of(fn) and fn not in self._without_xla:
+        if jit_compile_of(fn) and fn not in self._in_parts:
             # The call that follows finds this trace in the function's cache.
             traced = self.extended.call_for_each_replica(fn.get_concrete_function, args, kwargs)
-            self._leave_xla(fn, traced)
-        return self._without_xla.get(fn, fn) if jit_compile_of(fn) else fn
+            self._take_apart(fn, traced)
+        return self._in_parts.get(fn, fn) if jit_compile_of(fn) else fn
 
-    def _leave_xla(self, fn: Any, concrete: Any) -> None:
-        """Has a function for XLA run without it if XLA lacks one of its operations."""
-        is_new = jit_compile_of(fn) and fn not in self._without_xla
+    def _take_apart(self, fn: Any, concrete: Any) -> None:
+        """Has XLA compile a function in parts if it lacks one of its operations."""
+        is_new = jit_compile_of(fn) and fn not in self._in_parts
         if is_new and lacked_by_xla(graph_of(concrete)):
-            self._without_xla[fn] = tf.function(fn.python_function, autograph=autograph_of(fn))
+            self._in_parts[fn] = compiled_in_parts(fn, concrete)
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
         """What all replicas of the device run; `None` if there is one."""

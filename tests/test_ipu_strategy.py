@@ -74,7 +74,9 @@ def test_a_device_that_is_not_configured_is_refused():
 
 @pytest.mark.parametrize("name", ["x", "/job:here/x:0"])
 def test_what_is_no_name_of_a_device(name):
-    with pytest.raises(ValueError, match=rf"^`ipu_device` is not .* Received: ipu_device='{name}'"):
+    with pytest.raises(
+        ValueError, match=rf"^`ipu_device` must be .* Received: ipu_device='{name}'"
+    ):
         IPUStrategy(name)
 
 
@@ -520,7 +522,7 @@ def test_a_function_for_xla_that_reads_an_iterator_is_as_fast_as_without(strateg
         run()
         return time.perf_counter() - start
 
-    assert runs[0]() == runs[1]()
+    np.testing.assert_allclose(runs[0](), runs[1](), rtol=1e-4)
     plain, xla = zip(*((seconds(runs[0]), seconds(runs[1])) for _ in range(40)), strict=True)
     assert min(xla) < 1.5 * min(plain)  # interleaved, as the machine may be busy
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.functions.parts_for_xla import is_worth_compiling
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate
@@ -46,7 +47,8 @@ class ReplicatedFunction:
             self._programs[concrete.name] = self._program(concrete)
         variables, run = self._programs[concrete.name]
         variables.synchronize()
-        results = run(*(x for x in tf.nest.flatten((args, kwargs)) if tf.is_tensor(x)))
+        given = tf.nest.flatten((args, kwargs), expand_composites=True)
+        results = run(*filter(tf.is_tensor, given))
         variables.note_execution()
         return results
 
@@ -67,12 +69,20 @@ class ReplicatedFunction:
             return ReplicaVariables(concrete, 1, self._device), concrete
         num_replicas = len(self._device.ipus)
         variables = ReplicaVariables(concrete, num_replicas, self._device)
-        together = replicate(concrete, num_replicas, variables.captures_of)
+        lacks_some = bool(lacked_by_xla(graph))
+        together = replicate(
+            concrete,
+            num_replicas,
+            variables.captures_of,
+            parts_for_xla=bool(self._jit_compile)
+            and lacks_some
+            and is_worth_compiling(concrete, graph),
+        )
 
         def run(*tensors):
             return together([list(tensors)] * num_replicas)[0]
 
-        compiled = self._jit_compile and not lacked_by_xla(graph)
+        compiled = self._jit_compile and not lacks_some
         return variables, tf.function(run, autograph=False, jit_compile=compiled)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.host.fed_loops import FedLoop
 from ipu_keras.host.inlining import leads_to
 from ipu_keras.host.operation_kinds import LOOPS
 from ipu_keras.host.replica_values import ReplicaValues
@@ -48,7 +49,12 @@ def needs_all(op: tf.Operation) -> bool:
 
 
 def joint_operation(
-    op: tf.Operation, equal: Collection[tf.Operation], num_replicas: int, replicate: Replicate
+    op: tf.Operation,
+    equal: Collection[tf.Operation],
+    num_replicas: int,
+    replicate: Replicate,
+    *,
+    for_xla: bool,
 ) -> JointOperation:
     """What replicas do for an operation.
 
@@ -57,6 +63,7 @@ def joint_operation(
         equal: Inputs of its graph that replicas have equal.
         num_replicas: How many there are.
         replicate: For the functions of branches and loops.
+        for_xla: Whether XLA compiles what it can.
     """
     if collective_of(op) is not None:
         return functools.partial(_exchange, op)
@@ -64,6 +71,8 @@ def joint_operation(
         return _Branch(op, equal, replicate)
     if op.type in LOOPS:
         loop = _Loop(op, equal, replicate)
+        if for_xla and num_replicas == 1:
+            return loop.fed() or loop
         if num_replicas == 1 or loop.is_equal:
             return loop
     return _alone(op)
@@ -219,12 +228,17 @@ class _Loop:
         found = _equal_in_loop(op, equal)
         self.is_equal = found is not None
         body = _graph_of(op, op.get_attr("body").name)
-        self._condition = _function_of(_graph_of(op, op.get_attr("cond").name))
-        self._body = replicate(_function_of(body), sorted(found or ()))
         # The others are what the body takes from outside, such as variables.
         pairs = zip(body.inputs, body.outputs, strict=True)
         self._varying = [k for k, (before, after) in enumerate(pairs) if before is not after]
+        self._condition = _function_of(_graph_of(op, op.get_attr("cond").name))
+        self._turn = _function_of(body, [body.outputs[k] for k in self._varying])
+        self._body = replicate(self._turn, sorted(found or ()))
         self._shapes = [body.inputs[k].shape for k in self._varying]
+
+    def fed(self) -> FedLoop | None:
+        """As one program of XLA, if what keeps it from being one is read before."""
+        return FedLoop.of(self._op, self._condition, self._turn, self._varying)
 
     def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
         op, varying, width = self._op, self._varying, len(self._varying)
@@ -244,7 +258,7 @@ class _Loop:
 
         def turn(*state: tf.Tensor) -> list[tf.Tensor]:
             results = self._body(all_values(state))
-            return [own[k] for own in results for k in varying]
+            return [result for own in results for result in own]
 
         with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
             results = tf.while_loop(
@@ -285,11 +299,11 @@ def _graph_of(op: tf.Operation, name: str) -> Any:
     return called_functions(op.graph)[name].graph
 
 
-def _function_of(graph: Any) -> Any:
+def _function_of(graph: Any, results: Sequence[tf.Tensor] | None = None) -> Any:
     """The function of the graph of a branch or a loop, with inputs instead of captures."""
     whole = SimpleNamespace(graph=graph, inputs=graph.inputs)
-    outputs = list(graph.outputs)
-    return extract(whole, outputs, given=graph.inputs, controls=graph.control_outputs).function
+    results = list(graph.outputs if results is None else results)
+    return extract(whole, results, given=graph.inputs, controls=graph.control_outputs).function
 
 
 def _before(op: tf.Operation, replicas: Iterable[ReplicaValues]) -> set[tf.Operation]:

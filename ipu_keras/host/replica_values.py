@@ -13,6 +13,8 @@ from ipu_keras.tracing.replication import is_replica_index
 # By reference of a captured tensor, another one to take instead.
 Captures = Mapping[Any, tf.Tensor]
 
+CONSTANT = "Const"
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -75,7 +77,8 @@ class ReplicaValues:
             return call_with_captures(function, tensors, captured)
 
         if segment.is_for_xla:
-            compute = tf.function(compute, autograph=False, jit_compile=True)
+            jitted = tf.function(compute, autograph=False, jit_compile=True)
+            compute = jitted.get_concrete_function(*taken)
         with tf.control_dependencies(self._ran if segment.waits else []):
             results = compute(*taken)
         self.note_call(results, waited=segment.waits)
@@ -102,11 +105,17 @@ class ReplicaValues:
 
     def look_up(self, tensors: Iterable[tf.Tensor]) -> list:
         """The replica's values of tensors of the trace."""
-        return [None if t is None else self._values[t.ref()] for t in tensors]
+        return [None if t is None else self._value(t) for t in tensors]
 
     def set_value(self, tensor: tf.Tensor, value: tf.Tensor) -> None:
         """Notes what a tensor of the trace is to the replica."""
         self._values[tensor.ref()] = value
+
+    def _value(self, tensor: tf.Tensor) -> tf.Tensor:
+        if tensor.ref() not in self._values and tensor.op.type == CONSTANT:
+            value = tf.make_ndarray(tensor.op.get_attr("value"))
+            self.set_value(tensor, tf.constant(value, tensor.dtype))
+        return self._values[tensor.ref()]
 
     def _own(self, captured: tf.Tensor) -> tf.Tensor:
         return self._captures.get(captured.ref(), captured)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ipu_keras.host.inlining import inlined, leads_to
 from ipu_keras.host.joint_operations import check_control_flow, joint_operation, needs_all
 from ipu_keras.host.operation_kinds import is_left_by_xla
-from ipu_keras.host.replica_values import Captures, ReplicaValues, Segment
+from ipu_keras.host.replica_values import CONSTANT, Captures, ReplicaValues, Segment
 from ipu_keras.internals.tensorflow.functions import read_only_inputs
 from ipu_keras.internals.tensorflow.variables import contents_of
 from ipu_keras.tracing.concrete import called_functions
@@ -31,7 +31,7 @@ from ipu_keras.tracing.replication import (
 )
 
 # Part of every segment that uses them.
-_REPEATED = frozenset({"Const", "VarHandleOp"})
+_REPEATED = frozenset({CONSTANT, "VarHandleOp"})
 
 # Whether replicas do an operation together, or each by itself between segments.
 _Wanted = Callable[[tf.Operation], bool]
@@ -95,7 +95,7 @@ def replicate(
     segments = list(_Split(flat, is_wanted, for_xla=parts_for_xla).segments())
     results = tf.nest.flatten(flat.structured_outputs, expand_composites=True)
     together = {
-        op: joint_operation(op, equal, num_replicas, replicate_called)
+        op: joint_operation(op, equal, num_replicas, replicate_called, for_xla=parts_for_xla)
         for segment in segments
         for op in segment.together
     }
@@ -209,7 +209,8 @@ class _Split:
         """What a segment returns: what the others, the collectives, or all replicas return."""
         ends = [t for op in self._together for t in op.inputs] + self._results
         computed = set(self._operations)
-        found = [t for t in ends if t.op in computed or t.op.type in _REPEATED]
+        repeated = _REPEATED - {CONSTANT}  # which needs no function
+        found = [t for t in ends if t.op in computed or t.op.type in repeated]
         found += [
             t
             for op in self._operations

@@ -1,0 +1,67 @@
+"""Functions that users want XLA to compile, and that do something that XLA lacks."""
+
+import inspect
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.functions.graph_programs import programs_in
+from ipu_keras.host.operation_kinds import CONVOLUTIONS, drawn_otherwise_by_xla
+from ipu_keras.host.segments import replicate
+from ipu_keras.internals.tensorflow.functions import autograph_of
+from ipu_keras.ir import Graph
+from ipu_keras.tracing import graph_of
+
+
+def is_worth_compiling(concrete: Any, graph: Graph) -> bool:
+    """Whether XLA should compile parts of a function, rather than none of it.
+
+    Its convolutions are slower than TensorFlow's, and some of its draws have other numbers. What
+    is a program in the function is compiled already.
+
+    Args:
+        concrete: The function, a `tf.ConcreteFunction`.
+        graph: Its graph.
+    """
+    return (
+        not CONVOLUTIONS & graph.kinds
+        and drawn_otherwise_by_xla(graph) is None
+        and not programs_in(concrete.graph)
+    )
+
+
+def compiled_in_parts(function: Any, concrete: Any) -> Any:
+    """A function of a user's, of which XLA compiles what it can.
+
+    Reading an iterator, say, is left to TensorFlow, and XLA compiles what is before and after it,
+    in loops and branches as well.
+
+    Args:
+        function: A `tf.function`.
+        concrete: A trace of it.
+
+    Returns:
+        A `tf.function` that is called as it is.
+    """
+    if not is_worth_compiling(concrete, graph_of(concrete)):
+        return tf.function(function.python_function, autograph=autograph_of(function))
+
+    def with_all(given: dict[str, Any]) -> Any:
+        return function.python_function(*given["args"], **given["kwargs"])
+
+    plain = tf.function(with_all, autograph=autograph_of(function))
+
+    def in_parts(*args, **kwargs):
+        given = {"args": args, "kwargs": kwargs}
+        concrete = plain.get_concrete_function(given)
+        if not is_worth_compiling(concrete, graph_of(concrete)):
+            return plain(given)
+        tensors = filter(tf.is_tensor, tf.nest.flatten(given, expand_composites=True))
+        (results,) = replicate(concrete, 1, parts_for_xla=True)([list(tensors)])
+        return results
+
+    # TensorFlow warns of what is traced too often, by what it wraps, and else would take all users'
+    # functions for one.
+    in_parts.__signature__ = inspect.signature(in_parts)  # type: ignore[attr-defined]
+    in_parts.__wrapped__ = function.python_function  # type: ignore[attr-defined]
+    return tf.function(in_parts, autograph=False)
