@@ -1,5 +1,6 @@
 """Functions that users want XLA to compile, and that do something that XLA lacks."""
 
+import functools
 import inspect
 from typing import Any
 
@@ -60,8 +61,8 @@ def compiled_in_parts(function: Any, concrete: Any) -> Any:
         (results,) = replicate(concrete, 1, parts_for_xla=True)([list(tensors)])
         return results
 
-    # TensorFlow warns of what is traced too often, by what it wraps, and else would take all users'
-    # functions for one.
-    in_parts.__signature__ = inspect.signature(in_parts)  # type: ignore[attr-defined]
-    in_parts.__wrapped__ = function.python_function  # type: ignore[attr-defined]
+    # TensorFlow warns of a function that it traces too often: of the user's, not of this one.
+    signature = inspect.signature(in_parts)
+    functools.update_wrapper(in_parts, function.python_function)
+    in_parts.__signature__ = signature  # type: ignore[attr-defined]
     return tf.function(in_parts, autograph=False)
