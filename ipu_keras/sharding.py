@@ -1,15 +1,25 @@
 """Which shard, one IPU of several, the operations of a graph run on."""
 
 import collections
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import attribute_scope, is_trace
 from ipu_keras.internals.tensorflow.operations import set_attribute
 from ipu_keras.internals.tensorflow.xla import sharding_of, sharding_on
+from ipu_keras.tracing.frontend_attributes import (
+    SHARD,
+    attributed,
+    attributes_of,
+    set_attribute_of,
+    shard_in,
+)
+from ipu_keras.tracing.replication import note_shards
 
-# Where XLA too looks for it.
+# Where XLA too looks for it. In functions, which XLA may compile for one CPU, it must not find it.
 _SHARDING = "_XlaSharding"
 _COLOCATION_PREFIX = "loc:@"
 
@@ -122,9 +132,9 @@ def shard_of(op: tf.Operation) -> int | None:
         op: The operation.
     """
     sharding = sharding_of(op)
-    if sharding is None or sharding.type != sharding.MAXIMAL:
-        return None
-    return sharding.tile_assignment_devices[0]
+    if sharding is None:
+        return shard_in(attributes_of(op))
+    return sharding.tile_assignment_devices[0] if sharding.type == sharding.MAXIMAL else None
 
 
 def assign_shard(op: tf.Operation, shard: int) -> None:
@@ -134,7 +144,28 @@ def assign_shard(op: tf.Operation, shard: int) -> None:
         op: The operation, which is changed in place.
         shard: The number of the shard, from 0 on.
     """
-    set_attribute(op, _SHARDING, tf.compat.v1.AttrValue(s=sharding_on(shard)))
+    if is_trace(op.graph):
+        set_attribute_of(op, SHARD, str(shard))
+    else:
+        set_attribute(op, _SHARDING, tf.compat.v1.AttrValue(s=sharding_on(shard)))
+
+
+@contextlib.contextmanager
+def sharded(graph: Any, shards: Sequence[int]) -> Iterator[None]:
+    """While this is open, new operations of a graph are on shards.
+
+    Args:
+        graph: In which operations are made.
+        shards: Their numbers; reports and costs know the first.
+    """
+    if is_trace(graph):
+        note_shards(graph, max(shards) + 1)
+        with attributed(graph, SHARD, ",".join(map(str, shards))):
+            yield
+    else:
+        sharding = tf.compat.v1.AttrValue(s=sharding_on(*shards))
+        with attribute_scope(graph, {_SHARDING: sharding}):
+            yield
 
 
 def _operation(root: Any) -> tf.Operation:

@@ -212,3 +212,26 @@ def test_replicas_with_an_outfeed_thread(run_example):
     losses = run_example("replicas_with_an_outfeed_thread")["losses"]
     assert losses.shape == (600, 2)
     assert losses[-100:].mean() < losses[:20].mean() / 4
+
+
+def test_sharded_model(run_example, capsys):
+    result = run_example("sharded_model")
+    assert result["losses"][-1] < result["losses"][0] / 10
+    assert result["report"].num_ipus == 2
+    ipus = result["ipus"]
+    layers = {name: ipus[name] for name in ("biases_0", "biases_1", "weights_0", "weights_1")}
+    assert layers == {"biases_0": 0, "biases_1": 1, "weights_0": 0, "weights_1": 1}
+    # What the optimizer keeps is with its variable.
+    assert ipus["weights_1/Adam"] == 1
+    assert ipus["weights_0/Adam"] == 0
+    assert "weights_1 is on IPU 1" in capsys.readouterr().out
+
+
+def test_outside_compilation(run_example, capsys):
+    result = run_example("outside_compilation")
+    assert result["losses"][-1] < result["losses"][0] / 5
+    assert result["accuracy"] >= 0.93
+    # Once in a step, and nowhere else.
+    assert len(result["norms"]) == 10 * 88
+    assert result["copies"] == "4 bytes to the host, 4 from it"
+    assert "the host gets a norm in each step" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.fusion import deduplicate, fuse
 from ipu_keras.cost.flat.host_tables import keep_tables_on_host
+from ipu_keras.cost.flat.host_work import leave_to_host
 from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.flat.io_tiles import StepCopies
 from ipu_keras.cost.flat.joint_normalizations import with_normalized_bodies
@@ -31,6 +32,11 @@ from ipu_keras.cost.pipeline.offloading import offload
 from ipu_keras.cost.pipeline.placement import place_stages
 from ipu_keras.cost.pipeline.recomputation import recompute_stages
 from ipu_keras.cost.pipeline.run import plan_of, run_of
+from ipu_keras.cost.pipeline.scoped_shards import (
+    num_ipus_of_shards,
+    with_shards,
+    without_shards,
+)
 from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
@@ -80,7 +86,12 @@ def write_out(model: Model) -> Model:
             cost.cycles * one.repeat for one, cost in zip(branch.compute_sets, costs, strict=True)
         )
 
-    program = keep_tables_on_host(flatten(graph, work_of_branch=cycles_of))
+    program = leave_to_host(keep_tables_on_host(flatten(graph, work_of_branch=cycles_of)))
+    # Those that the program has no IPUs for say nothing.
+    if options.pipeline is None and num_ipus_of_shards(model.graph) <= options.num_ipus:
+        program = with_shards(program)
+    else:
+        program = without_shards(program)
     if options.pipeline is not None:
         program = attribute_parts(program, options.pipeline.num_stages)
         program = cut_stages(program, options.pipeline.num_stages, options.stage_splits)

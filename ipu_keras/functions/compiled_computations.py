@@ -16,7 +16,7 @@ from ipu_keras.functions.graph_programs import (
     running,
 )
 from ipu_keras.functions.loop_bodies import tensors_then_operations
-from ipu_keras.functions.place import placed_on, refuse_replicas
+from ipu_keras.functions.place import Place, placed_on, refuse_replicas
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.traced_step import variables_of
@@ -26,7 +26,7 @@ from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of
-from ipu_keras.tracing.replication import is_marked_alone
+from ipu_keras.tracing.replication import is_marked_alone, num_shards_of
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
 
@@ -53,7 +53,8 @@ def call_in_graph(
 
     Raises:
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor.
+        ValueError: It returns an operation before a tensor; or it has a shard that the device has
+            no IPU for.
     """
     given = tf.nest.map_structure(tf.convert_to_tensor, list(inputs))
     flat = tf.nest.flatten(given)
@@ -74,9 +75,9 @@ def call_in_graph(
     # So that variables are made in this graph, also after eager execution was disabled.
     with graph.as_default(), placed_on(device):
         concrete = traced_where_variables_are_made(run, specs, name)
+    num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
     if is_marked_alone(concrete.graph):
-        with placed_on(device):
-            refuse_replicas("Values are exchanged")
+        refuse_replicas("Values are exchanged", num_replicas)
     found = concrete(*flat)
     call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
     mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())

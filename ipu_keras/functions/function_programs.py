@@ -18,6 +18,7 @@ from ipu_keras.functions.graph_programs import (
     programs_in,
     running,
 )
+from ipu_keras.functions.place import Place
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
@@ -28,6 +29,7 @@ from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.infeeds import InfeedIterator, infeeds_for_iterators
 from ipu_keras.tracing.lowering import LoweringError
+from ipu_keras.tracing.replication import num_shards_of
 
 # What TensorFlow traces in another way for XLA, or an infeed takes the place of.
 _TRACED_AGAIN = CONTROL_FLOW | {"IteratorGetNext"}
@@ -143,7 +145,8 @@ class FunctionPrograms:
         Raises:
             tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
                 `debug.allowOutOfMemory` is not `"true"`.
-            ValueError: The tile of `--log_cycle_count` does not exist.
+            ValueError: The tile of `--log_cycle_count` does not exist, or the device has not as
+                many IPUs as the shards of the function.
             LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
                 cannot be told.
         """
@@ -153,6 +156,7 @@ class FunctionPrograms:
             self._programs[key] = ()
             return
         inside = programs_in(concrete.graph)
+        num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
         self._programs[key] = tuple(self._compiled_inside(inside, device)) or (
             GraphProgram(
                 executable=self._compile(
@@ -160,7 +164,7 @@ class FunctionPrograms:
                     arguments.signature(self._jit_compile),
                     self._histories[0],
                     device,
-                    lambda: self._executable(concrete, arguments, len(device.ipus)),
+                    lambda: self._executable(concrete, arguments, num_replicas),
                 )
             ),
         )

@@ -16,6 +16,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
+from ipu_keras.functions.place import Place
 from ipu_keras.host.host_program import build_traced
 from ipu_keras.host.rewrites.table import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
@@ -26,6 +27,7 @@ from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
+from ipu_keras.tracing.replication import current_replicas
 
 # Of the steps of a loop, so many bytes of elements are read before they run, and results kept.
 # MLP, 200 steps: more saves nothing.
@@ -118,15 +120,18 @@ class StepResults:
 
     Args:
         graph: Of the step.
-        num_replicas: That run it together.
         sums: As of `Work`.
         written: By queue, the tensors of what is written to it.
     """
 
     graph: Any
-    num_replicas: int
     sums: Callable[[tf.Tensor], tf.DType] | None
     written: dict[ResultQueue, Sequence[tf.Tensor]] = field(default_factory=dict)
+
+    @property
+    def num_replicas(self) -> int:
+        """That run it together."""
+        return current_replicas()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,12 +234,14 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     Args:
         work: What it does.
         device: Which runs it.
-        num_replicas: How many replicas it has.
+        num_replicas: How many replicas it has, if its steps have no shards.
 
     Returns:
         What its last step hands on, of replica 0.
     """
     step, queues = _traced(work, num_replicas)
+    if work.pipeline is None:
+        num_replicas = Place(device).num_replicas_with_shards(step.num_shards)
     program = _program(work, step, queues, num_replicas)
     num_steps = _steps_per_call(program, step)
     executable = build_traced(
@@ -273,7 +280,7 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, list[ResultQue
     queues: list[ResultQueue] = []
 
     def step(*tensors: tf.Tensor) -> Any:
-        found = StepResults(tf.compat.v1.get_default_graph(), num_replicas, work.sums)
+        found = StepResults(tf.compat.v1.get_default_graph(), work.sums)
         token = _step_results.set(found)
         try:
             handed = list(work.step(*tensors))
@@ -290,7 +297,15 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, list[ResultQue
         accumulates=work.trains,
     )
     given = [*_infeed_of(work), *map(_spec_of, work.carried)]
-    traced = StepInAGraph.trace(work.name, step, given, purpose=purpose, num_replicas=num_replicas)
+    traced = StepInAGraph.trace(
+        work.name,
+        step,
+        given,
+        purpose=purpose,
+        num_replicas=num_replicas,
+        # The stages of a pipeline say where they are.
+        shards="shared" if work.pipeline is None else "refused",
+    )
     return traced, queues
 
 

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from ipu_keras.device import DRIVER, IpuDevice
+from ipu_keras.tracing.replication import ipus_of_shards, num_shards_so_far
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,42 @@ class Place:
             )
         return num_ipus // ipus_per_replica
 
+    def num_replicas_with_shards(self, num_shards: int) -> int:
+        """How many replicas the device has of a program with shards.
 
-def refuse_replicas(what: str) -> None:
+        Args:
+            num_shards: How many scopes ask for.
+
+        Raises:
+            ValueError: The device has not so many IPUs.
+        """
+        try:
+            return self.num_replicas(ipus_of_shards(num_shards))
+        except ValueError as error:
+            raise ValueError(
+                f"{error} Received: `ipu_shard({num_shards - 1})` on the device "
+                f"{self.device.name!r}"
+            ) from None
+
+
+def refuse_replicas(what: str, num_replicas: int | None = None) -> None:
     """Refuses what only one replica can do where there are several.
 
     Args:
         what: It, for the error.
+        num_replicas: How many there are; `None` for those of what is being traced, as far as its
+            shards are known.
 
     Raises:
-        NotImplementedError: The device has several replicas.
+        NotImplementedError: There are several.
     """
-    num_replicas = current_place().num_replicas()
+    if num_replicas is None:
+        num_replicas = current_place().num_replicas_with_shards(num_shards_so_far())
     if num_replicas > 1:
         raise NotImplementedError(
             f"{what} by several replicas only within `loops.repeat` or `pipelining_ops.pipeline`, "
-            f"at their outermost. Received: a device of {num_replicas} IPUs"
+            "at their outermost. If a replica has several IPUs, enter their scopes of `ipu_shard` "
+            f"before. Received: {num_replicas} replicas"
         )
 
 

@@ -7,11 +7,13 @@ import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.functions.parts_for_xla import is_worth_compiling
+from ipu_keras.functions.place import Place
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.tracing import EXCHANGES, graph_of, replicated
+from ipu_keras.tracing.replication import num_shards_of
 
 
 class ReplicatedFunction:
@@ -60,14 +62,14 @@ class ReplicatedFunction:
             kwargs: Its keyword arguments.
         """
         given, named = tf.nest.map_structure(_spec, (args, kwargs))
-        with replicated(len(self._device.ipus)):
+        with replicated(len(self._device.ipus), shards="shared"):
             return self._function.get_concrete_function(*given, **named)
 
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
         graph = graph_of(concrete)
         if not EXCHANGES & graph.kinds:
             return ReplicaVariables(concrete, 1, self._device), concrete
-        num_replicas = len(self._device.ipus)
+        num_replicas = Place(self._device).num_replicas_with_shards(num_shards_of(concrete.graph))
         variables = ReplicaVariables(concrete, num_replicas, self._device)
         lacks_some = bool(lacked_by_xla(graph))
         together = replicate(

@@ -18,6 +18,7 @@ from ipu_keras.internals.tensorflow.functions import traced_where_variables_are_
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.as_written import as_written
 from ipu_keras.tracing.extraction import extract, feeds_of
+from ipu_keras.tracing.replication import Shards, num_shards_of
 
 _ACCUMULATED = "accumulated_gradient"
 
@@ -51,6 +52,7 @@ class StepInAGraph(TracedStep):
         *,
         purpose: Purpose,
         num_replicas: int,
+        shards: Shards = "refused",
     ) -> "StepInAGraph":
         """Traces a step.
 
@@ -61,12 +63,13 @@ class StepInAGraph(TracedStep):
             given: Of the tensors.
             purpose: What the trace is for.
             num_replicas: Which will run it together.
+            shards: As of `replicated`.
 
         Raises:
             ValueError: The weight update needs a batch besides its gradients.
         """
         specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in given]
-        with rewriting(purpose, num_replicas) as found:
+        with rewriting(purpose, num_replicas, shards=shards) as found:
             whole = traced_where_variables_are_made(step, specs, f"{name}_step")
         return cls._of(whole, purpose, found.replaced)
 
@@ -82,6 +85,11 @@ class StepInAGraph(TracedStep):
         """What a step returns, without gradients and what it hands on; a structure of tensors."""
         returned = self.whole.structured_outputs
         return returned[0] if isinstance(returned, tuple) else returned
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards its scopes ask for: at least 1."""
+        return num_shards_of(self.whole.graph)
 
     @property
     def can_be_traced_again(self) -> bool:

@@ -15,6 +15,7 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.tracing import layer_scopes, replicated, traced_for_xla
 from ipu_keras.tracing.as_written import Replaced, as_written
+from ipu_keras.tracing.replication import Shards
 
 
 def variables_of(functions: Iterable[Any]) -> tuple[TensorSpec, ...]:
@@ -118,17 +119,20 @@ class Found:
 
 
 @contextlib.contextmanager
-def rewriting(purpose: Purpose, num_replicas: int) -> Iterator[Found]:
+def rewriting(
+    purpose: Purpose, num_replicas: int, *, shards: Shards = "refused"
+) -> Iterator[Found]:
     """While tracing, has operations written as the host computes them best.
 
     Args:
         purpose: What is traced.
         num_replicas: Which will run it together.
+        shards: As of `replicated`.
     """
     rewrites = rewrites_for(purpose)
     found = Found()
     with ExitStack() as opened:
-        opened.enter_context(replicated(num_replicas))
+        opened.enter_context(replicated(num_replicas, shards=shards))
         replaced = [
             (rewrite, opened.enter_context(rewrite.replaces()))
             for rewrite in rewrites

@@ -43,6 +43,9 @@ class Op:
         weight_update: Whether it was traced as a part of the weight update.
         poplar_operation: The scope of one operation of Poplar's libraries that it is a part
             of, together with all others of that scope; empty if it is none, or the whole.
+        shard: Which of a replica's IPUs it was traced for, if that was said.
+        partials_dtype: In which its products are added up, `"float16"` or `"float32"`; empty
+            if that was not chosen for it alone.
     """
 
     name: str
@@ -58,6 +61,8 @@ class Op:
     stage: int | None = None
     weight_update: bool = False
     poplar_operation: str = ""
+    shard: int | None = None
+    partials_dtype: str = ""
 
 
 @dataclass(frozen=True)

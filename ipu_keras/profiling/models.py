@@ -18,6 +18,7 @@ from ipu_keras.cost.model import Model
 from ipu_keras.cost.model_checks import check_model
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.pipeline.scoped_shards import num_ipus_of_shards
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.ir.graph_checks import check_graph
 from ipu_keras.machine.target import DEFAULT_TARGET, Target
@@ -73,12 +74,14 @@ def model_of(
         graph: The step.
         target: Name of the hardware, or a `Target`. Tiles for input and output are some of its
             tiles.
-        **options: As for `model_options`.
+        **options: As for `model_options`; `num_ipus` defaults to those that its shards need.
 
     Raises:
         ValueError: No such target, or an option out of its range.
         TypeError: No such option.
     """
+    if options.get("pipeline") is None:
+        options.setdefault("num_ipus", num_ipus_of_shards(graph))
     chosen = model_options(options)
     hardware = target_of(target).without_tiles(chosen.num_io_tiles)
     return cached_model(name, graph, hardware, chosen)

@@ -18,7 +18,7 @@ class Group:
 
     Args:
         name: Of the group.
-        ops: In the order of the graph.
+        ops: In the order of the graph; they wait for others of the group only.
         inputs: What they take from others, as `Op.inputs` names it.
         input_specs: The specs of `inputs`.
         used: What others, or the graph's results, take of theirs.
@@ -38,7 +38,8 @@ def contract(
 ) -> tuple[tuple[Op, ...], tuple[str, ...]]:
     """Replaces the operations of each group by one.
 
-    A group of which nothing is used is left out.
+    A group of which nothing is used is left out, unless it does something besides: one of its
+    operations has no results.
 
     Args:
         ops: Of a graph, each after those whose results it takes.
@@ -57,10 +58,16 @@ def contract(
         several = len(group.used) > 1
         for index, value in enumerate(group.used):
             renamed[value] = f"{op.name}:{index}" if several else op.name
-    units = (by_name.get(unit) or made.get(unit) for unit in _order(ops, members))
+    units = ((unit, by_name.get(unit) or made.get(unit)) for unit in _order(ops, members))
+    waits = _waits(ops, members)
+    final = {unit: op.name for unit, op in (by_name | made).items()}
     contracted = tuple(
-        replace(op, inputs=tuple(renamed.get(value, value) for value in op.inputs))
-        for op in units
+        replace(
+            op,
+            inputs=tuple(renamed.get(value, value) for value in op.inputs),
+            after=tuple(final[name] for name in waits[unit] if name in final),
+        )
+        for unit, op in units
         if op is not None
     )
     return contracted, tuple(renamed.get(value, value) for value in results)
@@ -89,7 +96,7 @@ def generations(ops: Sequence[Op], names: set[str]) -> dict[str, int]:
     behind: dict[str, int] = {}
     for op in ops:
         is_member = op.name in names
-        producers = {operation_of_reference(value) for value in op.inputs}
+        producers = _producers(op)
         behind[op.name] = max(
             (behind[name] + (name in names and not is_member) for name in producers), default=0
         )
@@ -97,13 +104,19 @@ def generations(ops: Sequence[Op], names: set[str]) -> dict[str, int]:
 
 
 def _groups(ops: Sequence[Op], results: Sequence[str], members: Members) -> Iterator[Group]:
-    """The groups of which something is used."""
+    """The groups of which something is used, or that do something besides."""
     specs = _specs(ops)
     parts: dict[str, list[Op]] = {}
     for op in ops:
         if op.name in members:
             parts.setdefault(members[op.name], []).append(op)
-    for name, used in _used_outside(ops, results, members).items():
+    used_outside = _used_outside(ops, results, members)
+    used_outside.update(
+        (name, [])
+        for name, group in parts.items()
+        if name not in used_outside and not all(op.outputs for op in group)
+    )
+    for name, used in used_outside.items():
         inside = {op.name for op in parts[name]}
         taken = dict.fromkeys(
             value
@@ -113,7 +126,10 @@ def _groups(ops: Sequence[Op], results: Sequence[str], members: Members) -> Iter
         )
         yield Group(
             name,
-            tuple(parts[name]),
+            tuple(
+                replace(op, after=tuple(other for other in op.after if other in inside))
+                for op in parts[name]
+            ),
             tuple(taken),
             tuple(specs[value] for value in taken),
             tuple(used),
@@ -142,11 +158,25 @@ def _used_outside(
 
 
 def _units(ops: Sequence[Op], members: Members) -> Iterator[tuple[str, set[str]]]:
-    """Each operation or group with those whose results it takes, the group's as one."""
+    """Each operation or group with those that it comes after, the group's as one."""
     for op in ops:
         unit = members.get(op.name, op.name)
-        producers = {operation_of_reference(value) for value in op.inputs}
-        yield unit, {members.get(name, name) for name in producers} - {unit}
+        yield unit, {members.get(name, name) for name in _producers(op)} - {unit}
+
+
+def _producers(op: Op) -> set[str]:
+    """Those that an operation comes after."""
+    return {*map(operation_of_reference, op.inputs), *op.after}
+
+
+def _waits(ops: Sequence[Op], members: Members) -> dict[str, dict[str, None]]:
+    """By operation or group, those that it waits for without taking their results."""
+    found: dict[str, dict[str, None]] = {}
+    for op in ops:
+        unit = members.get(op.name, op.name)
+        others = (members.get(name, name) for name in op.after)
+        found.setdefault(unit, {}).update((other, None) for other in others if other != unit)
+    return found
 
 
 def _order(ops: Sequence[Op], members: Members) -> list[str]:

@@ -16,6 +16,12 @@ from typing import Any
 from ipu_keras.internals.tensorflow.protos import hlo_module
 from ipu_keras.ir import Graph, Op
 from ipu_keras.tracing.concrete import called_functions, names_of_functions
+from ipu_keras.tracing.frontend_attributes import (
+    AttributesOfCalls,
+    place_with,
+    shards_in,
+)
+from ipu_keras.tracing.gradient_shards import with_shards_of_gradients
 from ipu_keras.tracing.hlo_attributes import attributes_of, kind_of, specs_of
 from ipu_keras.tracing.layers import (
     LayerNames,
@@ -102,16 +108,22 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
         frozenset(operation.name for graph in graphs for operation in graph.get_operations()),
         frozenset(name for graph in graphs for name in names_of_functions(graph)),
     )
+    calls = AttributesOfCalls(graphs)
     name = plain_name(concrete.function_def.signature.name)
     try:
-        graph = _read(concrete, name, layers, stand_ins)
+        graph = _read(concrete, name, layers, calls, stand_ins)
     except LoweringError as error:
-        graph = _read_without_refused(concrete, name, layers, stand_ins, error)
-    return with_poplar_calls(graph)
+        graph = _read_without_refused(concrete, name, layers, calls, stand_ins, error)
+    return with_poplar_calls(with_shards_of_gradients(graph, partial(shards_in, graphs)))
 
 
 def _read_without_refused(
-    concrete, name: str, layers: LayerNames, stand_ins: bool, error: LoweringError
+    concrete,
+    name: str,
+    layers: LayerNames,
+    calls: AttributesOfCalls,
+    stand_ins: bool,
+    error: LoweringError,
 ) -> Graph:
     """The graph in which what XLA refuses is in TensorFlow's words; it may name one at a time."""
     refused: frozenset[str] = frozenset()
@@ -123,17 +135,23 @@ def _read_without_refused(
         # As a whole, draws would be on both sides of what is cut out of them.
         without = {draw_of(Origin(op.name, op.type)) for op in cut.operations}
         try:
-            return put_back(_read(cut.function, name, layers, stand_ins, without), cut, layers)
+            graph = _read(cut.function, name, layers, calls, stand_ins, without)
+            return put_back(graph, cut, layers)
         except LoweringError as another:
             error = another
 
 
 def _read(
-    concrete, name: str, layers: LayerNames, stand_ins: bool, without: Collection[str] = frozenset()
+    concrete,
+    name: str,
+    layers: LayerNames,
+    calls: AttributesOfCalls,
+    stand_ins: bool,
+    without: Collection[str] = frozenset(),
 ) -> Graph:
     lowering = lower(concrete, stand_ins=stand_ins)
     module = hlo_module(lowering.module)
-    return _ModuleReader(module, layers, without).read(name, lowering)
+    return _ModuleReader(module, layers, calls, without).read(name, lowering)
 
 
 def _graphs(func_graph) -> list[Any]:
@@ -154,13 +172,17 @@ class _ModuleReader:
     Args:
         module: XLA's `HloModuleProto`.
         layers: Knows which scopes are layers.
+        calls: Knows what scopes say of calls of functions, which XLA writes out.
         without: Scopes of random draws that stay spelled out.
     """
 
-    def __init__(self, module, layers: LayerNames, without: Collection[str]):
+    def __init__(
+        self, module, layers: LayerNames, calls: AttributesOfCalls, without: Collection[str]
+    ):
         self._module = module
         self._without = without
         self._layers = layers
+        self._calls = calls
         self._computations = {c.id: c for c in module.computations}
         self._names: dict[int, str] = {}
         self._functions: dict[str, Graph] = {}
@@ -188,6 +210,7 @@ class _ModuleReader:
                 values.fold(instruction)
                 continue
             origin, place = self._origin(instruction)
+            place = place_with(place, self._texts(instruction))
             made = instructions_of(
                 self._op(instruction, origin, place, values),
                 partial(values.unique_name, origin.path),
@@ -212,7 +235,8 @@ class _ModuleReader:
 
     def _hand_down_place(self, caller: Op) -> None:
         """Gives what a layer calls to that layer, where its own names say nothing."""
-        if not Place.of(caller).is_known:
+        place = Place.of(caller)
+        if not place.is_known and place.shard is None and not place.partials_dtype:
             return
         for name in caller.body:
             body = self._functions[name]
@@ -232,6 +256,12 @@ class _ModuleReader:
             place = self._layers.place(path) if path else Place()
             self._origins[key] = origin, self._of_poplar_operation(key[0], place)
         return self._origins[key]
+
+    def _texts(self, instruction) -> Mapping[str, str]:
+        """What scopes say of it, or of the call of a function that it was traced in."""
+        texts = instruction.frontend_attributes.map
+        called = self._calls.of(instruction.metadata.op_name)
+        return {**called, **texts} if called else texts
 
     def _is_drawn(self, draw: str) -> bool:
         return draw in self._without or draw in self._drawing

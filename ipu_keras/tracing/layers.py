@@ -6,7 +6,7 @@ first, those that TensorFlow's Python functions open within a layer after them.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.ir import Op
@@ -77,6 +77,8 @@ class Place:
         weight_update: Whether it is in the scope of the weight update.
         poplar_operation: The path to the scope of one operation of Poplar's libraries that it
             is a part of; empty if it is none.
+        shard: The IPU that a scope says it is on, if any.
+        partials_dtype: As of `ir.Op`.
     """
 
     layer: str = ""
@@ -84,16 +86,39 @@ class Place:
     stage: int | None = None
     weight_update: bool = False
     poplar_operation: str = ""
+    shard: int | None = None
+    partials_dtype: str = ""
 
     @classmethod
     def of(cls, op: Op) -> "Place":
         """Where an operation belongs, as far as it knows itself."""
-        return cls(op.layer, op.backward, op.stage, op.weight_update, op.poplar_operation)
+        return cls(**{field.name: getattr(op, field.name) for field in fields(cls)})
 
     @property
     def is_known(self) -> bool:
         """Whether the name said anything."""
         return bool(self.layer) or self.stage is not None or self.weight_update
+
+
+def is_call(scope: str) -> bool:
+    """Whether one scope of a name is the call of a function that TensorFlow traced."""
+    return _CALL.fullmatch(scope) is not None
+
+
+def forward_path(path: str) -> str:
+    """Of the name of a gradient's operation, what names what it is the gradient of.
+
+    Args:
+        path: As `operation_path` gives it.
+
+    Example:
+        >>> forward_path("gradient_tape/model/dense/MatMul/MatMul_1")
+        'model/dense/MatMul/MatMul_1'
+        >>> forward_path("gradients/model/Tanh_grad/TanhGrad")
+        'model/Tanh/TanhGrad'
+    """
+    parts = [p for p in path.split("/") if p != _TAPE and not _GRADIENTS.fullmatch(p)]
+    return "/".join(_without_repetition([p.removesuffix(_GRADIENT_SUFFIX) for p in parts]))
 
 
 def operation_path(op_name: str) -> str:
@@ -116,7 +141,7 @@ def operation_path(op_name: str) -> str:
     parts = name.split("/")
     for index in range(len(parts) - 1, -1, -1):
         # A call at the very end is the operation itself.
-        if _CALL.fullmatch(parts[index]) and index + 1 < len(parts):
+        if is_call(parts[index]) and index + 1 < len(parts):
             return "/".join(parts[index + 1 :])
     return name
 
@@ -244,7 +269,12 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
         if op.kind == "parameter":
             found = [places[user] for user in users[op.name] if user in places]
             backward = all(place.backward for place in found)
-            place = replace(found[0], backward=backward, poplar_operation="") if found else Place()
+            place = replace(
+                found[0] if found else Place(),
+                backward=backward and bool(found),
+                poplar_operation="",
+                partials_dtype="",
+            )
             places.setdefault(op.name, place)
         elif op.name not in places:
             _settle(places, op, users[op.name])
@@ -252,7 +282,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
 
 
 def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
-    """Gives operations without a layer, or a stage, that of who calls their graph."""
+    """Gives operations without a layer, a stage or a shard that of who calls their graph."""
     places = {}
     for op in ops:
         layer, backward = (op.layer, op.backward) if op.layer else (caller.layer, caller.backward)
@@ -262,6 +292,8 @@ def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
             backward=backward,
             stage=caller.stage if op.stage is None else op.stage,
             weight_update=caller.weight_update or op.weight_update,
+            shard=caller.shard if op.shard is None else op.shard,
+            partials_dtype=op.partials_dtype or caller.partials_dtype,
         )
     return tuple(_placed(op, places) for op in ops)
 
@@ -291,4 +323,7 @@ def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None
 
 def _placed(op: Op, places: Mapping[str, Place]) -> Op:
     place = places.get(op.name)
+    if place is not None and (op.shard is not None or op.partials_dtype):
+        # What is said of the operation itself is not for neighbours to tell.
+        place = replace(place, shard=op.shard, partials_dtype=op.partials_dtype)
     return op if place is None or place == Place.of(op) else replace(op, **vars(place))

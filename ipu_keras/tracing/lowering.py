@@ -255,8 +255,11 @@ def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
         return FunctionInput(_tensor_spec(capture.shape, capture.dtype), "capture", name)
     if contents_of(capture) is None and contents_of(placeholder) is None:
         return FunctionInput(TensorSpec((), "resource"), "table", name)
+    # In the graph of a session, where TensorFlow 1 has what an optimizer keeps, it has a name; that
+    # of the placeholder has the scopes within the function before it.
+    known = name if getattr(capture, "graph", None) is None else capture.op.name
     return FunctionInput(
-        _variable_spec(capture, placeholder), "variable", names.get(id(capture), name)
+        _variable_spec(capture, placeholder), "variable", names.get(id(capture), known)
     )
 
 

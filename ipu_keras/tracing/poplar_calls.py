@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.ir import CHECKPOINT, POPLAR_CALL, Graph, Op, TensorSpec, family_of
+from ipu_keras.ir import CHECKPOINT, NOT_LOWERED, POPLAR_CALL, Graph, Op, TensorSpec, family_of
 from ipu_keras.tracing.contraction import Group, Members, contract, cyclic_groups, generations
 from ipu_keras.tracing.layers import Place, operation_of_reference, operation_path
 from ipu_keras.tracing.poplar_operation import (
@@ -86,7 +86,11 @@ class _Calls:
     def _members(self, ops: Sequence[Op], results: Sequence[str]) -> dict[str, str]:
         if not any(op.poplar_operation for op in ops):
             return {}
-        inside = {op.name for op in ops if op.outputs and not self._reaches_outside(op)}
+        inside = {
+            op.name
+            for op in ops
+            if (op.outputs or NOT_LOWERED in op.attributes) and not self._reaches_outside(op)
+        }
         members = {
             op.name: op.poplar_operation for op in ops if op.poplar_operation and op.name in inside
         }

@@ -18,6 +18,9 @@ _PREFIX = "poplar."
 # What `pipelining_ops.recomputation_checkpoint` is called; it computes nothing.
 RECOMPUTATION_CHECKPOINT = "RecomputationCheckpoint"
 
+# What a part of a program that runs on the host is called; `OUTSIDE_COMPILATION_FAMILY` of the cost
+# model is the same.
+OUTSIDE_COMPILATION = "OutsideCompilation"
 
 # TensorFlow numbers a scope that is entered again.
 _NUMBER = re.compile(r"(?:_\d+)+$")

@@ -11,12 +11,13 @@ import json
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import attribute_scope, is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.xla import custom_call, replica_id
+from ipu_keras.tracing.concrete import called_functions
 
 # XLA lowers a custom call of any name, of tensors of any type, and keeps its text; its own
 # collectives lack types, and all-to-all and all-gather have no operation in TensorFlow that
@@ -34,15 +35,41 @@ _EQUAL = "_ipu_equal_across_replicas"
 # The graphs that were traced for one replica though they have collectives say so.
 _ALONE = "ipu_collectives_of_one_replica"
 
-_num_replicas: ContextVar[int] = ContextVar("num_replicas", default=1)
+# In the graphs of functions: how many shards scopes have asked for there.
+_SHARDS = "ipu_shards"
+
+Shards = Literal["counted", "shared", "refused"]
+
+
+@dataclass
+class _Replicas:
+    """Those that a function is traced for.
+
+    Args:
+        count: How many there are.
+        shards: As of `replicated`.
+        ipus_each: How many each needs.
+        is_known: Whether something in the trace depends on how many there are.
+    """
+
+    count: int
+    shards: Shards
+    ipus_each: int = 1
+    is_known: bool = False
+
+
+_replicas: ContextVar[_Replicas | None] = ContextVar("replicas", default=None)
 
 
 @contextlib.contextmanager
-def replicated(num_replicas: int) -> Iterator[None]:
+def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[None]:
     """While a function is traced, says how many replicas will run it together.
 
     Args:
         num_replicas: Copies of the program, each on data of its own.
+        shards: Of a trace with shards there are fewer, with as many IPUs together, if that is
+            `"shared"`; `num_replicas` of them if that has been `"counted"` already. With
+            `"refused"`, each replica has one IPU, and shards are an error.
 
     Raises:
         ValueError: `num_replicas` is not a positive integer.
@@ -59,16 +86,90 @@ def replicated(num_replicas: int) -> Iterator[None]:
         raise ValueError(
             f"`num_replicas` must be a positive integer. Received: num_replicas={num_replicas!r}"
         )
-    token = _num_replicas.set(num_replicas)
+    token = _replicas.set(_Replicas(num_replicas, shards))
     try:
         yield
     finally:
-        _num_replicas.reset(token)
+        _replicas.reset(token)
 
 
 def current_replicas() -> int:
     """How many replicas the function that is being traced is for; 1 outside of `replicated`."""
-    return _num_replicas.get()
+    replicas = _replicas.get()
+    if replicas is None:
+        return 1
+    replicas.is_known = True
+    return max(1, replicas.count // replicas.ipus_each)
+
+
+def note_shards(graph: Any, count: int) -> None:
+    """Notes in the graph of a function that it has shards.
+
+    Args:
+        graph: That is being traced.
+        count: How many there are at least.
+
+    Raises:
+        ValueError: Replicas have one IPU each, or what was traced before was for more replicas
+            than there are then.
+    """
+    replicas, ipus_each = _replicas.get(), ipus_of_shards(count)
+    if replicas is not None and replicas.shards != "counted" and ipus_each > replicas.ipus_each:
+        _check_shards(replicas, count)
+        replicas.ipus_each = ipus_each
+    shards = graph.get_collection_ref(_SHARDS)
+    shards[:] = [max(count, *shards, 1)]
+
+
+def _check_shards(replicas: _Replicas, count: int) -> None:
+    if replicas.shards == "refused":
+        raise ValueError(
+            "Replicas of a Keras model have one IPU each, and the stages of a pipeline are on the "
+            "IPUs of `device_mapping`. Leave out `ipu_shard`: give the model pipeline stages, or "
+            "train it in a function for `strategy.run` or `ipu_compiler.compile`. Received: "
+            f"`ipu_shard({count - 1})`"
+        )
+    if replicas.is_known and replicas.count > 1:
+        raise ValueError(
+            "Replicas with shards are fewer than those of one IPU each, so how many IPUs a replica "
+            "has must be known before its replicas exchange values or send results: enter "
+            f"`ipu_shard({count - 1})` before that. Received: `ipu_shard({count - 1})` after what "
+            f"was traced for {replicas.count // replicas.ipus_each} replicas"
+        )
+
+
+def num_shards_of(graph: Any) -> int:
+    """How many shards scopes ask for in a function, and in those that it calls: at least 1.
+
+    Args:
+        graph: Of the function.
+    """
+    pending, seen, most = [graph], set(), 1
+    while pending:
+        one = pending.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            most = max(most, *one.get_collection(_SHARDS), 1)
+            pending += [function.graph for function in called_functions(one).values()]
+    return most
+
+
+def num_shards_so_far() -> int:
+    """As `num_shards_of`, of the functions that are being traced."""
+    graph, most = tf.compat.v1.get_default_graph(), 1
+    while is_trace(graph):
+        most = max(most, num_shards_of(graph))
+        graph = graph.outer_graph
+    return most
+
+
+def ipus_of_shards(num_shards: int) -> int:
+    """How many IPUs a replica has for its shards: systems hand out 1, 2, 4, ...
+
+    Args:
+        num_shards: How many there are.
+    """
+    return 1 << (num_shards - 1).bit_length()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ipu_keras.ir import NOT_LOWERED, Graph, Op, TensorSpec
 from ipu_keras.tracing.as_written import AsWritten
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
+from ipu_keras.tracing.frontend_attributes import attributes_of, place_with
 from ipu_keras.tracing.layers import LayerNames, operation_of_reference
 from ipu_keras.tracing.lowering import LoweringError
 
@@ -171,7 +172,7 @@ def _references(given: Sequence[tf.Tensor]) -> dict[Any, str]:
 
 def _operation(op: tf.Operation, cut: Cut, values: Mapping[Any, str], layers: LayerNames) -> Op:
     """In TensorFlow's words; for what of its inputs is no array, it waits."""
-    place = layers.place(op.name)
+    place = place_with(layers.place(op.name), attributes_of(op))
     others = (t.op.name for t in op.inputs if t.ref() not in values)
     return Op(
         op.name,

@@ -1,5 +1,7 @@
 """Several operations as one, on graphs that are built by hand."""
 
+from dataclasses import replace
+
 from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.contraction import contract, cyclic_groups, generations
 
@@ -56,6 +58,31 @@ def test_several_groups_take_from_each_other():
 def test_a_group_that_is_not_used_is_left_out():
     ops, results = contract(OPS, ("x:0",), {"e": "g"}, whole)
     assert (ops, results) == (OPS[:4], ("x:0",))
+
+
+def test_a_group_that_does_something_besides_stays():
+    """What waits for one of its operations waits for all of it, as it does for others."""
+    ops = (
+        one("x"),
+        replace(one("log", "x", outputs=()), after=("x",)),
+        replace(one("text", outputs=()), after=("log",)),
+        replace(one("y", "x"), after=("text",)),
+    )
+    groups = []
+    found, _ = contract(
+        ops, ("y",), {"log": "g", "text": "g"}, lambda group: groups.append(group) or whole(group)
+    )
+    assert [(op.name, op.inputs, op.outputs, op.after) for op in found] == [
+        ("x", (), (FLOATS,), ()),
+        ("G", ("x",), (), ("x",)),
+        ("y", ("x",), (FLOATS,), ("G",)),
+    ]
+    # Within it they wait for each other only.
+    assert [(op.name, op.after) for op in groups[0].ops] == [("log", ()), ("text", ("log",))]
+    # `y` comes between them.
+    ops = (*ops[:2], replace(one("y", "x"), after=("log",)), replace(ops[2], after=("y",)))
+    assert cyclic_groups(ops, {"log": "g", "text": "g"}) == {"g"}
+    assert generations(ops, {"log", "text"}) == {"log": 0, "text": 1}
 
 
 def test_a_group_comes_before_those_that_use_it():

@@ -157,3 +157,21 @@ def test_variables_that_only_a_session_has():
         ("argument", (2, 3)),
         ("variable", (3,)),
     ]
+
+
+def test_what_only_the_graph_of_a_session_names():
+    """Such as what an optimizer of TensorFlow 1 keeps; the scopes of a function are not its own."""
+    handle = tf.raw_ops.VarHandleOp
+    with tf.Graph().as_default() as graph:
+        kept = handle(dtype=tf.float32, shape=[3], shared_name="kept", name="weight/Adam")
+
+        def update(x):
+            with tf.name_scope("Adam/update"):
+                return x * tf.raw_ops.ReadVariableOp(resource=kept, dtype=tf.float32)
+
+        with graph.as_default():
+            inputs = lower(trace(update, tf.TensorSpec((2, 3)))).inputs
+    assert [(given.role, given.name) for given in inputs] == [
+        ("argument", "x"),
+        ("variable", "weight/Adam"),
+    ]

@@ -16,6 +16,10 @@ from ipu_keras.tracing.replication import (
     ReplicaGroups,
     collective_of,
     current_replicas,
+    ipus_of_shards,
+    note_shards,
+    num_shards_of,
+    num_shards_so_far,
     replicated,
 )
 
@@ -102,3 +106,53 @@ def test_promised_tensors_are_marked():
 
 def test_examples():
     assert doctest.testmod(replication).failed == 0
+
+
+# Shards of replicas.
+
+
+def shards_within(shards, num_shards, *, known_before=False):
+    """How many replicas of four there are in a trace with shards."""
+    with tf.Graph().as_default() as graph, replicated(4, shards=shards):
+        if known_before:
+            current_replicas()
+        note_shards(graph, num_shards)
+        return current_replicas(), num_shards_of(graph)
+
+
+@pytest.mark.parametrize("shards", ["counted", "shared", "refused"])
+def test_one_shard_changes_nothing(shards):
+    assert shards_within(shards, 1, known_before=True) == (4, 1)
+
+
+def test_replicas_share_their_ipus_among_shards():
+    assert shards_within("shared", 2) == (2, 2)
+    assert shards_within("shared", 3) == (1, 3)
+    assert shards_within("shared", 9) == (1, 9)  # which the device has no IPUs for
+    assert shards_within("counted", 3, known_before=True) == (4, 3)
+
+
+def test_shards_that_are_refused():
+    with pytest.raises(ValueError, match=r"Keras model.*Received: `ipu_shard\(2\)`"):
+        shards_within("refused", 3)
+    with pytest.raises(ValueError, match=r"enter `ipu_shard\(2\)` before.* for 4 replicas"):
+        shards_within("shared", 3, known_before=True)
+
+
+def test_shards_of_functions_that_a_function_calls():
+    def inner(x):
+        note_shards(tf.compat.v1.get_default_graph(), 3)
+        return x + x
+
+    def outer(x):
+        note_shards(tf.compat.v1.get_default_graph(), 2)
+        found.append(num_shards_so_far())
+        y = tf.function(inner)(x)
+        found.append(num_shards_so_far())
+        return y
+
+    found = []
+    assert num_shards_so_far() == 1
+    assert num_shards_of(trace(outer, 1, X).graph) == 3
+    assert found == [2, 3]
+    assert [ipus_of_shards(count) for count in range(1, 6)] == [1, 2, 4, 4, 8]

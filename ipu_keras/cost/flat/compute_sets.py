@@ -86,6 +86,7 @@ class ComputeSet:
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
         ipu: Where it runs.
+        shard: The IPU that scopes say it is on, if there are any.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ComputeSet:
     stage: int | None = None
     weight_update: bool = False
     recomputed: bool = False
+    shard: int | None = None
     body: "FlatProgram | None" = None
 
     @property

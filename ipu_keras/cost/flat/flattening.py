@@ -204,7 +204,8 @@ class _Flattener:
                 written.setdefault(result, mine)
         writes = tuple(Value(mine, inner.values[result].spec) for result, mine in written.items())
         self.values.update((value.name, value) for value in writes)
-        if writes:
+        # What has no result does something besides, such as to print.
+        if writes or not all(one.writes for one in sets):
             self.compute_sets.append(
                 ComputeSet(
                     name=name,
@@ -404,6 +405,7 @@ def _place_of(op: Op) -> dict[str, Any]:
         "backward": op.backward,
         "stage": op.stage,
         "weight_update": op.weight_update,
+        "shard": op.shard,
     }
 
 

@@ -22,7 +22,8 @@ _FUSES = frozenset({"elementwise", "cast", "broadcast"})
 def deduplicate(program: FlatProgram) -> FlatProgram:
     """Computes once what several ask for, such as Adam's powers of its rates.
 
-    What is in different parts of a pipeline, or runs not as often, does not share it.
+    What is in different parts of a pipeline, on other IPUs, or runs not as often, does not share
+    it.
 
     Args:
         program: Compute sets of one operation each.
@@ -36,7 +37,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
     for one in program.compute_sets:
         one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
-        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, one.part)
+        key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, _place(one))
         first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
         if first is one:
             kept.append(one)
@@ -127,7 +128,7 @@ def _takes_halves(one: ComputeSet, conversion: ComputeSet) -> bool:
         one.family == "reduce"
         and len(one.writes) == 1
         and conversion.writes[0].name not in one.reads[1:]
-        and (conversion.repeat, conversion.part) == (one.repeat, one.part)
+        and (conversion.repeat, _place(conversion)) == (one.repeat, _place(one))
     )
 
 
@@ -153,7 +154,7 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and len(producer.writes) == 1
         and (uses == 1 or broadcasts)
         and producer.repeat == consumer.repeat
-        and (broadcasts or producer.part == consumer.part)
+        and (broadcasts or _place(producer) == _place(consumer))
         and _size(producer) == _size(consumer)
     )
 
@@ -164,6 +165,11 @@ def _is_further_operand(producer: ComputeSet, consumer: ComputeSet) -> bool:
     Vertices of popops' arg max count by themselves.
     """
     return consumer.family == "reduce" and producer.writes[0].name in consumer.reads[1:]
+
+
+def _place(one: ComputeSet) -> tuple:
+    """What is not the same of those that cannot be one."""
+    return one.part, one.shard
 
 
 def _size(one: ComputeSet) -> int:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
+from ipu_keras.cost.flat.compute_sets import FlatProgram
+from ipu_keras.cost.flat.host_work import host_copy
 from ipu_keras.cost.pipeline.offloading import REMOTE
-from ipu_keras.ir import Op
 
 # What `ipu.embedding_ops` marks its lookups in such tables as, and the gradients of these.
 HOST_TABLE_FAMILY = "HostEmbedding"
@@ -35,7 +35,9 @@ def keep_tables_on_host(program: FlatProgram) -> FlatProgram:
     return replace(
         program,
         compute_sets=tuple(
-            _copy(replace(one, writes=tuple(v for v in one.writes if v.name not in stay)), values)
+            host_copy(
+                replace(one, writes=tuple(v for v in one.writes if v.name not in stay)), values
+            )
             if one.family == HOST_TABLE_FAMILY
             else one
             for one in program.compute_sets
@@ -57,19 +59,3 @@ def _variables_on_host(program: FlatProgram) -> set[str]:
         for name, families in users.items()
         if program.values[name].role == "variable" and families == {HOST_TABLE_FAMILY}
     }
-
-
-def _copy(one: ComputeSet, values: dict) -> ComputeSet:
-    sent = tuple(n for n in one.reads if values[n].role not in (REMOTE, "constant"))
-    operands = tuple(values[name].spec for name in sent)
-    received = tuple(value.spec for value in one.writes)
-    return replace(
-        one,
-        ops=(Op(one.name, "host-copy", received, inputs=sent),),
-        operands=operands,
-        reads=sent,
-        flops=0,
-        bytes_read=sum(spec.nbytes for spec in operands),
-        bytes_written=sum(spec.nbytes for spec in received),
-        body=None,
-    )

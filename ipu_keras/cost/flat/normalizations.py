@@ -88,7 +88,9 @@ class _Reader:
         layers = defaultdict(list)
         for position, one in enumerate(self.sets):
             if one.layer and len(one.writes) == 1:
-                layers[one.layer, one.repeat, one.stage, one.weight_update].append(position)
+                layers[one.layer, one.repeat, one.stage, one.shard, one.weight_update].append(
+                    position
+                )
         return layers.values()
 
     def size(self, name: str) -> int:

@@ -1,11 +1,12 @@
 """A program on several IPUs: which layer is on which, and the copies between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.flat.control_flow import is_in_loop, outermost_loop
 from ipu_keras.cost.flat.layer_order import LayerOrder, crossing_bytes, layer_order
+from ipu_keras.cost.pipeline.scoped_shards import Parts, has_shards, parts_of_shards
 from ipu_keras.ir import Op
 
 COPY_FAMILY = "inter-IPU copy"
@@ -18,11 +19,12 @@ _SLACK = 0.1
 def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
     """Puts each layer with its variables and its gradient on one of several IPUs.
 
-    The forward pass is cut into stages that follow each other, so that the fullest has the
-    fewest bytes of variables and of activations for the gradient, and within
-    that, so that few bytes cross. No IPU stays empty that there is a layer for. Optimizers work
-    where the gradients are. Values that another IPU needs are copied over the links, once;
-    constants are on every IPU that reads them. A layer is never divided.
+    Where scopes of shards say which, all is as they say. Else the forward pass is cut into stages
+    that follow each other, so that the fullest has the fewest bytes of variables and of
+    activations for the gradient, and within that, so that few bytes cross. No IPU stays empty that
+    there is a layer for. Optimizers work where the gradients are. Values that another IPU needs
+    are copied over the links, once; constants are on every IPU that reads them. A layer is never
+    divided.
 
     This is model parallelism without pipelining: one IPU computes at a time, so that a step
     takes as long as on one IPU, and the copies besides.
@@ -36,16 +38,8 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
     """
     if num_ipus == 1:
         return program
-    cut = cut_evenly(program, num_ipus)
+    cut = parts_of_shards(program) if has_shards(program) else cut_evenly(program, num_ipus)
     return _with_copies(program, cut.by_position, cut.by_value)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The part, by its index, of every compute set and of every value: a layer, or several."""
-
-    by_position: Sequence[int]
-    by_value: Mapping[str, int]
 
 
 def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:

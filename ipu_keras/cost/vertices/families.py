@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.cost.flat.host_tables import HOST_TABLE_FAMILY
+from ipu_keras.cost.flat.host_work import OUTSIDE_COMPILATION_FAMILY, USER_OPERATION_FAMILY
 from ipu_keras.cost.flat.layouts import num_tiles_of
 from ipu_keras.cost.flat.memory import peak_besides_results
 from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
@@ -51,6 +52,7 @@ _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
     "elementwise": cost_of_elementwise,
     "gather": cost_of_gather,
     HOST_TABLE_FAMILY: cost_of_host_copy,
+    OUTSIDE_COMPILATION_FAMILY: cost_of_host_copy,
     COPY_FAMILY: cost_of_inter_ipu_copy,
     "norm": cost_of_normalization,
     "pooling": cost_of_pooling,
@@ -64,6 +66,7 @@ _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
     STASH_FAMILY: cost_of_stash,
     "stream copy": cost_of_stream_copy,
     "transpose": cost_of_transpose,
+    USER_OPERATION_FAMILY: cost_of_host_copy,
 }
 
 

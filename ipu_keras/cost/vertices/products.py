@@ -1,5 +1,7 @@
 """What convolutions and matrix products cost, as planned."""
 
+from dataclasses import replace
+
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.products.hlo_convolutions import convolution_of, product_of
 from ipu_keras.cost.vertices.context import CostContext
@@ -22,6 +24,8 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
     if not all(map(num_elements, one.operands)):  # sums of nothing
         return cost_of_broadcast(one, context)
     options = context.product_options(one)
+    if op.partials_dtype:
+        options = replace(options, partials_dtype=op.partials_dtype)
     traced = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
     convolution = options.applied_to(traced)
     found = context.plans.find_or_make(convolution, options.memory_proportion)

@@ -99,10 +99,10 @@ def cost_of_remote_copy(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_host_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """The host gets what is to be looked up, or learned, and then sends rows, if any.
+    """The host gets what its part of the program takes, and then sends its results, if any.
 
     Args:
-        one: A lookup in a table on the host, or an update of it.
+        one: What the host computes, such as a lookup in a table there, or an update of it.
         context: What it is in.
     """
     target = context.target

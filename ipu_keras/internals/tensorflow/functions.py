@@ -29,7 +29,7 @@ _GRAPH = PrivateName(
             "_add_function_recursive": Function("self", "function"),
             "_attr_scope": Function("self", "attr_map"),
         },
-        assigned=("_functions",),
+        assigned=("_attr_scope_map", "_functions"),
     ),
 )
 _FUNC_GRAPH = PrivateName("tensorflow.python.framework.func_graph", "FuncGraph", Class("capture"))
@@ -150,6 +150,20 @@ def attribute_scope(graph: Any, attributes: Mapping[str, Any]) -> AbstractContex
     """While this is open, gives all new operations of a graph attributes of our own."""
     _GRAPH.get()
     return graph._attr_scope(attributes)
+
+
+def attribute_of_new(graph: Any, name: str) -> Any:
+    """The value of an attribute that new operations of a graph get, an `AttrValue`; or `None`."""
+    _GRAPH.get()
+    return graph._attr_scope_map.get(name)
+
+
+def set_attribute_of_new(graph: Any, name: str, value: Any) -> None:
+    """Gives all new operations of a graph an attribute from now on, or none if it is `None`."""
+    _GRAPH.get()
+    graph._attr_scope_map.pop(name, None)
+    if value is not None:
+        graph._attr_scope_map[name] = value
 
 
 def is_trace(graph: Any) -> bool:

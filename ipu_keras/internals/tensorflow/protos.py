@@ -36,6 +36,9 @@ _HLO_MODULE = PrivateName(
     "HloModuleProto",
     Message("computations", "entry_computation_id"),
 )
+_FRONTEND_ATTRIBUTES = PrivateName(
+    "tensorflow.compiler.xla.xla_data_pb2", "FrontendAttributes", Message("map")
+)
 _OP_SHARDING = PrivateName(
     "tensorflow.compiler.xla.xla_data_pb2",
     "OpSharding",
@@ -54,6 +57,11 @@ def function_definition() -> FunctionDef:
 def hlo_module(serialized: bytes) -> Any:
     """A module of XLA, which is public as text only."""
     return _HLO_MODULE.get().FromString(serialized)
+
+
+def frontend_attributes(serialized: bytes = b"") -> Any:
+    """What XLA hands on of an operation to its instructions without reading it: texts by name."""
+    return _FRONTEND_ATTRIBUTES.get().FromString(serialized)
 
 
 def op_sharding(serialized: bytes) -> Any:

@@ -119,6 +119,8 @@ def sharding_of(op: tf.Operation) -> Any:
     return None if serialized is None else op_sharding(serialized)
 
 
-def sharding_on(device: int) -> bytes:
-    """The `OpSharding` of an operation on one device, serialized."""
-    return _ASSIGN_DEVICE.get().assign_device(device).proto.SerializeToString()
+def sharding_on(first: int, *others: int) -> bytes:
+    """The `OpSharding` of an operation on one device, or on several, serialized."""
+    proto = _ASSIGN_DEVICE.get().assign_device(first).proto
+    proto.tile_assignment_devices.extend(others)
+    return proto.SerializeToString()

@@ -1,0 +1,178 @@
+"""What scopes say of operations: texts by name, which XLA hands on to its instructions.
+
+XLA does not read them. Its own attribute for the devices of operations is none for functions: for
+one CPU it refuses a function in which only some operations have it.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.functions import attribute_of_new, set_attribute_of_new
+from ipu_keras.internals.tensorflow.operations import set_attribute
+from ipu_keras.internals.tensorflow.protos import frontend_attributes
+from ipu_keras.tracing.layers import Place, is_call
+
+# As XLA and Graphcore's TensorFlow call them.
+_ATTRIBUTE = "_XlaFrontendAttributes"
+PARTIALS_TYPE = "PARTIALS_TYPE"
+STOCHASTIC_ROUNDING = "STOCHASTIC_ROUNDING"
+
+# The numbers of the IPUs, with commas.
+SHARD = "IPU_SHARD"
+
+_PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
+
+
+@contextlib.contextmanager
+def attributed(graph: Any, name: str, value: str) -> Iterator[None]:
+    """While this is open, new operations of a graph have a text besides those that they have.
+
+    Args:
+        graph: In which operations are made.
+        name: Of the text.
+        value: It.
+    """
+    before = _of_new(graph).get(name)
+    _give_new(graph, name, value)
+    try:
+        yield
+    finally:
+        # Of this name only: a scope within may have left another one for what follows.
+        _give_new(graph, name, before)
+
+
+def attribute_from_now_on(graph: Any, name: str, value: str) -> None:
+    """Gives all further operations of a graph a text, unless they have another one of its name.
+
+    Args:
+        graph: In which operations are made.
+        name: Of the text.
+        value: It.
+    """
+    if name not in _of_new(graph):
+        _give_new(graph, name, value)
+
+
+def attributes_of(op: tf.Operation) -> dict[str, str]:
+    """The texts of an operation by name.
+
+    Args:
+        op: It.
+    """
+    given = op.node_def.attr
+    return _texts(given[_ATTRIBUTE]) if _ATTRIBUTE in given else {}
+
+
+def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:
+    """Gives an operation that exists a text besides those that it has.
+
+    Args:
+        op: It, which is changed in place.
+        name: Of the text.
+        value: It.
+    """
+    set_attribute(op, _ATTRIBUTE, _attribute({**attributes_of(op), name: value}))
+
+
+def shard_in(texts: Mapping[str, str]) -> int | None:
+    """The IPU that texts say an operation is on: of several, the first.
+
+    Args:
+        texts: By name.
+
+    Example:
+
+    >>> shard_in({"IPU_SHARD": "2,3"}), shard_in({})
+    (2, None)
+    """
+    shards = texts.get(SHARD)
+    return None if shards is None else int(shards.partition(",")[0])
+
+
+def shards_in(graphs: Iterable[Any]) -> dict[str, int]:
+    """The IPUs that operations are on, by their names.
+
+    Args:
+        graphs: With operations.
+    """
+    every = ((op.name, shard_in(attributes_of(op))) for g in graphs for op in g.get_operations())
+    return {name: shard for name, shard in every if shard is not None}
+
+
+def place_with(place: Place, texts: Mapping[str, str]) -> Place:
+    """A place with what texts say of it.
+
+    Args:
+        place: As names say it.
+        texts: By name.
+
+    Example:
+
+    >>> place = place_with(Place("dense"), {"IPU_SHARD": "1", "PARTIALS_TYPE": "half"})
+    >>> place.layer, place.shard, place.partials_dtype
+    ('dense', 1, 'float16')
+    """
+    shard, partials = shard_in(texts), _PARTIALS_DTYPES.get(texts.get(PARTIALS_TYPE, ""), "")
+    if shard is None and not partials:
+        return place
+    return replace(place, shard=shard, partials_dtype=partials)
+
+
+class AttributesOfCalls:
+    """What scopes say of the calls of functions, in whose place XLA writes what they call.
+
+    Args:
+        graphs: All that may call functions.
+    """
+
+    def __init__(self, graphs: Iterable[Any]):
+        self._by_name: dict[str, dict[str, str]] = {}
+        for graph in graphs:
+            for op in graph.get_operations():
+                if is_call(op.name.rpartition("/")[2]) and (texts := attributes_of(op)):
+                    self._by_name[op.name] = texts
+
+    def of(self, op_name: str) -> Mapping[str, str]:
+        """What is said of the innermost call that something is said of.
+
+        Args:
+            op_name: Of an operation, with the calls around it, as XLA's metadata has it.
+        """
+        if not self._by_name:
+            return {}
+        parts = op_name.partition(";")[0].split("/")
+        start = 0
+        found: Mapping[str, str] = {}
+        for index, part in enumerate(parts):
+            if is_call(part):
+                # Names begin anew in each function.
+                found = self._by_name.get("/".join(parts[start : index + 1]), found)
+                start = index + 1
+        return found
+
+
+def _of_new(graph: Any) -> dict[str, str]:
+    given = attribute_of_new(graph, _ATTRIBUTE)
+    return {} if given is None else _texts(given)
+
+
+def _give_new(graph: Any, name: str, value: str | None) -> None:
+    texts = {key: text for key, text in _of_new(graph).items() if key != name}
+    if value is not None:
+        texts[name] = value
+    set_attribute_of_new(graph, _ATTRIBUTE, _attribute(texts) if texts else None)
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return dict(frontend_attributes(value.s).map)
+
+
+def _attribute(texts: Mapping[str, str]) -> Any:
+    message = frontend_attributes()
+    message.map.update(texts)
+    # Texts in the order of their names, so that equal ones are equal bytes.
+    return tf.compat.v1.AttrValue(s=message.SerializeToString(deterministic=True))
