@@ -200,9 +200,9 @@ def pipeline(
     gradient_dtype = dtype_choice("gradient_accumulation_dtype", gradient_accumulation_dtype)
     num_replicas = place.num_replicas(layout.num_ipus)
 
-    def train(results: Sequence[Any]) -> Trained:
+    def train(results: Sequence[Any], variables: Sequence[Any]) -> Trained:
         assert optimizer_function is not None
-        return _trained(optimizer_function, results, gradient_dtype, num_replicas)
+        return _trained(optimizer_function, results, variables, gradient_dtype, num_replicas)
 
     def outfeed(results: Sequence[Any], loss: Any) -> Any:
         if outfeed_loss:
@@ -284,6 +284,7 @@ def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
 def _trained(
     optimizer_function: Callable[..., OptimizerFunctionOutput],
     results: Sequence[Any],
+    variables: Sequence[Any],
     dtype: DTypeChoice,
     num_replicas: int,
 ) -> Trained:
@@ -302,7 +303,10 @@ def _trained(
         )
     named = dict(made.compute_gradients_kwargs)
     if not made.compute_gradients_args and named.get("var_list") is None:
-        named["var_list"] = _trainable()
+        # A function that was traced eagerly has no collections of variables.
+        graph = tf.compat.v1.get_default_graph()
+        has_some = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+        named["var_list"] = None if has_some else variables
     found = made.opt.compute_gradients(made.loss, *made.compute_gradients_args, **named)
     pairs = [
         (tf.cast(tf.convert_to_tensor(gradient), dtype_for(variable, dtype)), variable)
@@ -323,18 +327,6 @@ def _trained(
         )
 
     return Trained(made.loss, shared if num_replicas > 1 else pairs, apply)
-
-
-def _trainable() -> list[Any] | None:
-    """What is trained unless someone says; a function that was traced eagerly has no collections.
-
-    Returns:
-        `None` for all trainable variables of the graph.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    if graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES):
-        return None
-    return [variable for variable in graph.variables if variable.trainable]
 
 
 def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:

@@ -18,14 +18,15 @@ class PipelineStep:
     Args:
         stages: Functions of users, each of which takes what the one before returns.
         inputs: What the first one takes besides an element of the infeed.
-        train: Takes what the last one returns; `None` if weights are not trained.
+        train: Takes what the last one returns, and the trainable variables that they have read;
+            `None` if weights are not trained.
         enqueue: Sends results to the host; `None` if nothing is.
         outfeed: Chooses what is sent, of what the last stage returns and of the loss.
     """
 
     stages: Sequence[Callable[..., Any]]
     inputs: Sequence[tf.Tensor]
-    train: Callable[[Sequence[Any]], "Trained"] | None
+    train: Callable[[Sequence[Any], Sequence[Any]], "Trained"] | None
     enqueue: Callable[[Any], Any] | None
     outfeed: Callable[[Sequence[Any], Any], Any]
 
@@ -39,18 +40,12 @@ class PipelineStep:
             TypeError: A stage cannot be called with what the one before returns.
             ValueError: The last stage returns tensors, and there is no outfeed.
         """
-        results = list(self.inputs)
-        for number, stage in enumerate(self.stages):
-            with tf.name_scope(f"{stage_scope(number)}/"):
-                given = element if number == 0 else ()
-                returned = call_with_element("pipeline stage", stage, results, given)
-                operations = [one for one in as_list(returned) if isinstance(one, tf.Operation)]
-                tensors = [one for one in as_list(returned) if not isinstance(one, tf.Operation)]
-                with tf.control_dependencies(operations):
-                    results = list(map(tf.convert_to_tensor, tensors))
+        # The graph of a function tells what it has read when it is complete.
+        with tf.GradientTape() as tape:
+            results = self._results(element)
         loss = None
         if self.train is not None:
-            trained = self.train(results)
+            trained = self.train(results, tape.watched_variables())
             loss = trained.loss
             trained.update()
         elif results and self.enqueue is None:
@@ -62,6 +57,19 @@ class PipelineStep:
         sent = self.outfeed(results, loss)
         if self.enqueue is not None and (tf.is_tensor(sent) or sent):
             self.enqueue(sent)
+
+    def _results(self, element: Any) -> list[tf.Tensor]:
+        """What the last stage returns."""
+        results = list(self.inputs)
+        for number, stage in enumerate(self.stages):
+            with tf.name_scope(f"{stage_scope(number)}/"):
+                given = element if number == 0 else ()
+                returned = call_with_element("pipeline stage", stage, results, given)
+                operations = [one for one in as_list(returned) if isinstance(one, tf.Operation)]
+                tensors = [one for one in as_list(returned) if not isinstance(one, tf.Operation)]
+                with tf.control_dependencies(operations):
+                    results = list(map(tf.convert_to_tensor, tensors))
+        return results
 
 
 @dataclass(frozen=True)
