@@ -9,13 +9,14 @@ shown, met or not.
 import argparse
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import keras
 import numpy as np
 import tensorflow as tf
 from rich.console import Console
@@ -27,6 +28,7 @@ v1 = tf.compat.v1
 BATCH_SIZE = 32
 NUM_BATCHES = 64
 IPU = "/device:IPU:0"
+REPLICAS = (2, 4)
 
 # Executes `steps` steps, and returns when they are done.
 Contender = Callable[[], Any]
@@ -40,11 +42,13 @@ class Case:
         steps: Of an execution.
         contenders: By name. The first is the stock one that the others are compared with.
         goals: By name, what the first's time divided by this one's should be.
+        others: Name of another one, name of the one that is compared with it, and the goal.
     """
 
     steps: int
     contenders: Mapping[str, Contender]
     goals: Mapping[str, float]
+    others: Sequence[tuple[str, str, float]] = ()
 
 
 def images(*shape: int) -> tf.data.Dataset:
@@ -180,9 +184,14 @@ def single_step_case() -> Case:
 
 
 class Perceptron:
-    """The perceptron and Adam, as variables of TensorFlow 2."""
+    """The perceptron and Adam, as variables of TensorFlow 2.
 
-    def __init__(self) -> None:
+    Args:
+        average: Of a gradient, over what trains together.
+    """
+
+    def __init__(self, average: Callable[[tf.Tensor], tf.Tensor] = tf.identity) -> None:
+        self._average = average
         with v1.variable_scope(v1.VariableScope(reuse=False, name="", use_resource=True)):
             sizes = [(784, 256), (256, 128), (128, 10)]
             make = v1.glorot_uniform_initializer(seed=1)
@@ -199,7 +208,7 @@ class Perceptron:
             loss = loss_of(x, y)
         self._count.assign_add(1.0)
         rate = 1e-3 * tf.sqrt(1 - 0.999**self._count) / (1 - 0.9**self._count)
-        gradients = tape.gradient(loss, self.variables)
+        gradients = map(self._average, tape.gradient(loss, self.variables))
         for weight, gradient, first, second in zip(
             self.variables, gradients, *self._moments, strict=True
         ):
@@ -257,6 +266,15 @@ def function_case(steps: int) -> Case:
 
         return lambda: strategy.run(loop, args=(iterator,)).numpy()
 
+    def fitted() -> Contender:
+        with strategy.scope():
+            sizes = [(256, "relu"), (128, "relu"), (10, None)]
+            model = keras.Sequential([keras.layers.Dense(*size) for size in sizes])
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(1e-3), loss, steps_per_execution=steps)
+        dataset = images(784)
+        return lambda: model.fit(dataset, steps_per_epoch=steps, verbose=0)
+
     return Case(
         steps,
         {
@@ -264,8 +282,44 @@ def function_case(steps: int) -> Case:
             "stock, jitted step": stock(True),
             "loops.repeat": repeated(),
             "AutoGraph's loop": looped(),
+            "Keras's fit": fitted(),
         },
         {"loops.repeat": 2.0, "AutoGraph's loop": 2.0},
+        [("Keras's fit", "AutoGraph's loop", 0.95)],
+    )
+
+
+def replicas_case(count: int, steps: int) -> Case:
+    """Replicas in a loop, beside stock TensorFlow with batches of as many images."""
+    ordinal = (1, *REPLICAS).index(count)
+    strategy = ipu.ipu_strategy.IPUStrategy(f"/device:IPU:{ordinal}")
+    model, iterator = Perceptron(), iter(images(784).unbatch().batch(count * BATCH_SIZE, True))
+
+    @tf.function
+    def large_batches() -> tf.Tensor:
+        loss = 0.0
+        for _ in tf.range(steps):
+            loss = model.step(*next(iterator))
+        return loss
+
+    with strategy.scope():
+        replicated = Perceptron(average=ipu.cross_replica_ops.cross_replica_mean)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(images(784))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    _ = infeed.initializer
+
+    @tf.function(jit_compile=True)
+    def replicas() -> None:
+        ipu.loops.repeat(steps, lambda x, y: outfeed.enqueue(replicated.step(x, y)), [], infeed)
+
+    def run() -> None:
+        strategy.run(replicas)
+        outfeed.dequeue()
+
+    return Case(
+        steps,
+        {"stock, large batches": lambda: large_batches().numpy(), "replicas": run},
+        {"replicas": 1.0},
     )
 
 
@@ -342,6 +396,12 @@ CASES = {
     "session, MLP, 1 step": single_step_case,
     "function, MLP, 200 steps": lambda: function_case(200),
     "pipeline, MLP, 16 batches": lambda: pipeline_case(16),
+    **{
+        f"function, MLP, 100 steps of {count} replicas": lambda count=count: replicas_case(
+            count, 100
+        )
+        for count in REPLICAS
+    },
 }
 
 
@@ -366,7 +426,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="of which to measure")
     arguments = parser.parse_args()
     config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 1
+    config.auto_select_ipus = [1, *REPLICAS]
     config.configure_ipu_system()
     table = Table("case", "contender", "ms/step", "times as fast (by rounds)", "goal")
     for title in arguments.cases:
@@ -384,6 +444,12 @@ def main() -> None:
                 f"{ratio:.2f} ({by_rounds:.2f})",
                 "" if goal is None else f"{goal:.2f}{'' if by_rounds >= goal else ' not met'}",
             )
+        for other, name, goal in case.others:
+            pairs = zip(seconds[other], seconds[name], strict=True)
+            by_rounds = median(a / b for a, b in pairs)
+            met = "" if by_rounds >= goal else " not met"
+            row = f"{name} beside {other}", "", f"({by_rounds:.2f})", f"{goal:.2f}{met}"
+            table.add_row(title, *row)
         table.add_section()
     Console().print(table)
 
