@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.functions.graph_programs import note_infeed
-from ipu_keras.functions.place import refuse_replicas
+from ipu_keras.functions.replicas import note_read
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.program.data_types import FEED_DTYPES
@@ -149,7 +149,7 @@ class IPUInfeedQueue:
         instead = infeed_of(elements)
         if instead is not None:
             return next(instead)
-        refuse_replicas("An infeed is read")
+        note_read()
         note_infeed(elements)
         return elements.read()
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_keras.device import DRIVER
 from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.graph_programs import current_step_results, outermost_graph
-from ipu_keras.functions.place import refuse_replicas
+from ipu_keras.functions.replicas import send
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
@@ -192,11 +192,9 @@ class IPUOutfeedQueue:
         flat = tf.nest.flatten(structure)
         found = current_step_results()
         if found is None:
-            queue = self._queue_for(structure, 1)
             if is_traced_for_model():
                 return tf.no_op()
-            refuse_replicas("An outfeed is written")
-            return queue.write([tensor[None] for tensor in flat])
+            return send(lambda num_replicas: self._queue_for(structure, num_replicas), flat)
         found.written[self._queue_for(structure, found.num_replicas, found.sums)] = flat
         with tf.control_dependencies(flat):
             return tf.no_op(name=self._name)

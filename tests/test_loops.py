@@ -7,13 +7,17 @@ import pytest
 import tensorflow as tf
 from in_sessions import compiled, configure, counting, opened
 
-from ipu_keras import loops
+from ipu_keras import last_report, loops
 from ipu_keras.device import device_for
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.ops.cross_replica_ops import cross_replica_mean, cross_replica_sum
+from ipu_keras.ops.cross_replica_ops import (
+    assume_equal_across_replicas,
+    cross_replica_mean,
+    cross_replica_sum,
+)
 from ipu_keras.ops.replication_ops import replication_index
 from ipu_keras.optimizers import CrossReplicaOptimizer
 
@@ -412,25 +416,89 @@ def test_replicas_need_whole_steps(two_ipus, graph):
         opened(infeed.initializer).run(total)
 
 
-def test_what_several_replicas_cannot_do_yet(two_ipus):
+@pytest.mark.parametrize("jit_compile", [None, True])
+@pytest.mark.parametrize("mode", IPUOutfeedMode)
+def test_replicas_read_and_send_in_a_loop_of_unknown_length(two_ipus, mode, jit_compile):
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue(outfeed_mode=mode)
+    totals = IPUOutfeedQueue()
+    assert infeed.initializer is None
+
+    @tf.function(jit_compile=jit_compile)
+    def run(turns):
+        turns = assume_equal_across_replicas(turns)
+
+        def body(number, total, x):
+            sent = {"x": x, "sum": cross_replica_sum(x), "index": replication_index()}
+            return number + 1, total + x, outfeed.enqueue(sent)
+
+        found = loops.while_loop(lambda number, _: number < turns, body, [0, 0.0], infeed)
+        totals.enqueue(found[1])
+        return found
+
+    found = IPUStrategy().run(run, [tf.constant(3)])
+    assert [float(value) for value in found] == [3.0, 6.0]
+    elements = np.arange(6.0).reshape(3, 2)
+    expected = {
+        "x": elements,
+        "sum": np.repeat(elements.sum(axis=1, keepdims=True), 2, axis=1),
+        "index": np.tile([0, 1], (3, 1)),
+    }
+    sent = outfeed.dequeue()
+    for name, value in expected.items():
+        last = value[-1] if mode is IPUOutfeedMode.LAST else value
+        np.testing.assert_array_equal(sent[name], last)
+    np.testing.assert_array_equal(totals.dequeue(), [[6.0, 9.0]])
+
+
+def test_replicas_of_a_session_read_send_and_exchange_without_a_loop(two_ipus, graph):
+    """Each run gives all replicas the values of the first one; they add different numbers."""
     infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
 
-    @tf.function
+    def computation(x):
+        def body(_, number, element):
+            total = cross_replica_sum(element)
+            return tf.constant(1), total * (1.0 + tf.cast(replication_index(), tf.float32))
+
+        _, added = loops.while_loop(lambda turn, _: turn < 1, body, [0, 0.0], infeed)
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        weight = weight.assign_add(added)
+        return weight * x, cross_replica_sum(x), outfeed.enqueue(weight)
+
+    x = tf.compat.v1.placeholder(tf.float32, [])
+    results = compiled(computation, [x])
+    dequeued = outfeed.dequeue()
+    session = opened(infeed.initializer)
+    assert session.run(results, {x: 2.0}) == [4.0, 4.0]
+    assert session.run(results, {x: 2.0}) == [14.0, 4.0]
+    np.testing.assert_array_equal(session.run(dequeued), [[2.0, 3.0], [7.0, 12.0]])
+    report = last_report()
+    assert report.name == "computation"
+    assert {row.family for row in report.rows} >= {"collective"}
+
+
+def test_what_is_beside_a_program_of_several_replicas(two_ipus, graph):
+    infeed = IPUInfeedQueue(counting())
+
+    def computation():
+        (total,) = loops.repeat(2, lambda total, x: total + x, [0.0], infeed)
+        return cross_replica_sum(total)
+
+    text = "Beside a program in the same function, something is done by several replicas only"
+    with pytest.raises(NotImplementedError, match=text):
+        compiled(computation)
+
+
+def test_a_trace_of_a_user_is_of_one_replica(two_ipus):
+    infeed = IPUInfeedQueue(counting())
+
     def reading():
-        loops.while_loop(lambda x: x < 3.0, lambda x, y: x + y, [0.0], infeed)
+        return loops.while_loop(lambda x: x < 3.0, lambda x, y: x + y, [0.0], infeed)
+
+    strategy = IPUStrategy()
 
     @tf.function
-    def writing():
-        outfeed.enqueue(tf.ones(2))
+    def outer():
+        return strategy.run(tf.function(reading))
 
-    for function, text in (
-        (reading, "An infeed is read by"),
-        (writing, "An outfeed is written by"),
-    ):
-        with pytest.raises(NotImplementedError, match=f"{text} several replicas only within"):
-            IPUStrategy().run(function)
-    with (
-        tf.Graph().as_default(),
-        pytest.raises(NotImplementedError, match="Values are exchanged by several replicas only"),
-    ):
-        compiled(lambda: cross_replica_sum(tf.ones(2)))
+    with strategy.scope(), pytest.raises(NotImplementedError, match="An infeed is read by"):
+        outer()

@@ -51,6 +51,11 @@ class ResultQueue:
         with tf.control_dependencies(tf.nest.flatten(gone)):
             return self._queue.enqueue([tensor[-1] for tensor in results])
 
+    @property
+    def handle(self) -> tf.Tensor:
+        """Of TensorFlow's queue."""
+        return self._queue.queue_ref
+
     def take(self) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Takes all results that are there.
 

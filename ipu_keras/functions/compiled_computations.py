@@ -16,9 +16,9 @@ from ipu_keras.functions.graph_programs import (
     running,
 )
 from ipu_keras.functions.loop_bodies import tensors_then_operations
-from ipu_keras.functions.place import Place, placed_on, refuse_replicas
+from ipu_keras.functions.place import Place, placed_on
+from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.sessions import SessionStep, mark
-from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
 from ipu_keras.ir import TensorSpec
@@ -26,7 +26,7 @@ from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of
-from ipu_keras.tracing.replication import is_marked_alone, num_shards_of
+from ipu_keras.tracing.replication import num_shards_of, replicated
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
 
@@ -74,14 +74,28 @@ def call_in_graph(
     name = getattr(computation, "__name__", "computation").strip("<>")
     # So that variables are made in this graph, also after eager execution was disabled.
     with graph.as_default(), placed_on(device):
-        concrete = traced_where_variables_are_made(run, specs, name)
-    num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
-    if is_marked_alone(concrete.graph):
-        refuse_replicas("Values are exchanged", num_replicas)
-    found = concrete(*flat)
+        with replicated(max(1, len(device.ipus)), shards="shared"):
+            concrete = traced_where_variables_are_made(run, specs, name)
+        with tf.device(None):
+            whole = _by_all(concrete, specs, device)
+    found = whole(*flat)
     call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
     mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
     return list(found) or call
+
+
+def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], device: IpuDevice) -> Any:
+    """What a session runs of a computation that was traced for one replica."""
+    found = run_by_all(concrete, graph_of(concrete), device, jit_compile=False)
+    if found is None:
+        return concrete
+    variables, together = found
+
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        variables.synchronize()
+        return together(*tensors)
+
+    return traced_where_variables_are_made(run, specs, concrete.graph.name)
 
 
 class _Computation:
@@ -153,6 +167,9 @@ class _Computation:
             unflatten=tuple,
             repeat_count=1,
             carried=tuple(TensorSpec(tuple(a.shape.as_list()), a.dtype.name) for a in arguments),
+            num_replicas=Place(self._device).num_replicas_with_shards(
+                num_shards_of(concrete.graph)
+            ),
         )
         executable = Executable(
             program=program,
@@ -160,6 +177,6 @@ class _Computation:
             host=None,
             reason="a computation that a session runs",
             variables=variables_of([concrete]),
-            as_written=lambda: None if lacked_by_xla(graph) else concrete,
+            as_written=lambda: concrete,
         )
         return GraphProgram(executable=executable)

@@ -6,21 +6,17 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.functions.parts_for_xla import is_worth_compiling
-from ipu_keras.functions.place import Place
-from ipu_keras.host.operation_kinds import lacked_by_xla
+from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.host.replica_variables import ReplicaVariables
-from ipu_keras.host.segments import replicate
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
-from ipu_keras.tracing import EXCHANGES, graph_of, replicated
-from ipu_keras.tracing.replication import num_shards_of
+from ipu_keras.tracing import graph_of, replicated
 
 
 class ReplicatedFunction:
     """A `tf.function` of a user's that all replicas of a device run together.
 
-    Every replica gets the same arguments. Replicas whose results nobody sees, as they exchange
-    nothing with replica 0, are not computed.
+    Every replica gets the same arguments. Replicas of which nobody would notice anything, as they
+    exchange nothing with replica 0, and read and send nothing, are not computed.
 
     Args:
         function: A `tf.function`.
@@ -67,25 +63,8 @@ class ReplicatedFunction:
 
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
         graph = graph_of(concrete)
-        if not EXCHANGES & graph.kinds:
-            return ReplicaVariables(concrete, 1, self._device), concrete
-        num_replicas = Place(self._device).num_replicas_with_shards(num_shards_of(concrete.graph))
-        variables = ReplicaVariables(concrete, num_replicas, self._device)
-        lacks_some = bool(lacked_by_xla(graph))
-        together = replicate(
-            concrete,
-            num_replicas,
-            variables.captures_of,
-            parts_for_xla=bool(self._jit_compile)
-            and lacks_some
-            and is_worth_compiling(concrete, graph),
-        )
-
-        def run(*tensors):
-            return together([list(tensors)] * num_replicas)[0]
-
-        compiled = self._jit_compile and not lacks_some
-        return variables, tf.function(run, autograph=False, jit_compile=compiled)
+        found = run_by_all(concrete, graph, self._device, jit_compile=self._jit_compile)
+        return found or (ReplicaVariables(concrete, 1, self._device), concrete)
 
 
 def _spec(value: Any) -> Any:

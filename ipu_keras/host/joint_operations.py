@@ -18,6 +18,7 @@ from ipu_keras.host.replica_values import ReplicaValues
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract
+from ipu_keras.tracing.outfeeds import outfeed_of
 from ipu_keras.tracing.replication import (
     Collective,
     collective_of,
@@ -43,9 +44,13 @@ JointOperation = Callable[[Sequence[ReplicaValues]], None]
 Replicate = Callable[[Any, Collection[int]], Callable[[Sequence[Sequence[tf.Tensor]]], list]]
 
 
+# Writes what each replica sends, by outfeed.
+Outfeeds = Mapping[str, Callable[[Sequence[Sequence[tf.Tensor]]], Any]]
+
+
 def needs_all(op: tf.Operation) -> bool:
     """Whether an operation is not the same in every replica, or needs the other ones."""
-    return collective_of(op) is not None or is_replica_index(op)
+    return collective_of(op) is not None or is_replica_index(op) or outfeed_of(op) is not None
 
 
 def joint_operation(
@@ -55,6 +60,7 @@ def joint_operation(
     replicate: Replicate,
     *,
     for_xla: bool,
+    outfeeds: Outfeeds,
 ) -> JointOperation:
     """What replicas do for an operation.
 
@@ -64,9 +70,13 @@ def joint_operation(
         num_replicas: How many there are.
         replicate: For the functions of branches and loops.
         for_xla: Whether XLA compiles what it can.
+        outfeeds: Those that are written.
     """
     if collective_of(op) is not None:
         return functools.partial(_exchange, op)
+    label = outfeed_of(op)
+    if label is not None:
+        return functools.partial(_send, op, outfeeds[label])
     if op.type in _BRANCHES and (num_replicas == 1 or is_equal(op.inputs[0], equal)):
         return _Branch(op, equal, replicate)
     if op.type in LOOPS:
@@ -94,7 +104,8 @@ def check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
         is_branch = op.type in _BRANCHES and is_equal(op.inputs[0], equal)
         if not is_branch and not (op.type in LOOPS and _equal_in_loop(op, equal) is not None):
             raise ValueError(
-                "A collective in a loop or a branch hangs an IPU when not all replicas reach it. "
+                "A collective, or a result for an outfeed, in a loop or a branch hangs an IPU when "
+                "not all replicas reach it. "
                 f"Received: one in {op.name!r}, of type {op.type}. Exchange the values before it "
                 "or after it, let a loop have a known number of turns, as with `tf.range`, or "
                 "promise that its condition is equal in all replicas, with "
@@ -146,6 +157,19 @@ def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.
     if collective.kind == "reduce-scatter":
         return tf.split(reduced, len(values))
     return [reduced] * len(values)
+
+
+def _send(
+    op: tf.Operation,
+    write: Callable[[Sequence[Sequence[tf.Tensor]]], Any],
+    replicas: Sequence[ReplicaValues],
+) -> None:
+    """Writes what all replicas send."""
+    _, *tensors = op.inputs
+    with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
+        write([replica.look_up(tensors) for replica in replicas])
+    for replica in replicas:
+        replica.note_call([], waited=bool(op.control_inputs))
 
 
 def _alone(op: tf.Operation) -> JointOperation:

@@ -16,7 +16,12 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.host.inlining import inlined, leads_to
-from ipu_keras.host.joint_operations import check_control_flow, joint_operation, needs_all
+from ipu_keras.host.joint_operations import (
+    Outfeeds,
+    check_control_flow,
+    joint_operation,
+    needs_all,
+)
 from ipu_keras.host.operation_kinds import is_left_by_xla
 from ipu_keras.host.replica_values import CONSTANT, Captures, ReplicaValues, Segment
 from ipu_keras.internals.tensorflow.functions import read_only_inputs
@@ -48,6 +53,7 @@ def replicate(
     equal_feeds: Collection[int] = (),
     *,
     parts_for_xla: bool = False,
+    outfeeds: Outfeeds = MappingProxyType({}),
 ) -> Callable[[Sequence[Sequence[tf.Tensor]]], list]:
     """Makes the function that all replicas of a traced function are together.
 
@@ -59,6 +65,7 @@ def replicate(
             it, all replicas have the same variables.
         equal_feeds: Which of the inputs, by position, replicas are promised to have equal.
         parts_for_xla: Whether XLA compiles all but what it lacks, each part for itself.
+        outfeeds: By the labels of outfeeds, what writes to one the tensors of all replicas.
 
     Returns:
         A function that takes a list of tensors for each replica, and returns the results of
@@ -85,7 +92,13 @@ def replicate(
         return needs_all(op) or (parts_for_xla and is_left_by_xla(op))
 
     def replicate_called(function: Any, equal: Collection[int]) -> Callable:
-        return replicate(function, num_replicas, equal_feeds=equal, parts_for_xla=parts_for_xla)
+        return replicate(
+            function,
+            num_replicas,
+            equal_feeds=equal,
+            parts_for_xla=parts_for_xla,
+            outfeeds=outfeeds,
+        )
 
     flat = inlined(concrete, lambda op: is_wanted(op) or is_assumed_equal(op))
     feeds = feeds_of(flat)
@@ -95,7 +108,9 @@ def replicate(
     segments = list(_Split(flat, is_wanted, for_xla=parts_for_xla).segments())
     results = tf.nest.flatten(flat.structured_outputs, expand_composites=True)
     together = {
-        op: joint_operation(op, equal, num_replicas, replicate_called, for_xla=parts_for_xla)
+        op: joint_operation(
+            op, equal, num_replicas, replicate_called, for_xla=parts_for_xla, outfeeds=outfeeds
+        )
         for segment in segments
         for op in segment.together
     }
