@@ -5,20 +5,12 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from in_sessions import configure
 
-from ipu_keras.config import IPUConfig
-from ipu_keras.device import DRIVER, device_for
+from ipu_keras.device import device_for
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
-
-
-def configure(num_ipus):
-    SYSTEM.connect(DRIVER)
-    SYSTEM.reset()
-    config = IPUConfig()
-    config.auto_select_ipus = num_ipus
-    config.configure_ipu_system()
 
 
 @pytest.fixture(autouse=True)
