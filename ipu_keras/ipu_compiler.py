@@ -9,7 +9,7 @@ import tensorflow as tf
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
 from ipu_keras.functions.compiled_computations import call_in_graph
-from ipu_keras.functions.loop_bodies import as_list, check_arguments
+from ipu_keras.functions.loop_bodies import as_list, check_arguments, checked_function
 from ipu_keras.hooks.tensorflow.sessions import place_softly
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -49,8 +49,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     ...         session.run(doubled, {x: [1.0, 2.0]}).tolist()
     [2.0, 4.0]
     """
-    if not callable(computation):
-        raise TypeError(f"`computation` must be a function. Received: computation={computation!r}")
+    checked_function("computation", computation)
     given = as_list(inputs)
     check_arguments("computation", computation, given, {})
     ordinal = _current_ordinal()

@@ -185,6 +185,22 @@ class IPUInfeedQueue:
             self._refuse_deletion()
 
 
+def check_infeed(infeed_queue: Any) -> None:
+    """Checks what a loop or a pipeline is to read.
+
+    Args:
+        infeed_queue: An `IPUInfeedQueue`; `None` for nothing.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
+        raise TypeError(
+            "`infeed_queue` must be an IPUInfeedQueue. "
+            f"Received: infeed_queue={infeed_queue!r} of type {type(infeed_queue).__name__}"
+        )
+
+
 def checked_ordinal(device_ordinal: Any) -> int:
     """Checks the number of a device.
 

@@ -15,6 +15,7 @@ from ipu_keras.functions.replicas import send
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
+from ipu_keras.settings.argument_errors import converted
 from ipu_keras.settings.counts import positive_integer, positive_or_none
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.tracing.infeeds import is_traced_for_model
@@ -188,8 +189,14 @@ class IPUOutfeedQueue:
         return (tf.nest.pack_sequence_as(self._structure, row) for row in rows)
 
     def _enqueue(self, tensors: Any) -> tf.Operation:
-        structure = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+        structure = converted(
+            "tensors", lambda given: tf.nest.map_structure(tf.convert_to_tensor, given), tensors
+        )
         flat = tf.nest.flatten(structure)
+        if not flat:
+            raise ValueError(
+                f"`tensors` must have a tensor that is sent. Received: tensors={tensors!r}"
+            )
         found = current_step_results()
         if found is None:
             if is_traced_for_model():

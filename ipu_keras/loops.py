@@ -10,11 +10,21 @@ from ipu_keras.functions.graph_programs import (
     is_program_allowed,
     put_into_graph,
 )
-from ipu_keras.functions.loop_bodies import as_list, call_with_element, tensors_then_operations
+from ipu_keras.functions.loop_bodies import (
+    call_with_element,
+    checked_function,
+    tensors_of,
+    tensors_then_operations,
+)
 from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
-from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue, check_infeed
+from ipu_keras.settings.argument_errors import converted as checked
 from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.switches import checked_switch
+
+# A loop of an IPU counts in int32.
+_MOST_TURNS = 2**31 - 1
 
 _ORDER = "IPU loop body must return zero or more Tensor values followed by zero or more Operations."
 
@@ -49,9 +59,11 @@ def repeat(
         ValueError: It returns an operation before a tensor, what it hands on is of another shape
             than what it takes, or `n` is no count.
     """
-    count = _count(n)
-    carried = [tf.convert_to_tensor(value) for value in as_list(inputs)]
-    converted = as_autograph_does(body)
+    count = _count("n", n)
+    carried = tensors_of("inputs", inputs)
+    converted = as_autograph_does(checked_function("body", body))
+    check_infeed(infeed_queue)
+    checked_switch("use_while_v1", use_while_v1)
     # Also what is not run may make variables and names queues.
     if count == 0 or not is_program_allowed():
         return _plain_repeat(count, converted, carried, infeed_queue)
@@ -103,11 +115,16 @@ def while_loop(
         TypeError: As of `repeat`; `condition` cannot be called with so many arguments.
         ValueError: As of `repeat`.
     """
-    carried = [tf.convert_to_tensor(value) for value in as_list(inputs)]
-    converted_condition, converted = as_autograph_does(condition), as_autograph_does(body)
+    carried = tensors_of("inputs", inputs)
+    converted_condition = as_autograph_does(checked_function("condition", condition))
+    converted = as_autograph_does(checked_function("body", body))
+    check_infeed(infeed_queue)
+    checked_switch("use_while_v1", use_while_v1)
+    most = None if maximum_iterations is None else _count("maximum_iterations", maximum_iterations)
 
     def go_on(*given: Any) -> Any:
-        return call_with_element("loop condition", converted_condition, given[1:])
+        found = call_with_element("loop condition", converted_condition, given[1:])
+        return checked("condition", tf.convert_to_tensor, found, tf.bool)
 
     def run(*given: Any) -> list[Any]:
         element = () if infeed_queue is None else infeed_queue._dequeue()
@@ -118,7 +135,7 @@ def while_loop(
         run,
         [tf.constant(0), *carried],
         parallel_iterations=1,
-        maximum_iterations=maximum_iterations,
+        maximum_iterations=most,
     )
     return list(found[1:]) or found[0].op
 
@@ -163,10 +180,13 @@ def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
         return [tf.identity(tensor) for tensor in tensors]
 
 
-def _count(n: Any) -> int:
-    count = integer_in(n)
-    if count is None or count < 0:
-        raise ValueError(f"`n` must be an integer that is not negative. Received: n={n!r}")
+def _count(argument: str, value: Any) -> int:
+    count = integer_in(value)
+    if count is None or not 0 <= count <= _MOST_TURNS:
+        raise ValueError(
+            f"`{argument}` must be an integer that is not negative, and at most {_MOST_TURNS:,}. "
+            f"Received: {argument}={value!r}"
+        )
     return count
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.cost import depth_message, overlap
 from ipu_keras.functions.graph_programs import Work, is_program_allowed, put_into_graph
-from ipu_keras.functions.loop_bodies import as_list
+from ipu_keras.functions.loop_bodies import tensors_of
 from ipu_keras.functions.pipelines import PipelineStep, Trained, check_captures
 from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
@@ -196,7 +196,7 @@ def pipeline(
     step = overlap(layout.schedule, mapping, training=trains)
     _check_place()
     place = current_place()
-    given = list(map(tf.convert_to_tensor, as_list(inputs)))
+    given = tensors_of("inputs", inputs)
     gradient_dtype = dtype_choice("gradient_accumulation_dtype", gradient_accumulation_dtype)
     num_replicas = place.num_replicas(layout.num_ipus)
 

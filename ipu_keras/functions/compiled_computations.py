@@ -25,6 +25,7 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
+from ipu_keras.settings.argument_errors import converted
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.replication import num_shards_of, replicated
 
@@ -53,10 +54,12 @@ def call_in_graph(
 
     Raises:
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor; or it has a shard that the device has
-            no IPU for.
+        ValueError: It returns an operation before a tensor, takes what is not in the graph, or has
+            a shard that the device has no IPU for.
     """
-    given = tf.nest.map_structure(tf.convert_to_tensor, list(inputs))
+    given = converted(
+        "inputs", lambda given: tf.nest.map_structure(tf.convert_to_tensor, given), list(inputs)
+    )
     flat = tf.nest.flatten(given)
     graph = tf.compat.v1.get_default_graph()
 
@@ -76,12 +79,23 @@ def call_in_graph(
     with graph.as_default(), placed_on(device):
         with replicated(max(1, len(device.ipus)), shards="shared"):
             concrete = traced_where_variables_are_made(run, specs, name)
+        _check_captures(concrete)
         with tf.device(None):
             whole = _by_all(concrete, specs, device)
     found = whole(*flat)
     call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
     mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
     return list(found) or call
+
+
+def _check_captures(concrete: Any) -> None:
+    """Refuses what is not in the graph of the session."""
+    eager = [tensor for tensor in concrete.captured_inputs if hasattr(tensor, "numpy")]
+    if eager:
+        raise ValueError(
+            "A graph of a session cannot take tensors or variables of eager execution. Make them "
+            f"in the graph, or give NumPy's values as `inputs`. Received: {eager}"
+        )
 
 
 def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], device: IpuDevice) -> Any:

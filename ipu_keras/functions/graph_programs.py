@@ -6,6 +6,8 @@ the host runs for it, between what reads its infeed and what writes its outfeeds
 """
 
 import contextlib
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -347,8 +349,12 @@ def _steps_per_call(program: Program, step: StepInAGraph) -> int:
         kept = sum(_spec_of(tensor).nbytes for tensor in tf.nest.flatten(step.results))
     most = max(1, _MAX_BYTES // max(1, (fed + kept) * program.num_replicas))
     total, unit = program.repeat_count, program.accumulation.count
-    divisors = (k for k in range(1, total // unit + 1) if total // unit % k == 0)
-    return unit * max((k for k in divisors if k * unit <= most), default=1)
+    return unit * max((k for k in _divisors(total // unit) if k * unit <= most), default=1)
+
+
+def _divisors(number: int) -> Iterator[int]:
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return itertools.chain(small, (number // k for k in small))
 
 
 def _sent(

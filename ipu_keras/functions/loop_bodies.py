@@ -6,12 +6,46 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.settings.argument_errors import converted
+
 
 def as_list(value: Any) -> list[Any]:
     """What a user returned or gave, as a list: nothing, one thing, or several."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def checked_function(argument: str, value: Any) -> Callable[..., Any]:
+    """Checks a function of a user's.
+
+    Args:
+        argument: What it was given as, for the error.
+        value: It. A class makes objects, which is not what is wanted of it.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if not callable(value) or isinstance(value, type):
+        raise TypeError(
+            f"`{argument}` must be a function. "
+            f"Received: {argument}={value!r} of type {type(value).__name__}"
+        )
+    return value
+
+
+def tensors_of(argument: str, values: Any) -> list[tf.Tensor]:
+    """What a user gave, as tensors: nothing, one thing, or several.
+
+    Args:
+        argument: What it was given as, for the error.
+        values: It.
+
+    Raises:
+        TypeError: One is no tensor, and none can be made of it.
+        ValueError: As that.
+    """
+    return [converted(argument, tf.convert_to_tensor, value) for value in as_list(values)]
 
 
 def call_with_element(

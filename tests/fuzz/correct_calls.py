@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from correct_call import Call, configure, integers, numbers
+from correct_graph_calls import graph_calls
 from correct_model_calls import configuration_calls, model_calls
 from tensorflow.python import ipu
 
@@ -509,4 +510,5 @@ def correct_calls() -> list[Call]:
         *_optimizer_calls(),
         *configuration_calls(),
         *model_calls(),
+        *graph_calls(),
     ]

@@ -132,7 +132,8 @@ def _is_in(value: Any, error: Exception) -> bool:
     if not callable(value) or isinstance(value, type):
         return False
     frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].name == "<lambda>" or str(error).startswith(f"{value.__name__}()")
+    said = str(error).partition("()")[0].partition(" ")[0]
+    return frames[-1].name == "<lambda>" or said == value.__name__
 
 
 def _short(error: Exception) -> str:

@@ -82,6 +82,11 @@ class SerialDense(keras.layers.Layer):
         )
         initializer, regularizer = keras.initializers.get, keras.regularizers.get
         constraint = keras.constraints.get
+        if isinstance(activation, type):
+            raise TypeError(
+                "`activation` must be a function or its name, and no class: make an object of it. "
+                f"Received: activation={activation!r}"
+            )
         self.activation = converted("activation", keras.activations.get, activation)
         self.use_bias = check_flag("use_bias", use_bias)
         self.kernel_initializer = converted("kernel_initializer", initializer, kernel_initializer)

@@ -75,7 +75,8 @@ class ChannelNormalization(keras.layers.Layer):
         gamma_initializer,
         **kwargs,
     ):
-        super().__init__(dtype=weight_policy(dtype), **kwargs)
+        policy = converted("dtype", keras.dtype_policies.get, weight_policy(dtype))
+        super().__init__(dtype=policy, **kwargs)
         self.channels_axis = check_integer("channels_axis", channels_axis)
         self.center = check_flag("center", center)
         self.scale = check_flag("scale", scale)
