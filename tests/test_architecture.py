@@ -154,7 +154,7 @@ ROOMS = (
         allowed=("ipu_keras", "keras", "numpy", "tensorflow"),
         forbidden=("ipu_keras._*", "ipu_keras.cost.*", *of("functions")),
     ),
-    Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("tf1"))),
+    Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),
     Room("requirements", of("_requirements"), allowed=("keras", "tensorflow")),
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
     Room("missing names", of("_missing_names"), allowed=of("_aliases")),

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.hooks.tensorflow.legacy_names import give_legacy_names
 from ipu_keras.internals.tensorflow.legacy_modules import (
     cells_of_tensorflow_1,
     layers_of_tensorflow_1,
@@ -104,8 +105,7 @@ class Imports:
 
 def install() -> None:
     """Gives everything but libraries TensorFlow 1, for the rest of the process."""
-    _V1.layers = layers_of_tensorflow_1()
-    _V1.nn.rnn_cell = cells_of_tensorflow_1()
+    give_legacy_names(layers_of_tensorflow_1(), cells_of_tensorflow_1())
     builtins.__import__ = Imports(builtins.__import__)
 
 

@@ -284,7 +284,7 @@ def test_gradients_of_convolutions(strides):
         with tf.GradientTape() as tape:
             tape.watch(x)
             loss = tf.reduce_sum(tf.nn.conv2d(x, kernel, strides, "SAME"))
-        return tape.gradient(loss, [x, kernel])
+        return loss, tape.gradient(loss, [x, kernel])
 
     graph = read(step, tf.TensorSpec((2, 8, 8, 1), tf.float32))
     assert op(graph, "Conv2D").outputs == (
@@ -292,3 +292,22 @@ def test_gradients_of_convolutions(strides):
     )
     assert op(graph, "Conv2DBackpropInput").outputs == (TensorSpec((2, 8, 8, 1), "float32"),)
     assert op(graph, "Conv2DBackpropFilter").outputs == (TensorSpec((3, 3, 1, 2), "float32"),)
+
+
+def test_what_nothing_needs_is_not_there():
+    """Neither in the function nor in a loop; what is written is needed."""
+    weight = tf.Variable(1.0)
+
+    def step(x):
+        tf.random.uniform([3])
+
+        def body(n, x):
+            tf.tanh(x)
+            return n + 1, tf.sqrt(x)
+
+        weight.assign_add(tf.exp(x))
+        return tf.while_loop(lambda n, _: n < 2, body, [0, x])[1]
+
+    kinds = read(step, tf.TensorSpec(())).kinds
+    assert {"Exp", "Sqrt", "AssignAddVariableOp"} < kinds
+    assert not {"RandomUniform", "Tanh"} & kinds
