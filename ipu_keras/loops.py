@@ -20,11 +20,8 @@ from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue, check_infeed
 from ipu_keras.settings.argument_errors import converted as checked
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.counts import MOST, integer_in
 from ipu_keras.settings.switches import checked_switch
-
-# A loop of an IPU counts in int32.
-_MOST_TURNS = 2**31 - 1
 
 _ORDER = "IPU loop body must return zero or more Tensor values followed by zero or more Operations."
 
@@ -182,9 +179,9 @@ def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
 
 def _count(argument: str, value: Any) -> int:
     count = integer_in(value)
-    if count is None or not 0 <= count <= _MOST_TURNS:
+    if count is None or not 0 <= count <= MOST:
         raise ValueError(
-            f"`{argument}` must be an integer that is not negative, and at most {_MOST_TURNS:,}. "
+            f"`{argument}` must be an integer that is not negative, and at most {MOST}. "
             f"Received: {argument}={value!r}"
         )
     return count

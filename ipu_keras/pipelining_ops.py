@@ -7,22 +7,23 @@ import tensorflow as tf
 
 from ipu_keras.cost import depth_message, overlap
 from ipu_keras.functions.graph_programs import Work, is_program_allowed, put_into_graph
-from ipu_keras.functions.loop_bodies import tensors_of
+from ipu_keras.functions.loop_bodies import checked_function, tensors_of
 from ipu_keras.functions.pipelines import PipelineStep, Trained, check_captures
 from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
-from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue, check_infeed
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, dtype_for
 from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
 from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
 from ipu_keras.program import Accumulation, Pipeline
 from ipu_keras.settings.argument_errors import converted
-from ipu_keras.settings.counts import integer_in, positive_integer
+from ipu_keras.settings.counts import MOST, integer_in, positive_integer
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
 from ipu_keras.settings.pipeline_choices import RecomputationMode as RecomputationMode
+from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing.poplar_operation import RECOMPUTATION_CHECKPOINT, poplar_operation
 
 
@@ -190,8 +191,12 @@ def pipeline(
     layout = Pipeline(device_mapping=mapping, **choices)
     warn_of_idle(layout)
     trains = optimizer_function is not None
+    if trains:
+        checked_function("optimizer_function", optimizer_function)
     count = _count(gradient_accumulation_count)
     serial = _serialization(batch_serialization_iterations, layout)
+    num_batches = _num_batches(count, serial, repeat_count)
+    check_infeed(infeed_queue)
     _check_outfeed(outfeed_queue, outfeed_loss, outfeed_mask, accumulate_outfeed, trains)
     step = overlap(layout.schedule, mapping, training=trains)
     _check_place()
@@ -228,7 +233,7 @@ def pipeline(
             name=name_or_none("name", name) or "pipeline",
             is_named=name is not None,
             step=traced_step,
-            num_steps=count * serial * positive_integer("repeat_count", repeat_count),
+            num_steps=num_batches,
             infeed=None if infeed_queue is None else infeed_queue._elements,
             accumulation=Accumulation(count=count * serial),
             trains=trains,
@@ -349,14 +354,10 @@ def _stages(stages: Any) -> list[Callable]:
     if len(stages) < 2:
         raise ValueError(
             "Pipeline requires at least two computational stages. Use `loops.repeat` for a single "
-            f"function. Received: {len(stages)}"
+            f"function. Received: computational_stages of length {len(stages)}"
         )
     for stage in stages:
-        if not callable(stage):
-            raise TypeError(
-                "`computational_stages` must be functions. "
-                f"Received: {stage!r} of type {type(stage).__name__}"
-            )
+        checked_function("computational_stages", stage)
     return list(map(as_autograph_does, stages))
 
 
@@ -400,7 +401,18 @@ def _count(count: Any) -> int:
             "gradient_accumulation_count must be >= 0. It must be a positive integer. "
             f"Received: gradient_accumulation_count={count!r}"
         )
-    return number
+    return positive_integer("gradient_accumulation_count", number)
+
+
+def _num_batches(count: int, serial: int, repeats: Any) -> int:
+    total = count * serial * positive_integer("repeat_count", repeats)
+    if total > MOST:
+        raise ValueError(
+            f"A pipeline counts at most {MOST} batches. Received: "
+            f"gradient_accumulation_count={count}, batch_serialization_iterations={serial}, "
+            f"repeat_count={repeats}"
+        )
+    return total
 
 
 def _serialization(iterations: Any, layout: Pipeline) -> int:
@@ -421,6 +433,13 @@ def _serialization(iterations: Any, layout: Pipeline) -> int:
 def _check_outfeed(
     queue: IPUOutfeedQueue | None, loss: Any, mask: Any, accumulates: Any, trains: bool
 ) -> None:
+    loss = checked_switch("outfeed_loss", loss)
+    accumulates = checked_switch("accumulate_outfeed", accumulates)
+    if queue is not None and not isinstance(queue, IPUOutfeedQueue):
+        raise TypeError(
+            "`outfeed_queue` must be an IPUOutfeedQueue. "
+            f"Received: outfeed_queue={queue!r} of type {type(queue).__name__}"
+        )
     if loss and mask is not None:
         raise ValueError(
             "Only one of `outfeed_loss` and `outfeed_mask` can be set. "

@@ -6,8 +6,6 @@ the host runs for it, between what reads its infeed and what writes its outfeeds
 """
 
 import contextlib
-import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -27,6 +25,7 @@ from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
+from ipu_keras.settings.counts import divisors
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import current_replicas
@@ -349,12 +348,7 @@ def _steps_per_call(program: Program, step: StepInAGraph) -> int:
         kept = sum(_spec_of(tensor).nbytes for tensor in tf.nest.flatten(step.results))
     most = max(1, _MAX_BYTES // max(1, (fed + kept) * program.num_replicas))
     total, unit = program.repeat_count, program.accumulation.count
-    return unit * max((k for k in _divisors(total // unit) if k * unit <= most), default=1)
-
-
-def _divisors(number: int) -> Iterator[int]:
-    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
-    return itertools.chain(small, (number // k for k in small))
+    return unit * max((k for k in divisors(total // unit) if k * unit <= most), default=1)
 
 
 def _sent(

@@ -117,6 +117,6 @@ def check_arguments(
         raise TypeError(
             f"Supplied {what} function cannot be called with the specified inputs. You specified "
             f"{len(described)} inputs: {described}, but the {what} takes {signature}. Its "
-            "parameters are what is handed on, then the parts of an element of the infeed, by "
-            f"name if that is a dict ({reason})."
+            "parameters are what is handed on, then the parts of an element of `infeed_queue`, "
+            f"by name if that is a dict ({reason})."
         ) from None

@@ -33,7 +33,8 @@ class Place:
             raise ValueError(
                 f"Current device has {num_ipus} IPUs attached, however the current program "
                 f"requires a multiple of {ipus_per_replica} IPUs. Configure as many, for instance "
-                f"with `IPUConfig.auto_select_ipus = {ipus_per_replica}`."
+                f"with `IPUConfig.auto_select_ipus = {ipus_per_replica}`, or put stages of a "
+                "pipeline on the same IPU, with `device_mapping`."
             )
         return num_ipus // ipus_per_replica
 
@@ -50,8 +51,8 @@ class Place:
             return self.num_replicas(ipus_of_shards(num_shards))
         except ValueError as error:
             raise ValueError(
-                f"{error} Received: `ipu_shard({num_shards - 1})` on the device "
-                f"{self.device.name!r}"
+                f"{error} Received: `ipu_shard({num_shards - 1})`, whose `index` counts from 0, on "
+                f"the device {self.device.name!r}"
             ) from None
 
 

@@ -14,6 +14,7 @@ from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
 from ipu_keras.program import OutfeedMode
+from ipu_keras.settings.counts import divisors
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
 from ipu_keras.tracing.extraction import Part
@@ -349,7 +350,7 @@ class StepGraphs:
         most = count // _MIN_JOINT_TURNS if at_once else count
         limit = _MAX_JOINT_BYTES_IN_XLA if self._execution.is_compiled else _MAX_JOINT_BYTES
         most = min(most, limit // max(bytes_of_batch(function, summed), 1))
-        return max((k for k in range(1, count + 1) if count % k == 0 and k <= most), default=1)
+        return max((k for k in divisors(count) if k <= most), default=1)
 
     def _jointly(
         self, together: Any, joint: int, feeds: Sequence[Any], collect: Sequence[Collect]

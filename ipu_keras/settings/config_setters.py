@@ -227,7 +227,8 @@ def set_ipu_connection_type(
     """
     check_config(opts)
     never_attached = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
-    if connection_type in never_attached and ipu_version == "":
+    is_never = any(connection_type is one for one in never_attached)
+    if is_never and ipu_version == "":
         raise ValueError(
             f"`ipu_version` must be set when `connection_type` is set to `{connection_type}`: "
             "there is no hardware that could be asked. Give 'ipu1' or 'ipu2'. "

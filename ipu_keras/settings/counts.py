@@ -1,6 +1,9 @@
 """Counts that users give."""
 
+import itertools
+import math
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -60,3 +63,18 @@ def integer_in(value: Any) -> int | None:
         return operator.index(value)
     except (TypeError, AttributeError):  # the second from TensorFlow's tensors of other types
         return None
+
+
+def divisors(number: int) -> Iterator[int]:
+    """What divides a number, in no order and perhaps twice, in time of its square root.
+
+    Args:
+        number: A positive integer.
+
+    Example:
+
+    >>> sorted(set(divisors(12)))
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return itertools.chain(small, (number // k for k in small))
