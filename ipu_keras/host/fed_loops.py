@@ -18,6 +18,11 @@ from ipu_keras.tracing.extraction import extract, feeds_of
 # So many bytes of elements are read before a loop. `loops.repeat` takes as many at a time.
 _MAX_BYTES = 1 << 26
 
+# Who counts them runs the loop without its body, and a loop may have no end but that of a dataset.
+_MAX_TURNS = 100_000
+
+_NO_NUMBERS = frozenset({tf.resource, tf.string, tf.variant})
+
 _READING = "IteratorGetNext"
 
 
@@ -85,11 +90,12 @@ class FedLoop:
         handed = [tensor for k in varying for tensor in (op.inputs[k], feeds_of(body)[k])]
         if not all(t.shape.is_fully_defined() for t in elements + handed):
             return None
-        if any(tensor.dtype in (tf.resource, tf.variant) for tensor in elements + handed):
+        if any(tensor.dtype in _NO_NUMBERS for tensor in elements + handed):
             return None
         nbytes = sum(tensor.dtype.size * tensor.shape.num_elements() for tensor in elements)
-        count = _number_of_turns(op, condition, body, varying)
-        if not count or count * nbytes > _MAX_BYTES:
+        most = min(_MAX_TURNS, _MAX_BYTES // max(1, nbytes))
+        count = _number_of_turns(op, condition, body, varying, most)
+        if not count or count > most:
             return None
         return cls(op, body, varying, left, count)
 
@@ -159,9 +165,17 @@ def _is_left(op: tf.Operation) -> bool:
 
 
 def _number_of_turns(
-    op: tf.Operation, condition: Any, body: Any, varying: Sequence[int]
+    op: tf.Operation, condition: Any, body: Any, varying: Sequence[int], most: int
 ) -> int | None:
-    """How often a loop runs its body, if that depends on constants alone."""
+    """How often a loop runs its body, if that depends on constants alone.
+
+    Args:
+        op: The loop.
+        condition: As of `FedLoop.of`.
+        body: As of that.
+        varying: As of that.
+        most: After so many and one more, nobody counts on.
+    """
     goes_on = condition.structured_outputs[0]
     following = dict(zip(varying, body.structured_outputs, strict=True))
     counted: list[int] = []
@@ -186,7 +200,7 @@ def _number_of_turns(
     @tf.function(autograph=False)
     def count() -> tf.Tensor:
         return tf.while_loop(
-            lambda number, *state: is_going_on(*state)[0],
+            lambda number, *state: tf.logical_and(is_going_on(*state)[0], number <= most),
             lambda number, *state: [number + 1, *following_state(state)],
             [tf.constant(0), *start()],
         )[0]

@@ -139,6 +139,19 @@ def with_a_break(iterator):
     return total
 
 
+def test_a_loop_without_an_end_of_its_own(found):
+    weight = tf.Variable(1.0)
+
+    def function(iterator):
+        while tf.constant(True):
+            weight.assign_add(next(iterator)["number"])
+
+    with pytest.raises(tf.errors.OutOfRangeError, match="End of sequence"):
+        in_parts(function, numbers(4))
+    assert weight.numpy() == 7.0
+    assert found == [None]
+
+
 @pytest.mark.parametrize(
     "function",
     [until_a_value, in_a_branch, with_an_array, of_shapes_that_grow, with_a_break],
