@@ -11,7 +11,7 @@ from ipu_keras.functions.replicas import note_read
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.program.data_types import FEED_DTYPES
-from ipu_keras.settings.counts import integer_in, positive_integer
+from ipu_keras.settings.counts import MOST, integer_in, positive_integer
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.tracing.infeeds import infeed_of
 
@@ -211,7 +211,7 @@ def checked_ordinal(device_ordinal: Any) -> int:
         ValueError: It is no number of a device.
     """
     ordinal = integer_in(device_ordinal)
-    if ordinal is None or ordinal < 0:
+    if ordinal is None or not 0 <= ordinal <= MOST:
         raise ValueError(
             "Device ordinal must be >= 0: `device_ordinal` is the k of '/device:IPU:k'. "
             f"Received: device_ordinal={device_ordinal!r}"

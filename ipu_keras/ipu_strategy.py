@@ -323,9 +323,11 @@ class StrategyScope:
         return self._scope.__enter__()
 
     def __exit__(self, kind, error, traceback) -> None:
-        if error is not None:
-            explain(error)
-        self._scope.__exit__(kind, error, traceback)
+        try:
+            if error is not None:
+                explain(error)
+        finally:
+            self._scope.__exit__(kind, error, traceback)
 
 
 # The name of the class in the releases before 2.6.

@@ -387,7 +387,7 @@ def _count(count: Any) -> int:
     if count is None:
         raise ValueError(
             "gradient_accumulation_count must be specified. It is how many batches pass the stages "
-            "for a weight update."
+            "for a weight update. Received: gradient_accumulation_count=None"
         )
     value = tf.get_static_value(count) if tf.is_tensor(count) else count
     if tf.is_tensor(count) and value is None:

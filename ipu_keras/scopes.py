@@ -282,8 +282,9 @@ def partials_type(override_type: Any) -> Iterator[None]:
 
 
 def _shards(index: Any) -> list[int]:
+    one = integer_in(index)
     is_list = isinstance(index, Iterable) and not isinstance(index, str | bytes)
-    shards = [integer_in(one) for one in index] if is_list else [integer_in(index)]
+    shards = [integer_in(each) for each in index] if is_list and one is None else [one]
     known = [shard for shard in shards if shard is not None and 0 <= shard < _MOST_SHARDS]
     if not shards or len(known) < len(shards):
         raise ValueError(

@@ -18,10 +18,13 @@ LEAST = {
     "blank_index": None,
     "channels_axis": None,
     "concat_dimension": None,
+    "device_ordinal": 0,
     "split_dimension": None,
     "seed": None,
     "epochs": 0,
     "initial_epoch": 0,
+    "maximum_iterations": 0,
+    "n": 0,
     "output_dim": 0,
     "stage": 0,
     "total_elements": 0,
@@ -31,8 +34,10 @@ OPTIONAL = {
     "attention_head_size",
     "batch_size",
     "gradient_accumulation_steps_per_replica",
+    "maximum_iterations",
     "prefetch_depth",
     "replica_group_size",
+    "replication_factor",
     "seed",
     "sequences_per_iter",
     "steps",
@@ -40,7 +45,10 @@ OPTIONAL = {
 }
 RATES = {"attention_dropout_prob", "dropout", "output_dropout_prob", "rate"}
 # Those of configurations have exactly the type that is documented: `tests/test_config.py`.
-CALLS = [call for call in correct_calls() if not call.name.startswith("IPUConfig.")]
+CONFIGURATIONS = ("IPUConfig.", "create_ipu_config", "utils.")
+# It takes lists of counts, too: `tests/test_scopes.py`.
+OTHERS = ("ipu_shard",)
+CALLS = [call for call in correct_calls() if not call.name.startswith((*CONFIGURATIONS, *OTHERS))]
 
 
 def is_count(value):
@@ -78,6 +86,7 @@ def check_refused(call, name, value):
 
 
 @pytest.mark.parametrize(("call", "name"), COUNTS)
+@pytest.mark.filterwarnings("ignore:.* of feeds is deprecated")
 @given(data=st.data())
 @settings(deadline=None, derandomize=True, max_examples=12)
 def test_what_is_no_count(call, name, data):
@@ -93,6 +102,7 @@ def test_what_is_no_count(call, name, data):
 
 
 @pytest.mark.parametrize(("call", "name"), COUNTS)
+@pytest.mark.filterwarnings("ignore:.* of feeds is deprecated")
 @pytest.mark.filterwarnings("ignore:buffer_depth of the outfeed queue has no effect")
 @pytest.mark.filterwarnings("ignore:name of `set_gradient_accumulation_options` has no effect")
 def test_what_is_a_count(call, name):
