@@ -283,7 +283,9 @@ def partials_type(override_type: Any) -> Iterator[None]:
 
 def _shards(index: Any) -> list[int]:
     one = integer_in(index)
-    is_list = isinstance(index, Iterable) and not isinstance(index, str | bytes)
+    # Not whatever can be iterated: tensors of graphs and datasets say so, and cannot.
+    is_array = isinstance(index, np.ndarray) and index.ndim == 1
+    is_list = is_array or isinstance(index, list | tuple | set | frozenset | range)
     shards = [integer_in(each) for each in index] if is_list and one is None else [one]
     known = [shard for shard in shards if shard is not None and 0 <= shard < _MOST_SHARDS]
     if not shards or len(known) < len(shards):
