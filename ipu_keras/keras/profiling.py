@@ -309,7 +309,10 @@ def traced_step(
     """
     if not isinstance(model_or_function, keras.Model):
         if mode is not None:
-            raise ValueError(f"`mode` is for models only. Received: mode={mode!r} for a function")
+            raise ValueError(
+                "`mode` is for models only, and `model_or_function` is none. "
+                f"Received: mode={mode!r} for {model_or_function!r}"
+            )
         name = str(getattr(model_or_function, "__name__", "function"))
         return name, traced_graph(model_or_function, *specs)
     model = model_or_function
