@@ -14,7 +14,7 @@ import tensorflow as tf
 from ipu_keras.host.fed_loops import FedLoop
 from ipu_keras.host.inlining import leads_to
 from ipu_keras.host.operation_kinds import LOOPS
-from ipu_keras.host.replica_values import ReplicaValues
+from ipu_keras.host.replica_values import CONSTANT, ReplicaValues
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract
@@ -174,10 +174,13 @@ def _send(
 
 def _alone(op: tf.Operation) -> JointOperation:
     """Each replica does the operation by itself."""
-    others = {other.name for other in op.graph.get_operations() if other is not op}
-    outputs, inputs = list(op.outputs), {tensor.ref(): tensor for tensor in op.inputs}
+    # Constants come along: shapes of results may depend on what they are.
+    constants = {tensor.op for tensor in op.inputs if tensor.op.type == CONSTANT}
+    kept = {op, *constants}
+    others = {other.name for other in op.graph.get_operations() if other not in kept}
+    inputs = {tensor.ref(): tensor for tensor in op.inputs if tensor.op not in constants}
+    outputs, given = list(op.outputs), list(inputs.values())
     whole = SimpleNamespace(graph=op.graph, inputs=op.graph.inputs)
-    given = list(inputs.values())
     part = extract(whole, outputs, given=given, controls=[op], without=others).function
 
     def run(replicas: Sequence[ReplicaValues]) -> None:
@@ -210,7 +213,13 @@ class _Branch:
         )
         given = [k for k, tensor in enumerate(op.inputs[1:]) if is_equal(tensor, equal)]
         self._branches = [
-            replicate(_function_of(_graph_of(op, function.name)), given) for function in called
+            replicate(
+                _with_constants(
+                    _function_of(_graph_of(op, function.name)), dict(enumerate(op.inputs[1:]))
+                ),
+                given,
+            )
+            for function in called
         ]
 
     def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
@@ -256,7 +265,10 @@ class _Loop:
         pairs = zip(body.inputs, body.outputs, strict=True)
         self._varying = [k for k, (before, after) in enumerate(pairs) if before is not after]
         self._condition = _function_of(_graph_of(op, op.get_attr("cond").name))
-        self._turn = _function_of(body, [body.outputs[k] for k in self._varying])
+        self._turn = _with_constants(
+            _function_of(body, [body.outputs[k] for k in self._varying]),
+            {k: t for k, t in enumerate(op.inputs) if k not in self._varying},
+        )
         self._body = replicate(self._turn, sorted(found or ()))
         self._shapes = [body.inputs[k].shape for k in self._varying]
 
@@ -328,6 +340,34 @@ def _function_of(graph: Any, results: Sequence[tf.Tensor] | None = None) -> Any:
     whole = SimpleNamespace(graph=graph, inputs=graph.inputs)
     results = list(graph.outputs if results is None else results)
     return extract(whole, results, given=graph.inputs, controls=graph.control_outputs).function
+
+
+def _with_constants(function: Any, outside: Mapping[int, tf.Tensor]) -> Any:
+    """A function that has constants of its own for inputs that are constants outside.
+
+    XLA has to know some values, such as shapes and axes, when it compiles.
+
+    Args:
+        function: A `tf.ConcreteFunction`.
+        outside: What it takes, by the place of the input.
+    """
+    values = {
+        k: tf.make_ndarray(tensor.op.get_attr("value"))
+        for k, tensor in outside.items()
+        if tensor.op.type == CONSTANT
+    }
+    if not values:
+        return function
+
+    def with_values(*ipu_given: tf.Tensor) -> Any:
+        own = [
+            tf.constant(values[k], given.dtype) if k in values else given
+            for k, given in enumerate(ipu_given)
+        ]
+        return call_with_captures(function, own, [])
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in function.inputs]
+    return tf.function(with_values, autograph=False).get_concrete_function(*specs)
 
 
 def _before(op: tf.Operation, replicas: Iterable[ReplicaValues]) -> set[tf.Operation]:

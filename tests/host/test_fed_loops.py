@@ -120,6 +120,16 @@ def with_an_array(iterator):
     return tf.reduce_sum(found.stack())
 
 
+def with_an_array_and_constants_from_outside(iterator):
+    """XLA needs the axis and the shape when it compiles; of the array nobody has said a shape."""
+    axis, shape = tf.constant([1]), tf.constant([1, 3])
+    found = tf.TensorArray(tf.float32, 5)
+    for number in tf.range(5):
+        values = tf.reshape(next(iterator)["pair"][1], shape)
+        found = found.write(number, tf.reduce_mean(values, axis))
+    return tf.reduce_sum(found.stack())
+
+
 def of_shapes_that_grow(iterator):
     total = tf.zeros([0])
     for _ in tf.range(5):
@@ -154,7 +164,14 @@ def test_a_loop_without_an_end_of_its_own(found):
 
 @pytest.mark.parametrize(
     "function",
-    [until_a_value, in_a_branch, with_an_array, of_shapes_that_grow, with_a_break],
+    [
+        until_a_value,
+        in_a_branch,
+        with_an_array,
+        with_an_array_and_constants_from_outside,
+        of_shapes_that_grow,
+        with_a_break,
+    ],
 )
 def test_other_loops_read_as_they_go(found, function):
     """0 + 1 + 2 + 3 + 4, or what comes to as much."""
