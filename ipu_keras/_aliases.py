@@ -7,9 +7,10 @@ name installs the finder too, so nothing depends on the hook.
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 # Each is documented in `tensorflow.python.ipu` and in `tensorflow.python.ipu.ops`.
@@ -60,7 +61,12 @@ ALIASES = {
     "keras._tf_keras.keras.ipu": "ipu_keras.keras",
     "tensorflow.keras.ipu": "ipu_keras.keras",
     "ipu_tensorflow_addons": "ipu_addons",
+    "popart": "ipu_keras.popart",
+    "popart_core": "ipu_keras.popart.core",
 }
+
+# Names of distributions of their own. Where one is installed, it is not hidden.
+_FOREIGN = ("popart", "popart_core")
 
 
 def real_name(name: str) -> str | None:
@@ -108,10 +114,25 @@ class AliasFinder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         # Whether the real module exists is `load`'s to find out: this runs with
         # the global import lock held, where importing could deadlock.
-        return ModuleSpec(name, self) if real_name(name) is not None else None
+        if real_name(name) is None or (name in _FOREIGN and _is_installed(name)):
+            return None
+        return ModuleSpec(name, self)
 
     def exec_module(self, module: ModuleType) -> None:
         load(module)
+
+
+def _is_installed(name: str) -> bool:
+    """Whether another distribution has a module of this name; says so."""
+    found = PathFinder.find_spec(name)
+    if found is None:
+        return False
+    warnings.warn(
+        f"`import {name}` gives the module that is installed at {found.origin}. ipu_keras has one "
+        f"of the same name: `import {ALIASES[name]}` gives that.",
+        stacklevel=2,
+    )
+    return True
 
 
 def install() -> None:

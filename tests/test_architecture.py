@@ -138,11 +138,7 @@ ROOMS = (
             *of("_device", "_xla_calls", "tracing", "runtime", "device", "host"),
         ),
     ),
-    Room(
-        "functions",
-        of("functions"),
-        allowed=("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow")),
-    ),
+    Room("functions", of("functions"), ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow"))),
     Room(
         "profiling",
         of("profiling"),
@@ -151,14 +147,19 @@ ROOMS = (
     Room(
         "keras",
         of("keras"),
-        allowed=("ipu_keras", "keras", "numpy", "tensorflow"),
+        ("ipu_keras", "keras", "numpy", "tensorflow"),
         forbidden=("ipu_keras._*", "ipu_keras.cost.*", *of("functions")),
+    ),
+    Room(
+        "popart",
+        of("popart"),
+        allowed=("numpy", "onnx", *TENSORFLOW, *MODEL, *COMPUTING, *of("profiling", "popart")),
+        forbidden=of("cost", "advice", "feeds", "functions"),
     ),
     Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),
     Room("requirements", of("_requirements"), allowed=("keras", "tensorflow")),
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
     Room("missing names", of("_missing_names"), allowed=of("_aliases")),
-    # Operations, optimizers and the documented modules.
     Room(
         "documented",
         ("ipu_keras.*",),

@@ -1,0 +1,1 @@
+"""PopART: builds, runs and trains ONNX models, as `import popart`."""

@@ -1,0 +1,1 @@
+"""ONNX models as this package reads and writes them."""

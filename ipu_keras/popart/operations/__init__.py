@@ -1,0 +1,1 @@
+"""The operations of ONNX models, and how graphs of them are computed."""

@@ -1,0 +1,322 @@
+"""Computes the nodes of a graph, one after the other, while TensorFlow traces."""
+
+import inspect
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import Graph, Model, Node
+from ipu_keras.popart.operations.operation import CONTEXT, Operation
+from ipu_keras.popart.operations.table import defaults_of, operation_of
+from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
+
+# By name of tensor: a `Value`, or a list of them for a sequence.
+Environment = MutableMapping[str, Any]
+
+_NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
+
+
+def no_seed() -> tf.Tensor:
+    """What gives random operations their seed where none may be.
+
+    Raises:
+        popart_exception: Always.
+    """
+    raise popart_exception("Random numbers are drawn in sessions only, which have a seed.")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What operations may ask about the node that they are.
+
+    Args:
+        node: It.
+        opsets: Of its model.
+        is_training: Whether the graph is trained.
+        seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
+    """
+
+    node: Node
+    opsets: Mapping[str, int]
+    is_training: bool = False
+    seed: Callable[[], tf.Tensor] = no_seed
+
+    @property
+    def num_outputs(self) -> int:
+        """How many results the node has."""
+        return len(self.node.outputs)
+
+    def is_needed(self, output: int) -> bool:
+        """Whether anybody takes a result.
+
+        Args:
+            output: Its position.
+        """
+        return output < len(self.node.outputs) and bool(self.node.outputs[output])
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How the nodes of a model are computed.
+
+    Args:
+        opsets: Of the model.
+        narrows: Whether 64-bit types become 32-bit ones, as devices have no others.
+        is_training: Whether the graph is trained.
+        seed: As of `Context`.
+        around: Opened while a node is computed, as a context manager; takes the node.
+    """
+
+    opsets: Mapping[str, int]
+    narrows: bool = False
+    is_training: bool = False
+    seed: Callable[[], tf.Tensor] = no_seed
+    around: Callable[[Node], Any] | None = None
+
+    def run(self, graph: Graph, environment: Environment) -> None:
+        """Computes all nodes of a graph.
+
+        Args:
+            graph: It.
+            environment: Has its inputs, and what is around it; gets all other tensors.
+
+        Raises:
+            popart_exception: A node cannot be computed; the text names it.
+        """
+        for name, array in graph.initialisers.items():
+            environment.setdefault(name, Value(known=array))
+        for node in graph.nodes:
+            with_scope = self._evaluated if self.around is None else self._evaluated_within
+            results = with_scope(node, environment)
+            for name, result in zip(node.outputs, results, strict=False):
+                if name:
+                    environment[name] = result
+
+    def _evaluated_within(self, node: Node, environment: Environment) -> Sequence[Any]:
+        assert self.around is not None
+        with self.around(node):
+            return self._evaluated(node, environment)
+
+    def _evaluated(self, node: Node, environment: Environment) -> Sequence[Any]:
+        operation = operation_of(node.domain, node.kind, self.opsets.get(node.domain, 1))
+        given = [environment[name] if name else None for name in node.inputs]
+        try:
+            results = self._results(operation, node, given, environment)
+        except popart_exception as error:
+            raise _located(error, node) from error
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            # TensorFlow's words for inputs that do not fit each other.
+            raise _located(popart_exception(_words_of(error)), node) from error
+        if not self.narrows:
+            return results
+        return [_narrowed(each) for each in results]
+
+    def _results(
+        self, operation: Operation, node: Node, given: Sequence[Any], environment: Environment
+    ) -> Sequence[Any]:
+        _check_count(operation, given)
+        attributes = self._attributes(operation, node, environment)
+        if operation.wants_context:
+            attributes[CONTEXT] = Context(node, self.opsets, self.is_training, self.seed)
+        if _can_fold(operation, attributes, given):
+            with tf.init_scope(), tf.device("CPU:0"):
+                inputs = _as_wanted(operation, given, Order.ONNX)
+                return [_known(one) for one in results_of(operation(*inputs, **attributes))]
+        order = _common_order(operation, given)
+        if operation.axis is not None and order is Order.IMAGES:
+            rank = max(value.rank for value in _values(given))
+            permutation = order.permutation(rank)
+            attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
+        inputs = _as_wanted(operation, given, order)
+        return results_of(operation(*inputs, **attributes), order, operation.num_images)
+
+    def _attributes(
+        self, operation: Operation, node: Node, environment: Environment
+    ) -> dict[str, Any]:
+        version = self.opsets.get(node.domain, 1)
+        arguments = {**defaults_of(operation, version), **node.arguments}
+        parameters = operation.attributes
+        unknown = sorted(node.arguments.keys() - parameters.keys())
+        if unknown:
+            raise popart_exception(
+                f"Unknown attribute {unknown[0]!r}. It takes: "
+                f"{', '.join(sorted(parameters)) or 'none'}."
+            )
+        missing = [
+            name
+            for name, parameter in parameters.items()
+            if name not in arguments and parameter.default is inspect.Parameter.empty
+        ]
+        if missing:
+            raise popart_exception(f"The attribute {missing[0]!r} is missing.")
+        return {
+            parameters[name].name: self._computed(value, environment)
+            for name, value in arguments.items()
+            if name in parameters
+        }
+
+    def _computed(self, attribute: Any, environment: Environment) -> Any:
+        """An attribute as operations take it: of a graph, what computes it."""
+        return Subgraph(attribute, self, environment) if isinstance(attribute, Graph) else attribute
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A graph within a node, such as the body of a loop; called with its inputs, it is computed.
+
+    Args:
+        graph: It.
+        evaluation: Computes its nodes.
+        environment: The tensors around it.
+    """
+
+    graph: Graph
+    evaluation: Evaluation
+    environment: Environment
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """Its results: tensors, arrays where they are known, lists for sequences.
+
+        Args:
+            *inputs: Tensors or arrays, or lists of them for sequences.
+        """
+        # What is named within is unknown around it.
+        environment: Environment = ChainMap({}, self.environment)
+        for spec, given in zip(self.graph.inputs, inputs, strict=True):
+            environment[spec.name] = value_of(given)
+        self.evaluation.run(self.graph, environment)
+        return [_plain(environment[name]) for name in self.graph.outputs]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.tensor if value.known is None else value.known
+
+
+def _values(given: Sequence[Any]) -> list[Value]:
+    return [value for value in given if isinstance(value, Value)]
+
+
+def _check_count(operation: Operation, given: Sequence[Any]) -> None:
+    inputs = operation.inputs
+    needed = sum(
+        p.default is inspect.Parameter.empty and p.kind is not inspect.Parameter.VAR_POSITIONAL
+        for p in inputs
+    )
+    is_variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in inputs)
+    num_given = len(given)
+    if num_given < needed or (num_given > len(inputs) and not is_variadic):
+        most = "any number" if is_variadic else len(inputs)
+        raise popart_exception(
+            f"It has invalid number of inputs {num_given}. Must be between {needed}..{most}."
+        )
+
+
+def _can_fold(operation: Operation, attributes: Mapping[str, Any], given: Sequence[Any]) -> bool:
+    """Whether a node can be computed while tracing."""
+    if operation.is_random or any(isinstance(each, Subgraph) for each in attributes.values()):
+        return False
+    flat = [one for each in given for one in (each if isinstance(each, list) else [each])]
+    return all(one is None or (one.known is not None and not one.is_weight) for one in flat)
+
+
+def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
+    """In which order an operation that takes several computes."""
+    if not operation.elementwise and operation.axis is None:
+        return Order.ONNX
+    values = _values(given)
+    ranks = {value.rank for value in values}
+    if operation.axis is not None and len(ranks) > 1:
+        return Order.ONNX
+    are_images = any(value.order is Order.IMAGES and value.known is None for value in values)
+    return Order.IMAGES if are_images else Order.ONNX
+
+
+def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
+    """The inputs of an operation as it wants them."""
+    names = [p.name for p in operation.inputs]
+    names += names[-1:] * (len(given) - len(names))
+    rank = max((value.rank for value in _values(given)), default=0)
+    return [
+        _wanted(operation, name, value, order, rank)
+        for name, value in zip(names, given, strict=False)
+    ]
+
+
+def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if name in operation.static:
+        if value.known is None:
+            raise popart_exception(
+                f"The input {name!r} has to be known before anything runs, as programs of IPUs "
+                "are static: make it a constant or an initialiser."
+            )
+        return value.known
+    if name in operation.images:
+        return value.in_order(Order.IMAGES)
+    if name in operation.kernels:
+        return value.in_order(Order.KERNEL)
+    if order is Order.IMAGES:
+        return value.broadcast(rank, order)
+    return value.tensor
+
+
+def _known(value: Any) -> Any:
+    """A value that was computed while tracing."""
+    if isinstance(value, list):
+        return [_known(one) for one in value]
+    if value.known is not None:
+        return value
+    # A tensor of rank 0 becomes a number.
+    return Value(known=np.asarray(value.tensor.numpy()))
+
+
+def _narrowed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_narrowed(one) for one in value]
+    narrow = _NARROWED.get(value.dtype)
+    if narrow is None or value.known is not None:
+        return value
+    return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
+
+
+def _words_of(error: Exception) -> str:
+    """What TensorFlow says is wrong, without where in its code."""
+    text = getattr(error, "message", None) or str(error)
+    return text.split(" [Op:")[0].strip()
+
+
+def _located(error: popart_exception, node: Node) -> popart_exception:
+    text = str(error)
+    return error if text.startswith("In ") else popart_exception(f"In {node.title}: {text}")
+
+
+def outputs_of(model: Model, inputs: Mapping[str, Any]) -> list[Any]:
+    """What a model computes, as a function: without a device, and in its own types.
+
+    Args:
+        model: It.
+        inputs: Tensors or arrays by name; lists of them for sequences. All are tensors while it
+            is computed, as are those of a session; none is known.
+
+    Returns:
+        Its outputs: tensors, arrays where they are known, lists for sequences.
+
+    Raises:
+        popart_exception: A node cannot be computed; the text names it.
+    """
+    environment: Environment = {
+        name: value_of(tf.nest.map_structure(tf.convert_to_tensor, given))
+        for name, given in inputs.items()
+    }
+    Evaluation(model.opsets).run(model.graph, environment)
+    return [_plain(environment[name]) for name in model.graph.outputs]

@@ -1,0 +1,77 @@
+"""All operations, by domain, kind and version."""
+
+from collections.abc import Mapping
+from types import MappingProxyType, ModuleType
+
+import onnx.defs
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.operations import arithmetic, convolutions, products
+from ipu_keras.popart.operations.operation import Operation
+
+_FAMILIES = (arithmetic, convolutions, products)
+
+
+def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
+    found: dict[tuple[str, str], list[Operation]] = {}
+    for family in families:
+        for each in vars(family).values():
+            if isinstance(each, Operation):
+                found.setdefault((each.domain, each.kind), []).append(each)
+    return MappingProxyType(
+        {key: tuple(sorted(each, key=lambda one: one.since)) for key, each in found.items()}
+    )
+
+
+# Newest last.
+OPERATIONS = _collected(_FAMILIES)
+
+
+def operation_of(domain: str, kind: str, version: int) -> Operation:
+    """The operation that a node of a model means.
+
+    Args:
+        domain: Of the node.
+        kind: Of the node.
+        version: Of the domain, by the model.
+
+    Raises:
+        popart_exception: There is none.
+    """
+    versions = OPERATIONS.get((domain, kind), ())
+    for each in reversed(versions):
+        if each.since <= version:
+            return each
+    if versions:
+        raise popart_exception(
+            f"No operation {kind!r} of the domain {domain!r} in version {version}: it exists "
+            f"since version {versions[0].since}. Received: an opset of version {version}"
+        )
+    raise popart_exception(
+        f"Unknown operation {kind!r} of the domain {domain!r}. It is none of those that "
+        "docs/popart.md lists."
+    )
+
+
+def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
+    """Defaults of attributes, by ONNX's own tables; empty for domains that it does not know.
+
+    Args:
+        operation: Whose.
+        version: Of its domain, by the model.
+    """
+    domain = "" if operation.domain == AI_ONNX else operation.domain
+    if not onnx.defs.has(operation.kind, version, domain):
+        return {}
+    schema = onnx.defs.get_schema(operation.kind, version, domain)
+    return {
+        name: _default(attribute.default_value)
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.name
+    }
+
+
+def _default(attribute: onnx.AttributeProto) -> object:
+    value = onnx.helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
