@@ -13,7 +13,6 @@ from ipu_keras.host.plan import HostExecution, HostPlan
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
-from ipu_keras.program import OutfeedMode
 from ipu_keras.settings.counts import divisors
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
@@ -60,12 +59,29 @@ class Collect(enum.Enum):
 
     - `ALL`: they are stacked along a new first axis.
     - `LAST`: the last is kept.
+    - `LAST_OF_EACH`: the last of each replica is kept, along a new first axis.
+    - `SUM_OF_EACH`: those of each replica are added up, along a new first axis.
+    - `SUM`: they are added up.
     - `REDUCED`: they are accumulated, as gradients are.
     """
 
     ALL = "all"
     LAST = "last"
+    LAST_OF_EACH = "last_of_each"
+    SUM_OF_EACH = "sum_of_each"
+    SUM = "sum"
     REDUCED = "reduced"
+
+    @property
+    def is_of_each(self) -> bool:
+        """Whether replicas' results are kept apart, and those of steps are not."""
+        return self in (Collect.LAST_OF_EACH, Collect.SUM_OF_EACH)
+
+    @property
+    def of_stacked(self) -> "Collect":
+        """The same of results that have all replicas along their first axis."""
+        stacked = {Collect.LAST_OF_EACH: Collect.LAST, Collect.SUM_OF_EACH: Collect.SUM}
+        return stacked.get(self, self)
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,6 @@ class StepGraphs:
         self._variables = variables
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
-        self._kept = Collect.LAST if program.outfeed_mode is OutfeedMode.LAST else Collect.ALL
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
         self._use(step)
         # A gradient that depends on what steps write can be no result of a first part.
@@ -147,6 +162,8 @@ class StepGraphs:
         is_pair = self._update is not None or self._program.carried
         self._structure, others = computed if is_pair else (computed, [])
         self._results = tf.nest.flatten(self._structure)
+        modes = self._program.outfeed_modes or [self._program.outfeed_mode] * len(self._results)
+        self._kept = [Collect(mode.value) for mode in modes]
         self._gradients = [] if self._program.carried else tf.nest.flatten(others)
         for tensor in (*self._results, *self._gradients):
             _check_shape(self._program.name, tensor)
@@ -172,13 +189,20 @@ class StepGraphs:
             return self._one_update(feeds)
         batches = self._num_steps * self._program.num_replicas
         parted = [tf.reshape(feed, (rounds, batches, *feed.shape[1:])) for feed in feeds]
-        keeps_all = self._program.outfeed_mode is OutfeedMode.ALL
-        stacked, how = ((batches,), Collect.ALL) if keeps_all else ((), Collect.LAST)
-        specs = [tf.TensorSpec((*stacked, *r.shape), r.dtype) for r in self._results]
-        found = _loop(self._one_update, specs, rounds, parted, [how] * len(specs))
-        if not keeps_all:
-            return found
-        return [tf.reshape(tensor, (-1, *tensor.shape[2:])) for tensor in found]
+        # What each round returns: of its batches, of its replicas, or of its last batch.
+        stacked = {Collect.ALL: (batches,), Collect.LAST: ()}
+        each = (self._program.num_replicas,)
+        specs = [
+            tf.TensorSpec((*stacked.get(how, each), *r.shape), r.dtype)
+            for how, r in zip(self._kept, self._results, strict=True)
+        ]
+        found = _loop(
+            self._one_update, specs, rounds, parted, [how.of_stacked for how in self._kept]
+        )
+        return [
+            tf.reshape(tensor, (-1, *tensor.shape[2:])) if how is Collect.ALL else tensor
+            for how, tensor in zip(self._kept, found, strict=True)
+        ]
 
     @property
     def is_one_program(self) -> bool:
@@ -207,7 +231,7 @@ class StepGraphs:
             feeds = self._opened(*self._opening, feeds)
         if self._sequential:
             return self._split_batches(feeds)
-        collect = [self._kept] * len(self._results) + [Collect.REDUCED] * len(self._gradients)
+        collect = self._kept + [Collect.REDUCED] * len(self._gradients)
         if self._exchanges:
             return self._together(feeds, collect)
         if not self._in_order:
@@ -223,7 +247,7 @@ class StepGraphs:
         """The steps in turn, each of which takes what the one before handed on."""
         num_feeds, num_results = len(self._program.infeed), len(self._results)
         feeds, carried = given[:num_feeds], given[num_feeds:]
-        collect = [self._kept] * num_results
+        collect = self._kept
         if self._program.num_replicas > 1:
             found = self._together(feeds, collect, carried)
         else:
@@ -249,6 +273,7 @@ class StepGraphs:
         """
         num_replicas = self._program.num_replicas
         num_feeds, num_carried = len(feeds), len(carried)
+        stacked = [how is Collect.ALL or how.is_of_each for how in collect]
         step = replicate(self._step, num_replicas, self._variables.captures_of)
 
         def run(given: Sequence[Any]) -> list[Any]:
@@ -261,8 +286,8 @@ class StepGraphs:
             by_replica = [tf.nest.flatten(result) for result in step(own)]
             together = zip(*by_replica, strict=True)
             results = [
-                tf.stack(values) if how is Collect.ALL else _joined(how, values)
-                for how, values in zip(collect, together, strict=False)
+                tf.stack(values) if is_stacked else _joined(how, values)
+                for how, is_stacked, values in zip(collect, stacked, together, strict=False)
             ]
             return results + [t for each in by_replica for t in each[len(collect) :]]
 
@@ -270,8 +295,8 @@ class StepGraphs:
         in_xla = self._execution is HostExecution.COMPILED_STEPS
         once = tf.function(lambda *batches: run(batches), autograph=False, jit_compile=in_xla)
         specs = [
-            tf.TensorSpec((num_replicas, *t.shape) if how is Collect.ALL else t.shape, t.dtype)
-            for how, t in zip(collect, _outputs(self._step), strict=not carried)
+            tf.TensorSpec((num_replicas, *t.shape) if is_stacked else t.shape, t.dtype)
+            for is_stacked, t in zip(stacked, _outputs(self._step), strict=not carried)
         ]
         reduction = Reduction(self._program.accumulation.reduction, self._num_steps)
         found = _loop(
@@ -279,7 +304,7 @@ class StepGraphs:
             specs,
             self._num_steps,
             parted,
-            collect,
+            [how.of_stacked for how in collect],
             reduction,
             carried=list(carried) * num_replicas,
         )
@@ -315,7 +340,7 @@ class StepGraphs:
         results = self._in_turn(
             second,
             [*(feeds[i] for i in second.inputs), *found[:num_kept]],
-            [self._kept] * len(self._results),
+            self._kept,
         )
         return [*results, *found[num_kept:]]
 
@@ -325,7 +350,9 @@ class StepGraphs:
         """A function for the batches of all replicas, in any order."""
         num_replicas = self._program.num_replicas
         summed = [how is Collect.REDUCED for how in collect]
-        joint = self._joint_batches(function, summed)
+        # A joint result has those of all replicas, as often, for what is kept of each.
+        unit = num_replicas if any(how.is_of_each for how in collect) else 1
+        joint = self._joint_batches(function, summed, unit)
         together = None
         if joint > 1:
             in_steps = self._execution is HostExecution.COMPILED_STEPS
@@ -341,8 +368,8 @@ class StepGraphs:
             tf.function(run, autograph=False, jit_compile=True)(*feeds) if is_part else run(*feeds)
         )
 
-    def _joint_batches(self, function: Any, summed: Sequence[bool]) -> int:
-        """How many batches a function computes at once; 1 if it cannot or should not."""
+    def _joint_batches(self, function: Any, summed: Sequence[bool], unit: int) -> int:
+        """How many batches, in units, a function computes at once; 1 if it cannot or should not."""
         count = self._num_steps * self._program.num_replicas
         if count == 1 or not can_join(function, summed, count):
             return 1
@@ -350,7 +377,7 @@ class StepGraphs:
         most = count // _MIN_JOINT_TURNS if at_once else count
         limit = _MAX_JOINT_BYTES_IN_XLA if self._execution.is_compiled else _MAX_JOINT_BYTES
         most = min(most, limit // max(bytes_of_batch(function, summed), 1))
-        return max((k for k in divisors(count) if k <= most), default=1)
+        return max((k for k in divisors(count) if k <= most and k % unit == 0), default=1)
 
     def _jointly(
         self, together: Any, joint: int, feeds: Sequence[Any], collect: Sequence[Collect]
@@ -367,7 +394,7 @@ class StepGraphs:
                 _outputs(together),
                 count // joint,
                 parted,
-                collect,
+                [how.of_stacked for how in collect],
                 parallel_steps=_num_at_once() if at_once else 1,
             )
         return [
@@ -377,8 +404,14 @@ class StepGraphs:
 
     def _of_joint(self, how: Collect, value: Any, *, several: bool) -> Any:
         """What becomes of a joint result; `several` of them are stacked."""
+        num_replicas = self._program.num_replicas
         if how is Collect.LAST:
             return value[-1]
+        if how is Collect.LAST_OF_EACH:
+            return value[-num_replicas:]
+        if how is Collect.SUM_OF_EACH:
+            by_step = tf.reshape(value, (-1, num_replicas, *value.shape[1:]))
+            return tf.reduce_sum(by_step, axis=0)
         if how is Collect.ALL:
             return tf.reshape(value, (-1, *value.shape[2:])) if several else value
         is_sum = self._program.accumulation.reduction is Method.SUM
@@ -429,6 +462,8 @@ def _joined(how: Collect, by_replica: Sequence[Any]) -> Any:
         return by_replica[-1]
     if how is Collect.REDUCED:
         return tf.add_n(by_replica)
+    if how.is_of_each:
+        return tf.concat(by_replica, axis=0)
     stacked = tf.stack(by_replica, axis=1)
     return tf.reshape(stacked, (-1, *stacked.shape[2:]))
 
@@ -467,7 +502,12 @@ def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any
         return tf.stack(values)
     if how is Collect.LAST:
         return values[-1]
-    if reduction.method is Method.SUM:
+    if how is Collect.LAST_OF_EACH:
+        return tf.stack(values[-reduction.num_replicas :])
+    if how is Collect.SUM_OF_EACH:
+        each = range(reduction.num_replicas)
+        return tf.stack([tf.add_n(values[k :: reduction.num_replicas]) for k in each])
+    if how is Collect.SUM or reduction.method is Method.SUM:
         return tf.add_n(values)
     accumulated = tf.zeros_like(values[0])
     for index, value in enumerate(values):
@@ -494,11 +534,19 @@ def _loop(
     def start(how: Collect, spec: Any) -> Any:
         if how is Collect.ALL:
             return tf.TensorArray(spec.dtype, count, element_shape=spec.shape)
-        return tf.zeros(spec.shape, spec.dtype)
+        each = (reduction.num_replicas,) if how.is_of_each else ()
+        return tf.zeros((*each, *spec.shape), spec.dtype)
 
     def after(how: Collect, before: Any, result: Any, index: Any) -> Any:
         if how is Collect.ALL:
             return before.write(index, result)
+        replica = [[index % reduction.num_replicas]]
+        if how is Collect.LAST_OF_EACH:
+            return tf.tensor_scatter_nd_update(before, replica, result[None])
+        if how is Collect.SUM_OF_EACH:
+            return tf.tensor_scatter_nd_add(before, replica, result[None])
+        if how is Collect.SUM:
+            return before + result
         return result if how is Collect.LAST else reduction.add(before, result, index)
 
     num_results = len(collect)

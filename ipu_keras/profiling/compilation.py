@@ -50,9 +50,10 @@ def compiled(
 
 def _with_outputs(executable: Executable, again: Recompilation | None) -> Executable:
     """Writes and checks what is asked for whenever a program is compiled."""
-    outputs = current_outputs()
+    config = executable.program.config
+    outputs = current_outputs(config)
     if not outputs.needs_model and certainly_fits(
-        executable, computing_target(), memory_proportion=memory_proportion()
+        executable, computing_target(config), memory_proportion=memory_proportion(config)
     ):
         return executable
     from ipu_keras.profiling.verdict import judge

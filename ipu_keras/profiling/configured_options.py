@@ -8,10 +8,13 @@ from ipu_keras.machine.target import Target, emulated_target
 from ipu_keras.settings.flags import current_flags
 
 
-def configured_options() -> dict[str, Any]:
+def configured_options(config: Any = None) -> dict[str, Any]:
     """What `model_of` is told of a program that is compiled for the configured devices.
 
     Nothing, if none are configured.
+
+    Args:
+        config: An `IPUConfig` to read in place of the active one.
 
     Example:
 
@@ -22,11 +25,11 @@ def configured_options() -> dict[str, Any]:
     >>> configured_options()["matmul_options"]
     {'availableMemoryProportion': '0.2'}
     """
-    config = SYSTEM.config
+    config = config or SYSTEM.config
     if config is None:
         return {}
     return {
-        "target": configured_target(),
+        "target": configured_target(config),
         "recomputation": config.allow_recompute,
         "convolution_options": dict(config.convolutions.poplar_options) or None,
         "matmul_options": dict(config.matmuls.poplar_options) or None,
@@ -45,22 +48,34 @@ def configured_options() -> dict[str, Any]:
     }
 
 
-def memory_proportion() -> float:
-    """Of a tile's memory, the most that temporaries of convolutions or products may take."""
-    config, name = SYSTEM.config, "availableMemoryProportion"
+def memory_proportion(config: Any = None) -> float:
+    """Of a tile's memory, the most that temporaries of convolutions or products may take.
+
+    Args:
+        config: As of `configured_options`.
+    """
+    config, name = config or SYSTEM.config, "availableMemoryProportion"
     chosen = [config.convolutions.poplar_options, config.matmuls.poplar_options]
     return max(float(options.get(name, AVAILABLE_MEMORY_PROPORTION)) for options in chosen)
 
 
-def computing_target() -> Target:
+def computing_target(config: Any = None) -> Target:
     """The configured hardware without the tiles that are set apart for input and output.
+
+    Args:
+        config: As of `configured_options`.
 
     Raises:
         ValueError: It has no other tiles.
     """
-    return configured_target().without_tiles(SYSTEM.config.io_tiles.num_io_tiles)
+    config = config or SYSTEM.config
+    return configured_target(config).without_tiles(config.io_tiles.num_io_tiles)
 
 
-def configured_target() -> Target:
-    """The hardware that is emulated, by the active configuration and the flags of now."""
-    return emulated_target(SYSTEM.config, current_flags())
+def configured_target(config: Any = None) -> Target:
+    """The hardware that is emulated, by the active configuration and the flags of now.
+
+    Args:
+        config: As of `configured_options`.
+    """
+    return emulated_target(config or SYSTEM.config, current_flags())

@@ -108,7 +108,7 @@ def model_of_executable(executable: Executable, **options: Any) -> Model:
         "gradient_accumulation_count": program.accumulation.count,
         "num_replicas": program.num_replicas,
         "pipeline": program.pipeline,
-        **configured_options(),
+        **configured_options(program.config),
     }
     return model_of(program.title, graph, **{**own, **options})
 

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.settings.engine_options import EngineOptions, current_engine_options
@@ -48,9 +49,13 @@ class RequestedOutputs:
         )
 
 
-def current_outputs() -> RequestedOutputs:
-    """What is asked for as environment and configuration are now."""
-    config = SYSTEM.config
+def current_outputs(config: Any = None) -> RequestedOutputs:
+    """What is asked for as environment and configuration are now.
+
+    Args:
+        config: An `IPUConfig` to read in place of the active one.
+    """
+    config = config or SYSTEM.config
     folder = "" if config is None else config.serialization_output_folder
     return RequestedOutputs(
         engine=current_engine_options({} if config is None else config.compilation_poplar_options),

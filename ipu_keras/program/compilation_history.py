@@ -13,6 +13,8 @@ _LOGGER = logging.getLogger("ipu_keras")
 _RESULTS = {
     OutfeedMode.ALL: "of all steps",
     OutfeedMode.LAST: "of the last step",
+    OutfeedMode.LAST_OF_EACH: "of each replica's last step",
+    OutfeedMode.SUM_OF_EACH: "of all steps, added up for each replica,",
 }
 
 # When nothing that the signature has differs.

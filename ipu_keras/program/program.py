@@ -20,10 +20,14 @@ class OutfeedMode(enum.Enum):
 
     - `ALL`: those of each step, stacked along a new first axis.
     - `LAST`: only those of the last step, of the last replica.
+    - `LAST_OF_EACH`: those of the last step of each replica, stacked.
+    - `SUM_OF_EACH`: the sum over the steps of each replica, stacked.
     """
 
     ALL = "all"
     LAST = "last"
+    LAST_OF_EACH = "last_of_each"
+    SUM_OF_EACH = "sum_of_each"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,8 @@ class Program:
         unflatten: Makes the element of `step` from its tensors.
         repeat_count: Steps per execution.
         outfeed_mode: Which results of the steps reach the host.
+        outfeed_modes: The same for each result, in the order of `tf.nest.flatten`, if they
+            differ; empty if `outfeed_mode` is for all.
         update: For programs that accumulate or reduce gradients: takes the gradients, a list of
             tensors, and updates the weights. `step` then returns a pair, what the
             outfeed gets and such a list.
@@ -73,6 +79,7 @@ class Program:
             element and these tensors, a list, and returns a pair, what it would without and
             such a list.
         model_name: Of the Keras model whose step it is; `None` if it is of no model.
+        config: The frozen `IPUConfig` of the device that runs it; `None` for the active one.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -86,6 +93,7 @@ class Program:
     unflatten: Callable[[tuple], Any]
     repeat_count: int
     outfeed_mode: OutfeedMode = OutfeedMode.LAST
+    outfeed_modes: tuple[OutfeedMode, ...] = ()
     update: Callable[[list], Any] | None = None
     accumulation: Accumulation = Accumulation()
     num_replicas: int = 1
@@ -94,6 +102,7 @@ class Program:
     fast_math: bool = False
     carried: tuple[TensorSpec, ...] = ()
     model_name: str | None = None
+    config: Any = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

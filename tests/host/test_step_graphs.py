@@ -142,6 +142,56 @@ def test_what_reaches_the_host(device, num_replicas):
         np.testing.assert_allclose(results["total"], totals[-1, -1], rtol=1e-4)
 
 
+OF_EACH = {
+    OutfeedMode.ALL: lambda values: values.ravel(),
+    OutfeedMode.LAST: lambda values: values[-1, -1],
+    OutfeedMode.LAST_OF_EACH: lambda values: values[-1],
+    OutfeedMode.SUM_OF_EACH: lambda values: values.sum(axis=0),
+}
+
+
+@pytest.mark.parametrize("exchanges", [False, True])
+@pytest.mark.parametrize(("count", "num_replicas"), WAYS)
+@pytest.mark.parametrize("execution", HostExecution)
+def test_results_in_modes_of_their_own(device, execution, count, num_replicas, exchanges):
+    generator = np.random.default_rng(0)
+    batches = generator.normal(size=(NUM_STEPS * num_replicas, 3, 2)).astype("float32")
+    _, totals = simulated(batches, num_replicas, count, exchanges)
+    model = Linear(device, exchanges=exchanges)
+    program = program_of(model, num_replicas, count, OutfeedMode.ALL)
+
+    def step(element):
+        results, gradients = model.step(element)
+        return [results["total"]] * len(OF_EACH), gradients
+
+    program = dataclasses.replace(program, step=step, outfeed_modes=tuple(OF_EACH))
+    _, results = run(program, execution, device, batches)
+    for expected, result in zip(OF_EACH.values(), results, strict=True):
+        np.testing.assert_allclose(result, expected(totals), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 6])
+@pytest.mark.parametrize("execution", HostExecution)
+def test_results_in_modes_of_their_own_without_state(device, execution, num_replicas):
+    # Of programs that write nothing, several batches are computed at once.
+    batches = np.arange(NUM_STEPS * num_replicas * 6).reshape(-1, 3, 2).astype("float32")
+    program = Program(
+        name="square",
+        step=lambda element: [tf.square(element[0])] * len(OF_EACH),
+        infeed=(TensorSpec((3, 2), "float32"),),
+        unflatten=tuple,
+        repeat_count=NUM_STEPS,
+        outfeed_modes=tuple(OF_EACH),
+        num_replicas=num_replicas,
+    )
+    _, (every, last, last_of_each, sums) = run(program, execution, device, batches)
+    squares = (batches**2).reshape(NUM_STEPS, num_replicas, 3, 2)
+    np.testing.assert_array_equal(every, batches**2)
+    np.testing.assert_array_equal(last, squares[-1, -1])
+    np.testing.assert_array_equal(last_of_each, squares[-1])
+    np.testing.assert_allclose(sums, squares.sum(axis=0), rtol=1e-6)
+
+
 @pytest.mark.parametrize("method", Method)
 @pytest.mark.parametrize("execution", HostExecution)
 def test_gradients_of_wide_layers(device, execution, method):
@@ -321,8 +371,13 @@ def test_steps_that_hand_tensors_on(device, num_replicas, mode, exchanges, execu
     if exchanges:
         by_step = np.broadcast_to(by_step.sum(axis=1, keepdims=True), by_step.shape)
     totals = np.cumsum([np.zeros_like(by_step[0]), *by_step], axis=0) + np.float32((0.5, 1.5))
-    before = totals[:-1].reshape(-1, 2)
-    expected = before[-1] if mode is OutfeedMode.LAST else before
+    before = totals[:-1]
+    expected = {
+        OutfeedMode.ALL: before.reshape(-1, 2),
+        OutfeedMode.LAST: before[-1, -1],
+        OutfeedMode.LAST_OF_EACH: before[-1],
+        OutfeedMode.SUM_OF_EACH: before.sum(axis=0),
+    }[mode]
     np.testing.assert_array_equal(found["before"], expected)
     np.testing.assert_array_equal(handed[0], totals[-1, 0])
     assert int(handed[1]) == 7 + NUM_STEPS
