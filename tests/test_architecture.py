@@ -153,7 +153,14 @@ ROOMS = (
     Room(
         "popart",
         of("popart"),
-        allowed=("numpy", "onnx", *TENSORFLOW, *MODEL, *COMPUTING, *of("profiling", "popart")),
+        allowed=(
+            "numpy",
+            "onnx",
+            *TENSORFLOW,
+            *MODEL,
+            *COMPUTING,
+            *of("profiling", "popart", "config"),
+        ),
         forbidden=of("cost", "advice", "feeds", "functions"),
     ),
     Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),

@@ -5,7 +5,11 @@ from collections.abc import Callable
 
 from ipu_keras.cost.small_programs import certainly_fits
 from ipu_keras.device import IpuDevice
-from ipu_keras.profiling.configured_options import computing_target, memory_proportion
+from ipu_keras.profiling.configured_options import (
+    chosen_config,
+    computing_target,
+    memory_proportion,
+)
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.program.compilation_history import CompilationHistory, Recompilation, Signature, log
 from ipu_keras.program.executable import Executable
@@ -50,10 +54,12 @@ def compiled(
 
 def _with_outputs(executable: Executable, again: Recompilation | None) -> Executable:
     """Writes and checks what is asked for whenever a program is compiled."""
-    config = executable.program.config
-    outputs = current_outputs(config)
+    choices = executable.program.device_choices
+    if choices is not None and not choices.is_modelled:
+        return executable
+    outputs = current_outputs(chosen_config(choices))
     if not outputs.needs_model and certainly_fits(
-        executable, computing_target(config), memory_proportion=memory_proportion(config)
+        executable, computing_target(choices), memory_proportion=memory_proportion(choices)
     ):
         return executable
     from ipu_keras.profiling.verdict import judge

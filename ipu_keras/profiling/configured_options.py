@@ -5,7 +5,20 @@ from typing import Any
 from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.target import Target, emulated_target
+from ipu_keras.program import DeviceChoices
 from ipu_keras.settings.flags import current_flags
+
+
+def chosen_options(choices: DeviceChoices | None) -> dict[str, Any]:
+    """What `model_of` is told of a program besides what it is.
+
+    Args:
+        choices: What it is compiled for; `None` for the configured devices.
+    """
+    if choices is None:
+        return configured_options()
+    options = configured_options(choices.config)
+    return options if choices.target is None else {**options, "target": choices.target}
 
 
 def configured_options(config: Any = None) -> dict[str, Any]:
@@ -48,28 +61,38 @@ def configured_options(config: Any = None) -> dict[str, Any]:
     }
 
 
-def memory_proportion(config: Any = None) -> float:
+def chosen_config(choices: DeviceChoices | None = None) -> Any:
+    """The `IPUConfig` that counts for a program; `None` if there is none.
+
+    Args:
+        choices: As of `chosen_options`.
+    """
+    return SYSTEM.config if choices is None else choices.config
+
+
+def memory_proportion(choices: DeviceChoices | None = None) -> float:
     """Of a tile's memory, the most that temporaries of convolutions or products may take.
 
     Args:
-        config: As of `configured_options`.
+        choices: As of `chosen_options`.
     """
-    config, name = config or SYSTEM.config, "availableMemoryProportion"
+    config, name = chosen_config(choices), "availableMemoryProportion"
     chosen = [config.convolutions.poplar_options, config.matmuls.poplar_options]
     return max(float(options.get(name, AVAILABLE_MEMORY_PROPORTION)) for options in chosen)
 
 
-def computing_target(config: Any = None) -> Target:
-    """The configured hardware without the tiles that are set apart for input and output.
+def computing_target(choices: DeviceChoices | None = None) -> Target:
+    """The hardware of a program without the tiles that are set apart for input and output.
 
     Args:
-        config: As of `configured_options`.
+        choices: As of `chosen_options`.
 
     Raises:
         ValueError: It has no other tiles.
     """
-    config = config or SYSTEM.config
-    return configured_target(config).without_tiles(config.io_tiles.num_io_tiles)
+    config = chosen_config(choices)
+    target = None if choices is None else choices.target
+    return (target or configured_target(config)).without_tiles(config.io_tiles.num_io_tiles)
 
 
 def configured_target(config: Any = None) -> Target:

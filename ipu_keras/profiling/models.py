@@ -7,7 +7,9 @@ Whether a program fits is asked for when it is compiled. That takes a model, but
 is for users and longer to import.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +24,7 @@ from ipu_keras.cost.pipeline.scoped_shards import num_ipus_of_shards
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.ir.graph_checks import check_graph
 from ipu_keras.machine.target import DEFAULT_TARGET, Target
-from ipu_keras.profiling.configured_options import configured_options
+from ipu_keras.profiling.configured_options import chosen_options
 from ipu_keras.profiling.given_options import model_options, target_of
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program
 from ipu_keras.program.executable import Executable
@@ -102,15 +104,17 @@ def model_of_executable(executable: Executable, **options: Any) -> Model:
     """
     program = executable.program
     traced = executable.as_written()
-    graph = graph_of_program(program) if traced is None else cached_graph(traced)
+    with _caching_for(program):
+        graph = graph_of_program(program) if traced is None else cached_graph(traced)
     own = {
         "steps_per_execution": program.repeat_count,
         "gradient_accumulation_count": program.accumulation.count,
         "num_replicas": program.num_replicas,
         "pipeline": program.pipeline,
-        **configured_options(program.config),
+        **chosen_options(program.device_choices),
     }
-    return model_of(program.title, graph, **{**own, **options})
+    with _caching_for(program):
+        return model_of(program.title, graph, **{**own, **options})
 
 
 def batch_size_of(program: Program) -> int | None:
@@ -201,5 +205,24 @@ def _without_inputs(model: Model) -> Model:
 
 
 def _found(key: str, kind: type[T], build: Callable[[], T], check: Callable[[T], None]) -> T:
+    return _CACHE.find_or_build(key, kind, build, _folder.get() or _flagged_folder(), check)
+
+
+def _flagged_folder() -> Path | None:
     path = current_flags().executable_cache_path
-    return _CACHE.find_or_build(key, kind, build, Path(path) if path else None, check)
+    return Path(path) if path else None
+
+
+# Of the program that is being modelled, if it has one of its own.
+_folder: ContextVar[Path | None] = ContextVar("folder", default=None)
+
+
+@contextlib.contextmanager
+def _caching_for(program: Program) -> Iterator[None]:
+    """While this is open, models are kept where those of a program are."""
+    choices = program.device_choices
+    token = _folder.set(None if choices is None else choices.cache_folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)

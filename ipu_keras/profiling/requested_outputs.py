@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ipu_keras.machine.system import SYSTEM
 from ipu_keras.settings.engine_options import EngineOptions, current_engine_options
 from ipu_keras.settings.flags import PoplarFlags, current_flags
 
@@ -49,13 +48,12 @@ class RequestedOutputs:
         )
 
 
-def current_outputs(config: Any = None) -> RequestedOutputs:
-    """What is asked for as environment and configuration are now.
+def current_outputs(config: Any) -> RequestedOutputs:
+    """What is asked for as the environment is now.
 
     Args:
-        config: An `IPUConfig` to read in place of the active one.
+        config: An `IPUConfig`, or `None`.
     """
-    config = config or SYSTEM.config
     folder = "" if config is None else config.serialization_output_folder
     return RequestedOutputs(
         engine=current_engine_options({} if config is None else config.compilation_poplar_options),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.ir import TensorSpec
+from ipu_keras.program.device_choices import DeviceChoices
 from ipu_keras.program.pipeline import Pipeline
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
@@ -79,7 +80,7 @@ class Program:
             element and these tensors, a list, and returns a pair, what it would without and
             such a list.
         model_name: Of the Keras model whose step it is; `None` if it is of no model.
-        config: The frozen `IPUConfig` of the device that runs it; `None` for the active one.
+        device_choices: What it is compiled for; `None` for what is configured.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -102,7 +103,7 @@ class Program:
     fast_math: bool = False
     carried: tuple[TensorSpec, ...] = ()
     model_name: str | None = None
-    config: Any = None
+    device_choices: DeviceChoices | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

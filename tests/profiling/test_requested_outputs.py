@@ -45,14 +45,14 @@ def test_what_needs_none():
 
 @pytest.mark.usefixtures("unconfigured")
 def test_it_is_read_as_it_is_now(monkeypatch):
-    assert current_outputs() == RequestedOutputs()
+    assert current_outputs(SYSTEM.config) == RequestedOutputs()
     config = IPUConfig()
     config.serialization_output_folder = "~/executables"
     config.configure_ipu_system()
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=3")
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "true"}')
-    assert current_outputs() == RequestedOutputs(
+    assert current_outputs(SYSTEM.config) == RequestedOutputs(
         engine=EngineOptions(writes_reports=True),
         flags=PoplarFlags(log_cycle_count=3),
         executable_folder=Path("/home/somebody/executables"),
@@ -65,6 +65,6 @@ def test_a_configuration_asks_for_reports_as_the_environment_does(monkeypatch):
     config.compilation_poplar_options = {"autoReport.all": "true", "target.workers": 3}
     with pytest.warns(UserWarning, match="no effect today: 'target.workers' in compilation_pop"):
         config.configure_ipu_system()
-    assert current_outputs().engine == EngineOptions(writes_reports=True)
+    assert current_outputs(SYSTEM.config).engine == EngineOptions(writes_reports=True)
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": "false"}')
-    assert not current_outputs().has_files
+    assert not current_outputs(SYSTEM.config).has_files

@@ -1,0 +1,142 @@
+"""Sessions, which run ONNX models on a device."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.options.out_of_memory import OutOfMemoryError
+from ipu_keras.popart.options.patterns import Patterns
+from ipu_keras.popart.options.session_options import SessionOptions
+from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.inference import _InferenceSessionCore
+from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+
+
+class OutOfMemoryException(popart_exception):
+    """The program does not fit on the device.
+
+    Args:
+        e: What `prepareDevice` found.
+    """
+
+    def __init__(self, e: OutOfMemoryError):
+        super().__init__(str(e))
+        self._error = e
+
+    def getSummaryReport(self) -> str:
+        """What the program needs, and what would help."""
+        return self._error.getSummaryReport()
+
+    def getProfilePath(self) -> str:
+        """The absolute path of the profile, or an empty string if none was written."""
+        return self._error.getProfilePath()
+
+
+def makedirsAndCheckWritable(path: str) -> None:
+    """Makes a folder, and checks that files can be written to it.
+
+    Args:
+        path: Of the folder.
+
+    Raises:
+        OSError: It cannot be made, or not written to.
+    """
+    os.makedirs(path, exist_ok=True)
+    if not os.access(path, os.W_OK):
+        raise OSError(f"The folder {path!r} cannot be written to.")
+
+
+class InferenceSession(_InferenceSessionCore):
+    """Runs an ONNX model for inference.
+
+    Args:
+        fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
+        dataFlow: What a step takes and returns.
+        deviceInfo: The device, of a `DeviceManager`.
+        inputShapeInfo: Shapes and types of inputs; they go before those of the model.
+        patterns: Which rewrites of graphs are allowed; all of the default level if `None`.
+        userOptions: Options.
+
+    Raises:
+        popart_exception: The model is damaged, has operations that there are not, an anchor that
+            it does not have, or options contradict each other, the model or the device.
+
+    Example:
+
+    >>> import popart
+    >>> builder = popart.Builder()
+    >>> x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
+    >>> y = builder.aiOnnx.relu([x])
+    >>> session = popart.InferenceSession(
+    ...     builder.getModelProto(),
+    ...     popart.DataFlow(1, {y: popart.AnchorReturnType("All")}),
+    ...     popart.DeviceManager().createIpuModelDevice({}))
+    >>> session.prepareDevice()
+    >>> anchors = session.initAnchorArrays()
+    >>> session.run(popart.PyStepIO({x: np.float32([-1, 2])}, anchors))
+    >>> anchors[y]
+    array([0., 2.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        fnModel: bytes | str | os.PathLike[str],
+        dataFlow: DataFlow,
+        deviceInfo: Any,
+        inputShapeInfo: InputShapeInfo = InputShapeInfo(),  # noqa: B008 - as documented
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions = SessionOptions(),  # noqa: B008 - as documented
+    ):
+        super().__init__(
+            fnModel,
+            dataFlow,
+            deviceInfo,
+            inputShapeInfo,
+            userOptions,
+            Patterns() if patterns is None else patterns,
+        )
+
+    def compileAndExport(self, filename: str) -> None:  # type: ignore[override]
+        """Compiles the program, and writes it to a file that `loadExecutable` reads.
+
+        Args:
+            filename: Path of the file; its folder is made.
+
+        Raises:
+            OutOfMemoryException: The program does not fit on the device.
+            popart_exception: As of `prepareDevice`, or the device cannot compile offline.
+        """
+        error = OutOfMemoryError()
+        super().compileAndExport(filename, error)
+        _raise_unless_successful(error)
+
+    def initAnchorArrays(self) -> dict[str, np.ndarray]:
+        """Arrays for the results of a step.
+
+        Returns:
+            By name of anchor, arrays of the device's types. For `"All"` their shape is that of
+            the tensor behind batches per step, accumulation and replicas, of which those that are
+            1 are left out; for `"EveryN"` so many batches fewer; else behind replicas only.
+        """
+        return self._session.anchor_arrays()
+
+    def prepareDevice(self, loadEngine: bool = True) -> None:  # type: ignore[override]
+        """Compiles the program for the device.
+
+        Args:
+            loadEngine: Whether it may run right away; `loadEngineAndConnectStreams` says so later.
+
+        Raises:
+            OutOfMemoryException: The program does not fit on the device.
+            popart_exception: A node of the model cannot be computed, or the device is detached.
+        """
+        error = OutOfMemoryError()
+        super().prepareDevice(loadEngine, error)
+        _raise_unless_successful(error)
+
+
+def _raise_unless_successful(error: OutOfMemoryError) -> None:
+    if not error.isSuccessful():
+        raise OutOfMemoryException(error)

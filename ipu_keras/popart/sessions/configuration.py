@@ -1,0 +1,187 @@
+"""What the options of a session say of its program, and of what it would cost."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.config import IPUConfig
+from ipu_keras.machine.target import Target
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.options.enumerations import SyntheticDataMode, VirtualGraphMode
+from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
+from ipu_keras.popart.sessions.step_io import Stream
+from ipu_keras.program import DeviceChoices, Pipeline
+
+# Kinds of nodes that are on no IPU, as nothing runs there.
+_NOWHERE = frozenset({"Constant"})
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Options of a session.
+
+    Args:
+        options: A `popart.SessionOptions`.
+        graph: The main graph.
+        num_ipus: Of the device.
+        target: Hardware of the device; `None` if nothing is to be modelled.
+        device_choices: What programs are compiled for.
+
+    Raises:
+        popart_exception: Options contradict each other, the graph or the device.
+    """
+
+    options: Any
+    graph: Graph
+    num_ipus: int
+    target: Target | None
+    device_choices: DeviceChoices = field(init=False)
+
+    def __post_init__(self) -> None:
+        choices = _device_choices(self.options, self.target)
+        object.__setattr__(self, "device_choices", choices)
+        if self.placement.has_ipus:
+            self._check_annotated()
+        if self.options.enablePipelining:
+            self._check_pipelining()
+        if self.num_replicas < 1:
+            raise popart_exception(
+                "SessionOptions.replicatedGraphCount must be at least 1. "
+                f"Received: {self.num_replicas}"
+            )
+        needed = self.num_replicas * self.ipus_per_replica
+        if needed > self.num_ipus or self.num_ipus % self.num_replicas:
+            raise popart_exception(
+                f"{self.num_replicas} replicas (SessionOptions.replicatedGraphCount) of "
+                f"{self.ipus_per_replica} IPUs each need a device of {needed} IPUs, or more that "
+                f"the replicas divide. Received: a device of {self.num_ipus}"
+            )
+
+    @property
+    def num_replicas(self) -> int:
+        """Copies of the graph that run at the same time."""
+        return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
+
+    @property
+    def has_constant_weights(self) -> bool:
+        """Whether weights never change."""
+        return self.options.constantWeights
+
+    @property
+    def has_random_state(self) -> bool:
+        """Whether the state of random operations is read and written."""
+        return self.options.enableLoadAndOffloadRNGState
+
+    @property
+    def counts_cycles(self) -> bool:
+        """Whether `getCycleCount` is allowed."""
+        return self.options.instrumentWithHardwareCycleCounter
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether data is made up, and nothing is copied between host and device."""
+        return self.options.syntheticDataMode != SyntheticDataMode.Off
+
+    @property
+    def placement(self) -> Placement:
+        """What counts of what nodes say about where they run."""
+        has_ipus = self.options.virtualGraphMode == VirtualGraphMode.Manual
+        return Placement(has_ipus, has_ipus and self.options.enablePipelining)
+
+    @property
+    def ipus_per_replica(self) -> int:
+        """IPUs that a copy of the graph needs: systems hand out 1, 2, 4, ..."""
+        if not self.placement.has_ipus:
+            return 1
+        last = max((node.annotations.get(IPU, 0) for node in _nodes(self.graph)), default=0)
+        return 1 << last.bit_length()
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """The stages of the graph; `None` if it is not pipelined."""
+        if not self.options.enablePipelining:
+            return None
+        found: dict[int, int] = {}
+        for node in _nodes(self.graph):
+            stage, ipu = node.annotations[STAGE], node.annotations.get(IPU, 0)
+            if found.setdefault(stage, ipu) != ipu:
+                raise popart_exception(
+                    f"All nodes of a pipeline stage must be on one IPU. Received: stage {stage} on "
+                    f"IPU {found[stage]} and, with {node.title}, on IPU {ipu}"
+                )
+        stages = sorted(found)
+        if stages != list(range(len(stages))):
+            raise popart_exception(
+                "Pipeline stages must be numbered from 0 without gaps. Received: stages "
+                f"{', '.join(map(str, stages))}"
+            )
+        if len(stages) < 2:
+            raise popart_exception(
+                "A pipeline needs two stages or more: put nodes into them with "
+                f"`builder.pipelineStage(k)`. Received: {len(stages)}"
+            )
+        return Pipeline(device_mapping=tuple(found[stage] for stage in stages))
+
+    def synthetic(self, stream: Stream) -> np.ndarray:
+        """Made up data for an input.
+
+        Args:
+            stream: It.
+        """
+        shape = (stream.num_batches, *stream.shape)
+        if self.options.syntheticDataMode == SyntheticDataMode.Zeros:
+            return np.zeros(shape, stream.dtype)
+        values = np.random.default_rng(0).standard_normal(math.prod(shape))
+        return values.reshape(shape).astype(stream.dtype)
+
+    def _check_annotated(self) -> None:
+        nodes = list(_nodes(self.graph))
+        without = [node for node in nodes if IPU not in node.annotations]
+        if without and len(without) < len(nodes):
+            raise popart_exception(
+                "With VirtualGraphMode.Manual either all nodes or none must be on a virtual graph: "
+                "put each within `builder.virtualGraph(k)`, or give its output to "
+                f"`builder.virtualGraph(output, k)`. Received: none for {without[0].title} and "
+                f"{len(without) - 1} others"
+            )
+
+    def _check_pipelining(self) -> None:
+        if self.num_ipus < 2 or self.options.virtualGraphMode == VirtualGraphMode.Off:
+            raise popart_exception(
+                "Pipelining requires more than 1 IPU, and a virtualGraphMode other than "
+                f"VirtualGraphMode.Off. Received: {self.num_ipus} IPUs, "
+                f"{self.options.virtualGraphMode}"
+            )
+        for node in _nodes(self.graph):
+            if STAGE not in node.annotations:
+                raise popart_exception(
+                    "With enablePipelining each node must be in a pipeline stage: put it within "
+                    f"`builder.pipelineStage(k)`. Received: none for {node.title}"
+                )
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes that run on an IPU."""
+    return (node for node in graph.nodes if node.kind not in _NOWHERE)
+
+
+def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
+    """The options as the cost model reads those of TensorFlow's programs."""
+    config = IPUConfig()
+    partials = {"partialsType": options.partialsTypeMatMuls} if options.partialsTypeMatMuls else {}
+    config.matmuls.poplar_options = {**partials, **options.matmulOptions}
+    config.convolutions.poplar_options = dict(options.convolutionOptions)
+    config.compilation_poplar_options = dict(options.engineOptions)
+    config.optimizations.enable_graph_outlining = options.enableOutlining
+    folder = options.cachePath if options.enableEngineCaching else ""
+    return DeviceChoices(
+        config=config,
+        target=target,
+        cache_folder=Path(folder) if folder else None,
+        is_modelled=target is not None,
+    )

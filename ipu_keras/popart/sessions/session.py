@@ -1,0 +1,373 @@
+"""Runs ONNX models on a device: what sessions for inference and for training have in common."""
+
+import copy
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.host import host_program as host
+from ipu_keras.ir import TensorSpec
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.loading import LoadedModel, load
+from ipu_keras.popart.operations.evaluation import Environment
+from ipu_keras.popart.sessions.configuration import Configuration
+from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+from ipu_keras.popart.sessions.step import Step
+from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
+from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
+from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
+from ipu_keras.popart.tensorinfo import TensorInfo
+from ipu_keras.profiling.compilation import compiled
+from ipu_keras.profiling.models import batch_size_of, model_of_executable
+from ipu_keras.profiling.reports import report_of_program
+from ipu_keras.program import Program
+from ipu_keras.program.compilation_history import CompilationHistory, Signature
+from ipu_keras.program.executable import Executable
+from ipu_keras.report import Report
+
+
+class Session:
+    """A model on a device.
+
+    Args:
+        model: A serialized model, or the path of a file.
+        flow: What a step takes and returns.
+        device: A `popart.DeviceInfo`.
+        infos: Shapes of inputs.
+        options: A `popart.SessionOptions`, which is copied.
+
+    Raises:
+        popart_exception: The model cannot run so.
+    """
+
+    # What programs are called in counters and reports.
+    _program_name = "run"
+
+    def __init__(
+        self,
+        model: bytes | str | os.PathLike[str],
+        flow: DataFlow,
+        device: Any,
+        infos: InputShapeInfo,
+        options: Any,
+    ):
+        self._loaded: LoadedModel = load(model)
+        self._flow = flow
+        self._device = device
+        configuration = Configuration(
+            copy.deepcopy(options), self._loaded.model.graph, device.numIpus, device.target()
+        )
+        self._configuration = configuration
+        self._size = StepSize(max(1, flow.batchesPerStep()), 1, configuration.num_replicas)
+        self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
+        _check_anchors(flow, self._loaded.model.graph.tensor_names())
+        self._weights = Weights(
+            _weights_in(self._loaded), are_known=configuration.has_constant_weights
+        )
+        self._seeds = RandomSeeds()
+        self._infos: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+        self._history = CompilationHistory()
+        self._executable: Executable | None = None
+        self._is_loaded = False
+        self._anchors: list[Anchor] = []
+        self._num_runs = 0
+
+    def prepare(self, *, loads: bool = True) -> None:
+        """Compiles the program.
+
+        Args:
+            loads: Whether it may run right away.
+
+        Raises:
+            popart_exception: A node of the model cannot be computed, or the device is detached.
+            tf.errors.ResourceExhaustedError: It does not fit on the device.
+        """
+        ipu_device = self._device.device
+        self._weights.place(ipu_device.name)
+        self._seeds.place(ipu_device.name)
+        program = self._program()
+        signature = Signature(
+            tensors=tuple((each.name, _spec(each)) for each in self._inputs),
+            repeat_count=program.repeat_count,
+            outfeed_mode=program.outfeed_mode,
+            compiled=program.compiled,
+        )
+        self._executable = compiled(
+            program.name,
+            signature,
+            self._history,
+            ipu_device,
+            lambda: host.build(program, ipu_device),
+        )
+        self._anchors = self._described_anchors()
+        self._is_loaded = loads
+
+    def load(self) -> None:
+        """Lets the prepared program run."""
+        self._prepared("loadEngineAndConnectStreams")
+        self._is_loaded = True
+
+    def set_seed(self, seed: int) -> None:
+        """Has random operations begin anew.
+
+        Args:
+            seed: Any integer.
+        """
+        self._seeds.set_seed(seed)
+
+    def random_state(self) -> list[int]:
+        """Where random operations are.
+
+        Raises:
+            popart_exception: It was not to be read.
+        """
+        self._check_random_state("getRNGState")
+        return self._seeds.state()
+
+    def set_random_state(self, state: list[int]) -> None:
+        """Has random operations go on from there.
+
+        Args:
+            state: As `random_state` gave it.
+
+        Raises:
+            popart_exception: It was not to be written, or is none.
+        """
+        self._check_random_state("setRNGState")
+        if len(state) != 2:
+            raise popart_exception(
+                f"A state of random operations has 2 numbers. Received: {len(state)}"
+            )
+        self._seeds.set_state(state)
+
+    def run(self, step_io: IStepIO) -> None:
+        """Runs a step.
+
+        Args:
+            step_io: Gives its inputs, and takes its results.
+
+        Raises:
+            popart_exception: Nothing was prepared, the device is detached, or an array does not
+                fit. Nothing has run then.
+        """
+        executable = self._prepared("run")
+        ipu_device = self._device.device
+        read = [] if self._configuration.is_synthetic else step_io._read(self._inputs)
+        outputs = [anchor.stream for anchor in self._anchors]
+        step_io._check_outputs(outputs)
+        if self._configuration.is_synthetic:
+            read = [self._configuration.synthetic(each) for each in self._inputs]
+        found = ipu_device.engine.run(executable, [tf.convert_to_tensor(each) for each in read])
+        self._num_runs += 1
+        if self._configuration.is_synthetic:
+            return
+        results = [
+            (stream, anchor.chosen(tensor.numpy()))
+            for stream, anchor, tensor in zip(outputs, self._anchors, found, strict=True)
+        ]
+        step_io._write(results)
+
+    def anchor_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for the results of a step, by name of anchor."""
+        self._make_sure_of_infos()
+        streams = [anchor.stream for anchor in self._described_anchors()]
+        return {s.name: np.empty((*s.count, *s.shape), s.dtype) for s in streams}
+
+    def info(self, name: str) -> TensorInfo:
+        """Shape and type of a tensor.
+
+        Args:
+            name: Of any tensor of the main graph.
+
+        Raises:
+            popart_exception: There is none.
+        """
+        self._make_sure_of_infos()
+        if name not in self._infos:
+            raise popart_exception(
+                f"There is no tensor {name!r} in the model. There are: "
+                f"{', '.join(sorted(self._infos))}."
+            )
+        shape, dtype = self._infos[name]
+        return TensorInfo(dtype.name, list(shape))
+
+    def report(self) -> Report:
+        """What the program would cost.
+
+        Raises:
+            popart_exception: Nothing was prepared.
+        """
+        executable = self._prepared("report")
+        program = executable.program
+        model = model_of_executable(executable)
+        return report_of_program(program, model, batch_size_of(program))
+
+    def serialized_graph(self) -> bytes:
+        """The program's operations as JSON."""
+        graph = self._prepared("report").graph
+        return json.dumps([_operation(op) for op in graph.ops]).encode()
+
+    def cycle_count(self, counter: str) -> int:
+        """Modelled cycles of a step.
+
+        Args:
+            counter: Its name; there is one, without a name.
+
+        Raises:
+            popart_exception: Nothing has run, or cycles were not to be counted.
+        """
+        if not self._configuration.counts_cycles:
+            raise popart_exception(
+                "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order "
+                "to measure cycles."
+            )
+        if counter:
+            raise popart_exception(
+                f"There is no cycle counter {counter!r}. Leave `id` out for the one of the program."
+            )
+        if not self._num_runs:
+            raise popart_exception("Must call run before getCycleCount: nothing was counted yet.")
+        executable = self._prepared("getCycleCount")
+        return model_of_executable(executable).cycles_per_step * executable.program.repeat_count
+
+    def weights_to_device(self) -> None:
+        """Gives the device the host's weights."""
+        self._prepared("weightsFromHost")
+        self._weights.to_device()
+
+    def write_weights(self, weights_io: IWeightsIO) -> None:
+        """Changes the host's weights to those of arrays.
+
+        Args:
+            weights_io: Has them.
+
+        Raises:
+            popart_exception: The weights are constant, there is no such weight, or one has another
+                shape or type. Nothing is changed.
+        """
+        self._check_not_constant("writeWeights")
+        self._weights.write(dict(weights_io._items()))
+
+    def reset_weights(self, model: bytes | str, *, ignores_others: bool) -> None:
+        """Changes the host's weights to those of a model.
+
+        Args:
+            model: A serialized model, or the path of a file.
+            ignores_others: Whether it may have weights that this one has not.
+
+        Raises:
+            popart_exception: The weights are constant, or the model has others. Nothing is changed.
+        """
+        self._check_not_constant("resetHostWeights")
+        arrays = _weights_in(load(model))
+        others = sorted(name for name in arrays if name not in self._weights)
+        if others and not ignores_others:
+            raise popart_exception(
+                f"resetHostWeights, no tensor {others[0]!r} in the session's model. Pass "
+                "ignoreWeightsInModelWithoutCorrespondingHostWeight=True to leave it out."
+            )
+        self._weights.write({n: array for n, array in arrays.items() if n in self._weights})
+
+    def _check_random_state(self, method: str) -> None:
+        if not self._configuration.has_random_state:
+            raise popart_exception(
+                f"Trying to use {method}, but SessionOptions.enableLoadAndOffloadRNGState is not "
+                "set. Set it to True."
+            )
+
+    def _check_not_constant(self, method: str) -> None:
+        if self._configuration.has_constant_weights:
+            raise popart_exception(
+                f"Cannot call {method} when SessionOptions.constantWeights is set, as it is by "
+                "default. Set constantWeights = False in the options of the session."
+            )
+
+    def _prepared(self, what: str) -> Executable:
+        if self._executable is None:
+            if what == "report":
+                raise popart_exception(
+                    "Session must have been prepared before a report can be fetched. Call "
+                    "prepareDevice first."
+                )
+            raise popart_exception(f"Must call prepareDevice before {what}.")
+        return self._executable
+
+    def _program(self) -> Program:
+        returned = map(self._flow.art, self._flow.anchors())
+        return Program(
+            name=self._program_name,
+            step=self._step(),
+            infeed=tuple(map(_spec, self._inputs)),
+            unflatten=list,
+            repeat_count=self._size.batches,
+            outfeed_modes=tuple(map(mode_of, returned)),
+            num_replicas=self._size.replicas,
+            pipeline=self._configuration.pipeline,
+            model_name=self._loaded.model.graph.name or None,
+            device_choices=self._configuration.device_choices,
+        )
+
+    def _step(self) -> Step:
+        return Step(
+            model=self._loaded.model,
+            inputs=tuple(each.name for each in self._inputs),
+            anchors=tuple(self._flow.anchors()),
+            weights=self._weights,
+            seeds=self._seeds,
+            placement=self._configuration.placement,
+            on_traced=self._note_infos,
+        )
+
+    def _make_sure_of_infos(self) -> None:
+        """Traces the step, if nothing has yet, for the shapes and types of its tensors."""
+        if self._infos:
+            return
+        device = self._device.device.name
+        self._weights.place(device)
+        self._seeds.place(device)
+        function = tf.function(lambda *tensors: self._step()(tensors), autograph=False)
+        function.get_concrete_function(*(tf.TensorSpec(e.shape, e.dtype) for e in self._inputs))
+
+    def _described_anchors(self) -> list[Anchor]:
+        names = self._flow.anchors()
+        return anchors_of(self._flow, self._size, [self._infos[name] for name in names])
+
+    def _note_infos(self, environment: Environment) -> None:
+        self._infos = {
+            name: (tuple(value.shape), np.dtype(value.dtype.as_numpy_dtype))
+            for name, value in environment.items()
+            if not isinstance(value, list)
+        }
+
+
+def _spec(stream: Stream) -> TensorSpec:
+    return TensorSpec(stream.shape, stream.dtype.name)
+
+
+def _check_anchors(flow: DataFlow, names: Sequence[str]) -> None:
+    known = set(names)
+    for name in flow.anchors():
+        if name not in known:
+            raise popart_exception(
+                f"Anchor tensor {name!r} not found in the model. It has: {', '.join(names)}."
+            )
+
+
+def _weights_in(loaded: LoadedModel) -> dict[str, np.ndarray]:
+    """The initialisers that a device keeps from step to step; the others are constants."""
+    arrays = loaded.model.graph.initialisers
+    return {n: array for n, array in arrays.items() if np.issubdtype(array.dtype, np.floating)}
+
+
+def _operation(op: Any) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "inputs": list(op.inputs),
+        "outputs": [{"dtype": spec.dtype, "shape": list(spec.shape)} for spec in op.outputs],
+    }

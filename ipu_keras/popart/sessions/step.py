@@ -1,0 +1,140 @@
+"""The step of an ONNX model: what a program of a session computes for one micro-batch."""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import Model, Node
+from ipu_keras.popart.operations.evaluation import Environment, Evaluation
+from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
+from ipu_keras.program import stage_scope
+from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, SHARD, attributed
+from ipu_keras.tracing.replication import replica_index
+
+# What the builder writes beside a node.
+IPU = "__ipu_number"
+STAGE = "__pipeline_stage"
+PARTIALS = "__partials_type"
+
+_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.\\/>-]")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which of a node's annotations count.
+
+    Args:
+        has_ipus: Whether nodes are on the IPUs that they name.
+        has_stages: Whether nodes are in the stages of a pipeline that they name.
+    """
+
+    has_ipus: bool = False
+    has_stages: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """Computes the anchors of a model for one micro-batch.
+
+    Args:
+        model: It, with initialisers in the types of the device.
+        inputs: Names of the tensors that it is given.
+        anchors: Names of the tensors that it returns.
+        weights: Of the session.
+        seeds: Of the session.
+        placement: What counts of what nodes say about where they run.
+        on_traced: Called with all tensors of the main graph, whenever it is traced.
+    """
+
+    model: Model
+    inputs: tuple[str, ...]
+    anchors: tuple[str, ...]
+    weights: Weights
+    seeds: RandomSeeds
+    placement: Placement = Placement()
+    on_traced: Callable[[Environment], None] = lambda environment: None
+
+    def __call__(self, element: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The anchors.
+
+        Args:
+            element: The inputs, in the order of `inputs`.
+
+        Raises:
+            popart_exception: A node cannot be computed, or an anchor is no tensor.
+        """
+        environment: Environment = dict(zip(self.inputs, map(Value, element), strict=True))
+        for name in self.model.graph.initialisers:
+            if name in self.weights:
+                environment[name] = self.weights.value(name)
+        evaluation = Evaluation(
+            self.model.opsets, narrows=True, seed=_Seeds(self.seeds), around=self._placed
+        )
+        evaluation.run(self.model.graph, environment)
+        self.on_traced(environment)
+        return [_tensor(name, environment[name]) for name in self.anchors]
+
+    @contextlib.contextmanager
+    def _placed(self, node: Node) -> Iterator[None]:
+        """Where a node runs, by its annotations; in a scope of its own, which reports name."""
+        annotations, graph = node.annotations, tf.compat.v1.get_default_graph()
+        with ExitStack() as opened:
+            if self.placement.has_stages and STAGE in annotations:
+                opened.enter_context(tf.name_scope(stage_scope(annotations[STAGE])))
+            if not tf.executing_eagerly():
+                texts = {}
+                if self.placement.has_ipus and IPU in annotations:
+                    texts[SHARD] = str(annotations[IPU])
+                if PARTIALS in annotations:
+                    texts[PARTIALS_TYPE] = annotations[PARTIALS].lower()
+                for name, text in texts.items():
+                    opened.enter_context(attributed(graph, name, text))
+            opened.enter_context(tf.name_scope(scope_of(node)))
+            yield
+
+
+class _Seeds:
+    """Seeds for the random operations of one step: another for each, and for each replica."""
+
+    def __init__(self, seeds: RandomSeeds):
+        self._seeds = seeds
+        self._of_step: tf.Tensor | None = None
+        self._count = 0
+
+    def __call__(self) -> tf.Tensor:
+        if self._of_step is None:
+            self._of_step = self._seeds.of_step()
+        self._count += 1
+        of_replica = tf.random.experimental.stateless_fold_in(self._of_step, replica_index())
+        return tf.random.experimental.stateless_fold_in(of_replica, self._count)
+
+
+def scope_of(node: Node) -> str:
+    """The name scope of a node, by which reports call it.
+
+    Args:
+        node: It.
+
+    Example:
+
+    >>> scope_of(Node("Add", "ai.onnx", ("a", "b"), ("layer/Add:0/1",)))
+    'layer/Add.0.1'
+    """
+    called = node.name or next((name for name in node.outputs if name), node.kind)
+    # The number that makes a name another is no scope of its own.
+    called = re.sub(r"[:/](\d+)(?=$|/)", r".\1", called)
+    called = _NOT_IN_SCOPES.sub("_", called).strip("/")
+    return called if called[:1].isalnum() else f"node.{called}"
+
+
+def _tensor(name: str, value: Any) -> tf.Tensor:
+    if not isinstance(value, Value):
+        raise popart_exception(f"The anchor {name!r} is a sequence. Only tensors are returned.")
+    return value.tensor

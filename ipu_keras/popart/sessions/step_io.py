@@ -1,0 +1,293 @@
+"""What users give a step, and get of it: arrays, or functions that hand them over."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.popart.exceptions import popart_exception
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A tensor on its way into a step, or out of it.
+
+    Args:
+        name: Of the tensor.
+        shape: Of one micro-batch.
+        dtype: On the device.
+        count: Micro-batches of a step, as factors: batches, accumulation, replicas, or those
+            of them that there are.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    count: tuple[int, ...]
+
+    @property
+    def num_elements(self) -> int:
+        """Of a step."""
+        return math.prod(self.shape) * self.num_batches
+
+    @property
+    def num_batches(self) -> int:
+        """Micro-batches of a step."""
+        return math.prod(self.count)
+
+
+class IStepIO:
+    """What users give a step, and get of it."""
+
+    def _read(self, streams: list[Stream]) -> list[np.ndarray]:
+        """The inputs of a step, each `(micro-batches, ...)`."""
+        raise NotImplementedError
+
+    def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
+        """Hands over the results of a step, each as many elements as its stream has."""
+        raise NotImplementedError
+
+
+class PyStepIO(IStepIO):
+    """Arrays with the inputs of a step, and arrays for its results.
+
+    Args:
+        inputs: By name of tensor, arrays with all micro-batches of a step, one after the other,
+            in C order: batches, within these accumulated ones, within these replicas.
+        outputs: By name of anchor, arrays that get its values; `initAnchorArrays` of a session
+            makes them.
+
+    Raises:
+        popart_exception: An array is not C-contiguous.
+
+    Example:
+
+    >>> step_io = PyStepIO({"x": np.ones((4, 2), np.float32)}, {})
+    """
+
+    def __init__(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]):
+        # A scalar of NumPy is no array, but as good to read.
+        inputs = {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in inputs.items()}
+        for kind, arrays in (("input", inputs), ("output", outputs)):
+            for name, array in arrays.items():
+                _check_contiguous("PyStepIO", kind, name, array)
+        self._inputs = {name: _Cursor(array) for name, array in inputs.items()}
+        self._outputs = {name: _Cursor(array) for name, array in outputs.items()}
+        self._checks = True
+
+    def enableRuntimeAsserts(self, enable: bool) -> None:
+        """Whether the sizes of arrays are checked when a step runs.
+
+        Args:
+            enable: If not, arrays of other sizes are read and written from where the step before
+                stopped, and from their beginning when they end.
+        """
+        self._checks = enable
+
+    def _read(self, streams: list[Stream]) -> list[np.ndarray]:
+        cursors = [self._found(self._inputs, "inputs", stream) for stream in streams]
+        for cursor, stream in zip(cursors, streams, strict=True):
+            self._check(cursor, stream, "input")
+        return [
+            _as_dtype(cursor.take(stream.num_elements), stream).reshape(
+                stream.num_batches, *stream.shape
+            )
+            for cursor, stream in zip(cursors, streams, strict=True)
+        ]
+
+    def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
+        cursors = [self._found(self._outputs, "outputs", stream) for stream, _ in results]
+        for cursor, (stream, _) in zip(cursors, results, strict=True):
+            self._check(cursor, stream, "output")
+        for cursor, (_, values) in zip(cursors, results, strict=True):
+            cursor.put(values)
+
+    def _check_outputs(self, streams: list[Stream]) -> None:
+        """Refuses arrays for results before anything runs."""
+        for stream in streams:
+            self._check(self._found(self._outputs, "outputs", stream), stream, "output")
+
+    def _found(self, cursors: Mapping[str, "_Cursor"], what: str, stream: Stream) -> "_Cursor":
+        if stream.name not in cursors:
+            raise popart_exception(
+                f"There is no array for tensor {stream.name} in the {what} of the PyStepIO. It has "
+                f"arrays for: {', '.join(cursors) or 'none'}."
+            )
+        return cursors[stream.name]
+
+    def _check(self, cursor: "_Cursor", stream: Stream, what: str) -> None:
+        _check_dtype(cursor.array, stream, reads=what == "input")
+        if self._checks and cursor.array.size != stream.num_elements:
+            raise popart_exception(_sizes(cursor.array.size, stream, what))
+
+
+class PyStepIOCallback(IStepIO):
+    """Functions that hand over one micro-batch of a tensor at a time.
+
+    Args:
+        input_callback: Called with the name of an input, and whether it is read ahead; returns
+            the array of its next micro-batch.
+        input_complete_callback: Called with the name of an input, when its array was read.
+        output_callback: Called with the name of an anchor; returns the array that gets its next
+            value.
+        output_complete_callback: Called with the name of an anchor, when its array was written.
+
+    Example:
+
+    >>> batches = iter(np.ones((4, 2), np.float32))
+    >>> step_io = PyStepIOCallback(
+    ...     lambda name, is_prefetch: next(batches), lambda name: None,
+    ...     lambda name: np.empty(2, np.float32), lambda name: None)
+    """
+
+    def __init__(
+        self,
+        input_callback: Callable[[str, bool], np.ndarray],
+        input_complete_callback: Callable[[str], None],
+        output_callback: Callable[[str], np.ndarray],
+        output_complete_callback: Callable[[str], None],
+    ):
+        self._input = input_callback
+        self._input_complete = input_complete_callback
+        self._output = output_callback
+        self._output_complete = output_complete_callback
+
+    def _read(self, streams: list[Stream]) -> list[np.ndarray]:
+        read = [np.empty((stream.num_batches, *stream.shape), stream.dtype) for stream in streams]
+        for position in range(max((stream.num_batches for stream in streams), default=0)):
+            for stream, array in zip(streams, read, strict=True):
+                given = self._input(stream.name, False)
+                one = Stream(stream.name, stream.shape, stream.dtype, (1,))
+                _check_array(given, one, "input")
+                array[position] = given.reshape(stream.shape)
+                self._input_complete(stream.name)
+        return read
+
+    def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
+        for stream, values in results:
+            for value in values.reshape(stream.num_batches, *stream.shape):
+                array = self._output(stream.name)
+                one = Stream(stream.name, stream.shape, stream.dtype, (1,))
+                _check_array(array, one, "output")
+                array.reshape(-1)[:] = value.ravel()
+                self._output_complete(stream.name)
+
+
+class IWeightsIO:
+    """Where weights are read from, or written to."""
+
+
+class PyWeightsIO(IWeightsIO):
+    """Arrays of weights by name.
+
+    Args:
+        weights: By name of tensor. `readWeights` fills them, `writeWeights` reads them.
+
+    Raises:
+        popart_exception: An array is not C-contiguous.
+
+    Example:
+
+    >>> weights_io = PyWeightsIO({"w": np.empty((2, 3), np.float32)})
+    """
+
+    def __init__(self, weights: Mapping[str, np.ndarray]):
+        for name, array in weights.items():
+            _check_contiguous("PyWeightsIO", "weight", name, array)
+        self._weights = dict(weights)
+
+    def _items(self) -> Iterator[tuple[str, np.ndarray]]:
+        return iter(self._weights.items())
+
+
+class _Cursor:
+    """An array, and how far it was read or written."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+        self._flat = array.reshape(-1)
+        self._at = 0
+
+    def take(self, count: int) -> np.ndarray:
+        if self._at == 0 and count == self._flat.size:
+            return self._flat
+        self._check_not_empty(count)
+        taken = np.take(self._flat, range(self._at, self._at + count), mode="wrap")
+        self._move(count)
+        return taken
+
+    def put(self, values: np.ndarray) -> None:
+        values = values.reshape(-1)
+        if self._at == 0 and values.size == self._flat.size:
+            self._flat[:] = values
+            return
+        self._check_not_empty(values.size)
+        np.put(self._flat, range(self._at, self._at + values.size), values, mode="wrap")
+        self._move(values.size)
+
+    def _move(self, count: int) -> None:
+        self._at = (self._at + count) % self._flat.size
+
+    def _check_not_empty(self, count: int) -> None:
+        if count and not self._flat.size:
+            raise popart_exception(f"An array has no elements where {count} are needed.")
+
+
+def _check_array(array: Any, stream: Stream, what: str) -> None:
+    if not isinstance(array, np.ndarray):
+        raise popart_exception(
+            f"The callback for the {what} {stream.name} must return an array. "
+            f"Received: {type(array).__name__}"
+        )
+    _check_contiguous("PyStepIOCallback", what, stream.name, array)
+    _check_dtype(array, stream, reads=what == "input")
+    if array.size != stream.num_elements:
+        raise popart_exception(_sizes(array.size, stream, what))
+
+
+def _check_contiguous(owner: str, what: str, name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray):
+        raise TypeError(
+            f"{owner} needs NumPy arrays. Received: {type(array).__name__} for {name!r}"
+        )
+    if not array.flags.c_contiguous:
+        raise popart_exception(
+            f"{owner} is unable to use the numpy {what} array for tensor {name} as it is not "
+            "c-contiguous: a copy in every step would take long. Make it contiguous once with "
+            "np.ascontiguousarray."
+        )
+
+
+def _check_dtype(array: np.ndarray, stream: Stream, *, reads: bool) -> None:
+    # 64-bit integers are narrowed, as the device has none; all other types must be the device's.
+    narrows = array.dtype == np.int64 and stream.dtype == np.int32
+    if array.dtype != stream.dtype and not narrows:
+        raise popart_exception(
+            f"Type discrepency for tensor {stream.name}. User provided : {array.dtype.name} and "
+            f"expected : {stream.dtype.name}. Convert the array once, with "
+            f"`.astype({stream.dtype.name!r})`."
+        )
+
+
+def _as_dtype(array: np.ndarray, stream: Stream) -> np.ndarray:
+    if array.dtype == stream.dtype:
+        return array
+    limits = np.iinfo(stream.dtype)
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise popart_exception(
+            f"Tensor {stream.name} has values that {stream.dtype.name} does not hold, which is "
+            f"what the device has for {array.dtype.name}. Received: values from {array.min()} to "
+            f"{array.max()}"
+        )
+    return array.astype(stream.dtype)
+
+
+def _sizes(received: int, stream: Stream, what: str) -> str:
+    factors = " x ".join(map(str, stream.count))
+    return (
+        f"Unexpected number of {what} elements for Tensor {stream.name}. Expected "
+        f"{stream.num_elements}, but received {received}. A step has {factors} micro-batches "
+        f"(batches x accumulated x replicas) of the shape {list(stream.shape)}."
+    )

@@ -1,0 +1,147 @@
+"""What a session's program is fed, and what it returns to users, micro-batch by micro-batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import Graph, GraphInput
+from ipu_keras.popart.model.narrowing import device_dtype
+from ipu_keras.popart.sessions.dataflow import AnchorReturnType, AnchorReturnTypeId, DataFlow
+from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+from ipu_keras.popart.sessions.step_io import Stream
+from ipu_keras.program import OutfeedMode
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """The micro-batches of a step.
+
+    Args:
+        batches: Per step.
+        accumulation: Micro-batches of a batch on one replica.
+        replicas: Which work at the same time.
+    """
+
+    batches: int
+    accumulation: int = 1
+    replicas: int = 1
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Batches, accumulation, replicas: those that are more than one."""
+        return tuple(n for n in (self.batches, self.accumulation, self.replicas) if n > 1)
+
+
+_MODES = {
+    AnchorReturnTypeId.Final: OutfeedMode.LAST_OF_EACH,
+    AnchorReturnTypeId.Sum: OutfeedMode.SUM_OF_EACH,
+    AnchorReturnTypeId.All: OutfeedMode.ALL,
+    AnchorReturnTypeId.EveryN: OutfeedMode.ALL,
+}
+
+
+def mode_of(returns: AnchorReturnType) -> OutfeedMode:
+    """What a program returns for an anchor.
+
+    Args:
+        returns: Which values users asked for.
+    """
+    return _MODES[returns.id()]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A tensor that users get.
+
+    Args:
+        name: Of the tensor.
+        returns: Which of its values.
+        size: Of a step.
+        shape: Of one micro-batch.
+        dtype: On the device.
+    """
+
+    name: str
+    returns: AnchorReturnType
+    size: StepSize
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def mode(self) -> OutfeedMode:
+        """What the program returns of it."""
+        return mode_of(self.returns)
+
+    @property
+    def stream(self) -> Stream:
+        """What users get of it, in the order of batches, accumulation, replicas."""
+        size = self.size
+        if self.mode is not OutfeedMode.ALL:
+            count = StepSize(1, 1, size.replicas).factors
+        else:
+            batches = size.batches // self._period
+            count = StepSize(batches, size.accumulation, size.replicas).factors
+        return Stream(self.name, self.shape, self.dtype, count)
+
+    def chosen(self, values: np.ndarray) -> np.ndarray:
+        """Of what the program returned, what users asked for.
+
+        Args:
+            values: `(micro-batches, ...)`, or `(replicas, ...)`.
+        """
+        if self.mode is not OutfeedMode.ALL or self._period == 1:
+            return values
+        by_batch = values.reshape(self.size.batches, -1)
+        return by_batch[self._period - 1 :: self._period]
+
+    @property
+    def _period(self) -> int:
+        is_periodic = self.returns.id() is AnchorReturnTypeId.EveryN
+        return self.returns.rp() if is_periodic else 1
+
+
+def inputs_of(graph: Graph, infos: InputShapeInfo, size: StepSize) -> list[Stream]:
+    """What a step is fed, by the model or by what users say of its inputs.
+
+    Args:
+        graph: The main graph.
+        infos: Shapes and types that go before those of the model.
+        size: Of a step.
+
+    Raises:
+        popart_exception: A shape or type is not known, or the device has no such type.
+    """
+    return [_input(each, infos, size) for each in graph.inputs]
+
+
+def _input(given: GraphInput, infos: InputShapeInfo, size: StepSize) -> Stream:
+    dtype, shape = given.dtype, given.shape
+    if infos.has(given.name):
+        info = infos.get(given.name)
+        dtype, shape = info.data_type_lcase(), tuple(info.shape())
+    if dtype is None or shape is None or None in shape:
+        raise popart_exception(
+            f"The input {given.name} has the shape {None if shape is None else list(shape)} and "
+            f"the type {dtype} in the model, which must be known, as programs of IPUs are static. "
+            "Give them with popart.InputShapeInfo, as `inputShapeInfo` of the session."
+        )
+    known = tuple(size for size in shape if size is not None)
+    return Stream(given.name, known, device_dtype(np.dtype(dtype)), size.factors)
+
+
+def anchors_of(
+    flow: DataFlow, size: StepSize, results: Sequence[tuple[tuple[int, ...], np.dtype]]
+) -> list[Anchor]:
+    """What a step returns.
+
+    Args:
+        flow: What users asked for.
+        size: Of a step.
+        results: Shape and type of each anchor of `flow`, in its order.
+    """
+    return [
+        Anchor(name, flow.art(name), size, shape, dtype)
+        for name, (shape, dtype) in zip(flow.anchors(), results, strict=True)
+    ]

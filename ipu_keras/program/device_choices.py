@@ -1,0 +1,24 @@
+"""What a program is compiled for, where that is not what is configured for the process."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipu_keras.machine.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceChoices:
+    """What a program is compiled for.
+
+    Args:
+        config: An `IPUConfig`, in place of the active one.
+        target: The hardware; `None` for the one that `config` describes.
+        cache_folder: Where its models are kept; `None` for what `--executable_cache_path` says.
+        is_modelled: Whether it is judged if it fits; hosts have no such limits.
+    """
+
+    config: Any
+    target: Target | None = None
+    cache_folder: Path | None = None
+    is_modelled: bool = True
