@@ -17,6 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
+from ipu_keras.popart.model.messages import names_taken
 from ipu_keras.popart.model.tensors import check_dimensions
 from ipu_keras.popart.operations.table import operation_of
 
@@ -148,7 +149,8 @@ def _check_version(domain: str, version: int) -> None:
         f"onnx.version_converter.convert_version(model, {last})."
     )
     raise popart_exception(
-        f"It needs opset {version} of {domain}, and IPU software knows {first} to {last}. "
+        f"It needs opset {version} of {domain}, and IPU software knows "
+        f"{first if first == last else f'{first} to {last}'}. "
         f"{fix if is_main else ''}".rstrip()
     )
 
@@ -388,7 +390,7 @@ def _cycle(nodes: Sequence[NodeProto]) -> list[str]:
     """The results along a cycle, if there is one."""
     makers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
     taken = {
-        position: [makers[name] for name in _taken(node) if name in makers]
+        position: [makers[name] for name in names_taken(node) if name in makers]
         for position, node in enumerate(nodes)
     }
     try:
@@ -398,12 +400,3 @@ def _cycle(nodes: Sequence[NodeProto]) -> list[str]:
         shown = around if len(around) <= 8 else [*around[:7], around[-1]]
         return [next(name for name in nodes[each].output if name) for each in shown]
     return []
-
-
-def _taken(node: NodeProto) -> Iterator[str]:
-    """What a node takes, and the graphs within it."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from _taken(inner)

@@ -2,17 +2,17 @@
 
 import os
 import string
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.checks import check_model
 from ipu_keras.popart.model.external_data import ExternalData
 from ipu_keras.popart.model.graph import Model
+from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.model.parsing import parsed
 from ipu_keras.popart.model.tensors import is_external, put_inside
 from ipu_keras.store.atomic_files import read_whole
@@ -76,7 +76,12 @@ def load(source: bytes | str | os.PathLike) -> LoadedModel:
         _put_data_inside(proto.graph, external)
         return LoadedModel(parsed(proto), proto)
     except popart_exception as error:
-        raise popart_exception(f"{what} cannot be loaded: {error}") from error
+        raise popart_exception(f"{what} cannot be loaded: {_shortened(str(error))}") from error
+
+
+def _shortened(text: str) -> str:
+    """A text without most of the names in it that are longer than anybody reads."""
+    return text if len(text) <= 2000 else f"{text[:1000]} ... {text[-900:]}"
 
 
 def _read(path: Path) -> bytes:
@@ -149,23 +154,6 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
 
 
 def _put_data_inside(graph: GraphProto, external: ExternalData) -> None:
-    for tensor, what in _tensors(graph):
+    for tensor, what in all_tensors(graph):
         if is_external(tensor):
             put_inside(tensor, what, external)
-
-
-def _tensors(graph: GraphProto) -> Iterator[tuple[TensorProto, str]]:
-    """All tensors of a graph and of those within it, and what errors call them."""
-    for tensor in graph.initializer:
-        yield tensor, f"The initialiser {tensor.name!r}"
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from ((each, f"The attribute {attribute.name!r}") for each in _given(attribute))
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
-
-
-def _given(attribute: AttributeProto) -> Iterator[TensorProto]:
-    if attribute.type == AttributeProto.TENSOR:
-        yield attribute.t
-    yield from attribute.tensors

@@ -111,6 +111,18 @@ def tensor_of(array: np.ndarray, name: str) -> TensorProto:
     return tensor
 
 
+def raw_data_of(tensor: TensorProto) -> bytes:
+    """The data of a message as `raw_data` has it, wherever it is in the message.
+
+    Args:
+        tensor: The message, of numbers.
+
+    Raises:
+        popart_exception: The message contradicts itself.
+    """
+    return array_of(tensor, f"The initialiser {tensor.name!r}").tobytes()
+
+
 def put_inside(tensor: TensorProto, what: str, external: ExternalData) -> None:
     """Takes the data of a message from its file into the message.
 
