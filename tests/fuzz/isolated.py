@@ -27,6 +27,7 @@ def isolated(
     cases: list,
     seconds: float,
     cases_a_process: int = 60,
+    seconds_a_case: float = CASE_SECONDS,
 ) -> Iterator[tuple[Any, Any]]:
     """Yields each case with what `work` returned for it, or with the `Crash` it caused.
 
@@ -36,15 +37,20 @@ def isolated(
         seconds: After how many no other case is begun.
         cases_a_process: After how many a process is replaced: TensorFlow keeps something of every
             function ever traced.
+        seconds_a_case: After how many a case hangs; the first of a process imports, too.
     """
     deadline = time.monotonic() + seconds
     waiting = list(reversed(cases))
     while waiting and time.monotonic() < deadline:
-        yield from _process(work, waiting, deadline, cases_a_process)
+        yield from _process(work, waiting, deadline, cases_a_process, seconds_a_case)
 
 
 def _process(
-    work: Callable[[Any], Any], waiting: list, deadline: float, num_cases: int
+    work: Callable[[Any], Any],
+    waiting: list,
+    deadline: float,
+    num_cases: int,
+    seconds_a_case: float,
 ) -> Iterator:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -57,8 +63,8 @@ def _process(
                 return
             case = waiting.pop()
             ours.send(case)
-            if not ours.poll(CASE_SECONDS):
-                yield case, Crash(f"hangs for {CASE_SECONDS} s")
+            if not ours.poll(seconds_a_case):
+                yield case, Crash(f"hangs for {seconds_a_case} s")
                 return
             try:
                 result = ours.recv()

@@ -1,0 +1,215 @@
+"""Writes ONNX models, with their weights in files of their own where that is wanted."""
+
+import contextlib
+import hashlib
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import EncodeError, Message
+from onnx import ModelProto, TensorProto
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import dtype_of
+from ipu_keras.popart.model.external_data import note_written
+from ipu_keras.popart.model.loading import MOST_BYTES
+from ipu_keras.popart.model.tensors import is_external, raw_data_of
+from ipu_keras.store.atomic_files import write_atomically
+
+# What is smaller stays in the model, as reading it from another file takes longer.
+_LEAST_BYTES = 1024
+
+# Where tensors have data.
+DATA_FIELDS = (
+    *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
+    *("string_data", "external_data", "data_location"),
+)
+
+
+def serialised(proto: ModelProto) -> bytes:
+    """A model as bytes.
+
+    Args:
+        proto: It.
+
+    Raises:
+        popart_exception: It is larger than 2 GB, as no message of protobuf is.
+    """
+    try:
+        content = proto.SerializeToString()
+    except EncodeError as error:
+        raise popart_exception(_too_large()) from error
+    if len(content) > MOST_BYTES:
+        raise popart_exception(_too_large())
+    return content
+
+
+def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = False) -> None:
+    """Writes a model; who reads the file finds the one that was there before, or all of this one.
+
+    Args:
+        proto: It.
+        path: Of the file; one that is there is replaced.
+        external_data: Whether the data of large initialisers goes into a file beside it, as it
+            has to if the model is larger than 2 GB. That file's name has a digest of what is in
+            it, and those of models that were at `path` before are removed. Defaults to `False`.
+
+    Raises:
+        popart_exception: It cannot be written there, or is larger than 2 GB.
+    """
+    path = Path(os.fsdecode(path))
+    large = [each for each in proto.graph.initializer if _num_bytes(each) >= _LEAST_BYTES]
+    kept = None
+    if external_data and large:
+        # Never a model without its data, nor one with that of another: the data has a name of
+        # its own, and is there before what refers to it.
+        kept = path.with_name(f"{path.name}.{_digest(large)}.data")
+        if not kept.is_file():
+            _write(kept, map(raw_data_of, large))
+        proto = _without_data(proto, {each.name for each in large}, kept.name)
+    if any(is_external(each) for each in proto.graph.initializer):
+        proto = _as_seen_from(path.parent, proto)
+    _write(path, [serialised(proto)])
+    _remove_data_files(path, kept)
+
+
+def move_data_outside(proto: ModelProto, names: Sequence[str], filename: str | os.PathLike) -> None:
+    """Writes the data of initialisers into a file, and has a model refer to it.
+
+    Args:
+        proto: The model, which is changed.
+        names: Of initialisers.
+        filename: Of the file. The model finds it from the folder in which the model is saved, or
+            from the current one as long as it is only in memory.
+
+    Raises:
+        popart_exception: There is no such initialiser, or nothing can be written there.
+    """
+    path = Path(os.fsdecode(filename))
+    tensors = {each.name: each for each in proto.graph.initializer}
+    _check_movable(tensors, names, path)
+    chosen = [tensors[name] for name in dict.fromkeys(names)]
+    _write(path, map(raw_data_of, chosen))
+    note_written(path)
+    _refer(chosen, str(path))
+
+
+def _check_movable(tensors: dict[str, TensorProto], names: Sequence[str], path: Path) -> None:
+    for name in names:
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise popart_exception(
+                f"There is no initialiser {name!r}, whose data could be saved. The initialisers "
+                f"are: {', '.join(sorted(tensors)) or 'none'}."
+            )
+        if is_external(tensor):
+            raise popart_exception(f"The data of {name!r} is in another file already.")
+        if tensor.data_type == TensorProto.STRING:
+            raise popart_exception(f"{name!r} has texts, whose data is always in the model.")
+    in_use = [
+        name
+        for name, tensor in tensors.items()
+        for entry in tensor.external_data
+        if is_external(tensor) and entry.key == "location" and entry.value == str(path)
+    ]
+    if in_use:
+        raise popart_exception(
+            f"The file {str(path)!r} has the data of {in_use[0]!r}, which would be lost. Save "
+            "all initialisers of a file in one call, or choose another file."
+        )
+
+
+def _num_bytes(tensor: TensorProto) -> int:
+    """Of the data that can be outside of the model."""
+    if is_external(tensor) or tensor.data_type == TensorProto.STRING:
+        return 0
+    return math.prod(tensor.dims) * dtype_of(tensor.data_type).itemsize
+
+
+def _digest(tensors: Iterable[TensorProto]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for each in tensors:
+        digest.update(raw_data_of(each))
+    return digest.hexdigest()
+
+
+def _without_data(proto: ModelProto, names: Set[str], location: str) -> ModelProto:
+    """A copy of a model that takes the data of some initialisers from a file."""
+    copy = _copied(proto, "graph")
+    copy.graph.MergeFrom(_copied(proto.graph, "initializer"))
+    for each in proto.graph.initializer:
+        added = copy.graph.initializer.add()
+        # Never all of the data at once, which may be more than a message can have.
+        added.MergeFrom(_copied(each, *DATA_FIELDS) if each.name in names else each)
+    _refer([each for each in copy.graph.initializer if each.name in names], location)
+    return copy
+
+
+def _as_seen_from(folder: Path, proto: ModelProto) -> ModelProto:
+    """A copy of a model that finds data from its folder, and not from the current one."""
+    copy = _without_data(proto, frozenset(), "")
+    for tensor in copy.graph.initializer:
+        for entry in tensor.external_data if is_external(tensor) else ():
+            file = os.path.realpath(entry.value)
+            within = os.path.relpath(file, os.path.realpath(folder))
+            # By its full name, this process finds it nevertheless.
+            is_outside = within.split(os.sep)[0] == os.pardir
+            if entry.key == "location" and os.path.isfile(file):
+                entry.value = file if is_outside else within
+    return copy
+
+
+def _copied(message: Any, *without: str) -> Any:
+    """A copy of a message without some of its fields."""
+    copy = type(message)()
+    for field, value in message.ListFields():
+        if field.name in without:
+            continue
+        if isinstance(value, Message):
+            getattr(copy, field.name).MergeFrom(value)
+        elif hasattr(value, "extend"):
+            getattr(copy, field.name).extend(value)
+        else:
+            setattr(copy, field.name, value)
+    return copy
+
+
+def _refer(tensors: Iterable[TensorProto], location: str) -> None:
+    """Has tensors take their data, one after the other, from a file."""
+    offset = 0
+    for tensor in tensors:
+        length = math.prod(tensor.dims) * dtype_of(tensor.data_type).itemsize
+        for field in DATA_FIELDS:
+            tensor.ClearField(field)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", offset), ("length", length)):
+            tensor.external_data.add(key=key, value=str(value))
+        offset += length
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> None:
+    try:
+        write_atomically(path, parts)
+    except (OSError, ValueError) as error:
+        # A null character in a path is a ValueError.
+        raise popart_exception(f"The file {str(path)!r} cannot be written: {error}") from error
+
+
+def _remove_data_files(path: Path, kept: Path | None) -> None:
+    """Removes data of models that were at a path before."""
+    pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.data")
+    # What cannot be removed takes space, and nothing more.
+    with contextlib.suppress(OSError):
+        for each in list(path.parent.iterdir()):
+            if pattern.fullmatch(each.name) and each != kept:
+                each.unlink(missing_ok=True)
+
+
+def _too_large() -> str:
+    return (
+        "The model is larger than 2 GB, which is the most that a message of protobuf can have. "
+        "Save the data of its weights in files of their own: `saveInitializersExternally`."
+    )
