@@ -1,0 +1,200 @@
+"""The opsets of a builder: objects whose methods add operations of one version of a domain."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnx import AttributeProto, GraphProto
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.attributes import attribute_of
+from ipu_keras.popart.graphs.debug_context import debug_name
+from ipu_keras.popart.graphs.draft import GraphDraft
+from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
+from ipu_keras.popart.graphs.methods import (
+    ARGS,
+    DEBUG_PREFIX,
+    NUM_OUTPUTS,
+    Attribute,
+    Method,
+    check_number,
+    onnx_methods,
+    with_methods,
+)
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
+
+# Of operations with graphs: how many inputs and outputs those have beyond the operation's.
+_MORE_INPUTS = {"Call": 0, "Loop": 0, "Scan": 0}
+_MORE_OUTPUTS = {"Call": 0, "If": 0, "Loop": 1, "Scan": 0}
+
+
+class _Opset:
+    """An opset of a builder.
+
+    Args:
+        draft: The graph that operations are added to.
+    """
+
+    domain: str
+    version: int
+
+    def __init__(self, draft: GraphDraft):
+        self._draft = draft
+
+    def add_operation(self, method: Method, arguments: Mapping[str, Any]) -> Any:
+        """Adds an operation; returns what the builder method does.
+
+        Args:
+            method: What the operation is.
+            arguments: Of the builder method, by name.
+
+        Raises:
+            popart_exception: It cannot be added; the graph is as before.
+        """
+        inputs = _inputs(method, arguments.get(ARGS, []))
+        check_number(method.kind, "inputs", len(inputs), method.inputs)
+        num_outputs = arguments.get(NUM_OUTPUTS, method.outputs[0])
+        check_number(method.kind, "outputs", num_outputs, method.outputs)
+        attributes = []
+        for attribute in (*method.attributes, *method.last):
+            value = arguments[attribute.called]
+            if attribute.kind == AttributeProto.GRAPH:
+                value = self._graph(method, attribute, value, len(inputs), num_outputs)
+            if attribute.convert is not None:
+                value = attribute.convert(value)
+            if not attribute.is_left_out(value):
+                attributes.append(attribute_of(attribute.name, value, attribute.kind))
+        outputs = self._draft.add_node(
+            method.kind,
+            method.domain,
+            self.version,
+            inputs,
+            num_outputs,
+            attributes,
+            _debug_name(method, arguments),
+        )
+        return outputs if method.returns_list else next(iter(outputs), None)
+
+    def _graph(
+        self, method: Method, attribute: Attribute, builder: Any, num_inputs: int, num_outputs: int
+    ) -> GraphProto:
+        """The graph that a builder has made, if it fits the operation."""
+        draft = getattr(builder, "draft", None)
+        if not isinstance(draft, GraphDraft) or not self._draft.is_within(draft.parent):
+            raise popart_exception(
+                f"`{attribute.called}` of {method.kind} is a builder that createSubgraphBuilder of "
+                f"this builder, or of one around it, has made. Received: {builder!r}"
+            )
+        expected = num_outputs + _MORE_OUTPUTS[method.kind]
+        if len(draft.outputs) != expected:
+            raise popart_exception(
+                f"The graph `{attribute.called}` of {method.kind} has {expected} output(s), as the "
+                f"operation has `num_outputs`={num_outputs}: name them by addOutputTensor. "
+                f"Received: {len(draft.outputs)} output(s)"
+            )
+        # The older Scan begins with the lengths of sequences, which its graph does not see.
+        is_first_scan = method.kind == "Scan" and method.since == 8
+        wanted = num_inputs - is_first_scan if method.kind in _MORE_INPUTS else 0
+        if len(draft.inputs) != wanted:
+            raise popart_exception(
+                f"The graph `{attribute.called}` of {method.kind} has {wanted} input(s), by the "
+                f"number of `args`. Received: {len(draft.inputs)} input(s)"
+            )
+        return draft.proto()
+
+
+def _inputs(method: Method, given: Any) -> list[str]:
+    if isinstance(given, str):
+        # PopART itself takes the one input of some operations without a list around it.
+        given = [given]
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise popart_exception(
+            f"`{ARGS}` of {method.kind} is a list of ids of tensors. Received: {ARGS}={given!r}"
+        )
+    # Of an If, what branches take comes by name: more than the condition is not looked at.
+    return list(given[:1] if method.kind == "If" else given)
+
+
+def _debug_name(method: Method, arguments: Mapping[str, Any]) -> str:
+    name = debug_name(arguments[method.debug])
+    prefix = debug_name(arguments.get(DEBUG_PREFIX, ""))
+    if name and prefix:
+        raise popart_exception(
+            f"`{DEBUG_PREFIX}` is another name of `{method.debug}`: give one of them. Received: "
+            f"{name!r} and {prefix!r}"
+        )
+    return name or prefix
+
+
+class _AiOnnxOpset(_Opset):
+    domain = AI_ONNX
+
+
+@with_methods(onnx_methods(6).values())
+class AiOnnxOpset6(_AiOnnxOpset):
+    """Adds operations of ai.onnx 6; each method adds the one that it is named after."""
+
+    version = 6
+
+
+@with_methods(onnx_methods(7).values())
+class AiOnnxOpset7(_AiOnnxOpset):
+    """Adds operations of ai.onnx 7; each method adds the one that it is named after."""
+
+    version = 7
+
+
+@with_methods(onnx_methods(8).values())
+class AiOnnxOpset8(_AiOnnxOpset):
+    """Adds operations of ai.onnx 8; each method adds the one that it is named after."""
+
+    version = 8
+
+
+@with_methods(onnx_methods(9).values())
+class AiOnnxOpset9(_AiOnnxOpset):
+    """Adds operations of ai.onnx 9; each method adds the one that it is named after."""
+
+    version = 9
+
+
+@with_methods(onnx_methods(10).values())
+class AiOnnxOpset10(_AiOnnxOpset):
+    """Adds operations of ai.onnx 10; each method adds the one that it is named after."""
+
+    version = 10
+
+
+@with_methods(onnx_methods(11).values())
+class AiOnnxOpset11(_AiOnnxOpset):
+    """Adds operations of ai.onnx 11; each method adds the one that it is named after."""
+
+    version = 11
+
+
+class AiOnnxMlOpset1(_Opset):
+    """ai.onnx.ml 1, of which PopART has no operation."""
+
+    domain = AI_ONNX_ML
+    version = 1
+
+
+@with_methods(GRAPHCORE_METHODS.values())
+class AiGraphcoreOpset1(_Opset):
+    """Adds operations of ai.graphcore 1; each method adds the one that it is named after."""
+
+    domain = AI_GRAPHCORE
+    version = 1
+
+
+# By version.
+AI_ONNX_OPSETS: Mapping[int, type[_AiOnnxOpset]] = {
+    each.version: each
+    for each in (
+        AiOnnxOpset6,
+        AiOnnxOpset7,
+        AiOnnxOpset8,
+        AiOnnxOpset9,
+        AiOnnxOpset10,
+        AiOnnxOpset11,
+    )
+}
