@@ -1,8 +1,4 @@
-"""The attributes that say how nodes run, and the methods of builders that set them.
-
-PopART writes them on ONNX nodes under names that begin with two underscores, which ONNX leaves to
-others: a model with them is a valid one.
-"""
+"""The methods of builders that say how nodes run."""
 
 from __future__ import annotations
 
@@ -12,27 +8,29 @@ from typing import Any
 from onnx import AttributeProto
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.annotation_names import (
+    AVAILABLE_MEMORY,
+    COMM_GROUP,
+    EXCLUDE_PATTERNS,
+    EXECUTION_PHASE,
+    INPLACE_NAMES,
+    INPLACE_PRIORITIES,
+    OUTLINE_ATTRIBUTES,
+    OUTPUT_TENSOR_LOCATION,
+    PARTIALS_TYPE,
+    PIPELINE_STAGE,
+    RECOMPUTE,
+    SCHEDULE_PRIORITY,
+    SERIALIZE_MATMUL_FACTOR,
+    SERIALIZE_MATMUL_MODE,
+    SERIALIZE_MATMUL_PRECISION,
+    VIRTUAL_GRAPH,
+)
 from ipu_keras.popart.graphs.attributes import attribute_of, value_of
 from ipu_keras.popart.graphs.choices import CommGroupType, RecomputeType, TensorLocation
 from ipu_keras.popart.graphs.node_attributes import NodeAttributes
 
-VIRTUAL_GRAPH = "__ipu_number"
-PIPELINE_STAGE = "__pipeline_stage"
-EXECUTION_PHASE = "__execution_phase"
-RECOMPUTE = "__recompute"
-OUTPUT_TENSOR_LOCATION = "__output_tensor_location"
-SCHEDULE_PRIORITY = "__schedule_priority"
-OUTLINE_ATTRIBUTES = "__outline_attributes"
-COMM_GROUP = "__collectiveCommGroup"
-PARTIALS_TYPE = "__partials_type"
-AVAILABLE_MEMORY = "__available_memory_proportion"
-SERIALIZE_MATMUL_MODE = "__serialize_matmul_mode"
-SERIALIZE_MATMUL_FACTOR = "__serialize_matmul_factor"
-SERIALIZE_MATMUL_PRECISION = "__serialize_matmul_precision"
-EXCLUDE_PATTERNS = "__exclude_patterns"
-INPLACE_NAMES = "__inplace_op_names"
-INPLACE_PRIORITIES = "__inplace_op_priorities"
-
+_ON_CHIP = TensorLocation()
 _PARTIALS_TYPES = ("FLOAT", "HALF")
 _SERIALIZE_MODES = ("input_channels", "reducing_dim", "output_channels", "none")
 
@@ -168,7 +166,7 @@ class Annotations(NodeAttributes):
         return self._annotated(RECOMPUTE, nodeOutputNames, value, _recompute)
 
     def outputTensorLocation(
-        self, nodeOutputNames: Any = None, value: TensorLocation = TensorLocation()
+        self, nodeOutputNames: Any = None, value: TensorLocation = _ON_CHIP
     ) -> Any:
         """Says where results are kept.
 

@@ -13,7 +13,7 @@ from ipu_keras.popart.graphs import opsets
 from ipu_keras.popart.graphs.annotations import Annotations, NameContextManager
 from ipu_keras.popart.graphs.attributes import attribute_of_any
 from ipu_keras.popart.graphs.choices import RecomputeType
-from ipu_keras.popart.graphs.debug_context import debug_name
+from ipu_keras.popart.graphs.debug_context import debug_name, one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.messages import model_of, read, resume
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore, element_of
@@ -104,45 +104,39 @@ class _BuilderCore(Annotations, _Opsets):
             raise popart_exception(f"The `name` of a graph is a string. Received: name={name!r}")
         self.draft.name = name
 
-    def addInputTensor(
-        self,
-        tensorInfo: _TensorInfoCore | str | None = None,
-        shape: Any = None,
-        debugContext: Any = "",
-        *,
-        dataType: str | None = None,
-        debugPrefix: Any = "",
-    ) -> str:
+    def addInputTensor(self, *args: Any, **kwargs: Any) -> str:
         """Adds an input.
 
         Args:
-            tensorInfo: A `TensorInfo`; or the name of a dtype, such as `"FLOAT"`.
-            shape: Of the input, if the first is the name of a dtype.
-            debugContext: Name of the input. Defaults to `""`, which is `"input"`.
-            dataType: The name of a dtype, if it is given by keyword.
-            debugPrefix: Another name of `debugContext`.
+            *args: A `tensorInfo`, which is a `TensorInfo`; or a `dataType`, which is the name of
+                a dtype such as `"FLOAT"`, and a `shape`. Behind either may be a `debugContext`:
+                the name of the input, which is `"input"` if it is left out.
+            **kwargs: The same by their names; `debugPrefix` is another one of `debugContext`.
 
         Returns:
             The id of the input.
 
         Raises:
             popart_exception: There is no such dtype, or a size is negative.
+            TypeError: The arguments are others.
         """
-        given = tensorInfo if dataType is None else dataType
-        if isinstance(given, _TensorInfoCore):
-            info = given
-            if isinstance(shape, str) or not isinstance(shape, Sequence | None):
-                # A `TensorInfo` has the shape: what comes next is the name.
-                debugContext, shape = shape, None
-        elif isinstance(given, str) and shape is not None:
-            info = _TensorInfoCore(given, shape)
-        else:
-            raise popart_exception(
-                "An input is given by a TensorInfo, or by the name of a dtype and a shape. "
-                f"Received: {given!r}, shape={shape!r}"
-            )
-        name = debug_name(debugContext) or debug_name(debugPrefix) or "input"
-        return self.draft.add_input(name, tensor_type(element_of(info), info.shape()))
+        is_info = "tensorInfo" in kwargs or isinstance(next(iter(args), None), _TensorInfoCore)
+        return (self._add_input if is_info else self._add_input_of)(*args, **kwargs)
+
+    def _add_input(
+        self, tensorInfo: _TensorInfoCore, debugContext: Any = "", *, debugPrefix: Any = ""
+    ) -> str:
+        if not isinstance(tensorInfo, _TensorInfoCore):
+            raise popart_exception(f"`tensorInfo` is a TensorInfo. Received: {tensorInfo!r}")
+        name = one_name(debugContext, debugPrefix) or "input"
+        type_ = tensor_type(element_of(tensorInfo), tensorInfo.shape())
+        return self.draft.add_input(name, type_)
+
+    def _add_input_of(
+        self, dataType: str, shape: Any, debugContext: Any = "", *, debugPrefix: Any = ""
+    ) -> str:
+        info = _TensorInfoCore(dataType, shape)
+        return self._add_input(info, debugContext, debugPrefix=debugPrefix)
 
     def addUntypedInputTensor(self, debugContext: Any = "", *, debugPrefix: Any = "") -> str:
         """Adds an input to a subgraph, whose type follows from what it is called with.
@@ -162,7 +156,7 @@ class _BuilderCore(Annotations, _Opsets):
                 "The inputs of the main graph have a type: use addInputTensor. Untyped ones are "
                 "for builders that createSubgraphBuilder makes."
             )
-        name = debug_name(debugContext) or debug_name(debugPrefix) or "input"
+        name = one_name(debugContext, debugPrefix) or "input"
         return self.draft.add_input(name, None)
 
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
@@ -202,7 +196,7 @@ class _BuilderCore(Annotations, _Opsets):
             element_type_of(initVal.dtype)
         except KeyError as error:
             raise popart_exception(f"{error.args[0]}. Received: initVal={initVal!r}") from None
-        name = debug_name(debugContext) or debug_name(debugPrefix) or "init_input"
+        name = one_name(debugContext, debugPrefix) or "init_input"
         return self.draft.add_initialiser(name, np.array(initVal, order="C"))
 
     def addOutputTensor(self, outputName: str) -> None:

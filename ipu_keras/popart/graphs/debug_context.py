@@ -37,3 +37,22 @@ def debug_name(given: object) -> str:
     raise popart_exception(
         f"`debugContext` is a string or a DebugContext. Received: debugContext={given!r}"
     )
+
+
+def one_name(context: object, prefix: object) -> str:
+    """The name that `debugContext`, or its older name `debugPrefix`, means.
+
+    Args:
+        context: A string or a `DebugContext`.
+        prefix: The same.
+
+    Raises:
+        popart_exception: It is neither, or both are given.
+    """
+    names = debug_name(context), debug_name(prefix)
+    if all(names):
+        raise popart_exception(
+            "`debugPrefix` is another name of `debugContext`: give one of them. Received: "
+            f"debugContext={names[0]!r}, debugPrefix={names[1]!r}"
+        )
+    return names[0] or names[1]

@@ -42,7 +42,7 @@ def _one_of(choices: type, name: str, default: Any) -> Attribute:
             )
         return value.name  # type: ignore[attr-defined]
 
-    return Attribute(name, AttributeProto.STRING, default, convert)
+    return Attribute(name, AttributeProto.STRING, default, convert, f"A `{choices.__name__}`")
 
 
 def _dtype_name(value: Any) -> Any:
@@ -235,6 +235,7 @@ _METHODS = (
         has_prefix=False,
         inputs_default=[],
         input_names=("values", "indices"),
+        needed=("axis_size",),
     ),
     _method(
         "sequenceslice",

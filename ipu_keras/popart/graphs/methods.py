@@ -65,20 +65,19 @@ class Attribute:
         default: Of the method; `REQUIRED` if there is none. `None`, and an empty list or string
             that is the default, are not written into models.
         convert: From what users give to what is written, if that is something else.
-        parameter: Of the method, if it is called otherwise.
+        words: What users give, if that is not said by its type.
     """
 
     name: str
     kind: int
     default: Any = REQUIRED
     convert: Callable[[Any], Any] | None = None
-    parameter: str = ""
+    words: str = ""
 
     @property
     def called(self) -> str:
         """The name of the parameter in Python."""
-        name = self.parameter or self.name
-        return f"{name}_" if iskeyword(name) else name
+        return f"{self.name}_" if iskeyword(self.name) else self.name
 
     def is_left_out(self, value: Any) -> bool:
         """Whether a model without the attribute says the same.
@@ -107,6 +106,7 @@ class Method:
         last: Parameters behind `debugContext`.
         debug: The name of `debugContext`.
         has_prefix: Whether `debugPrefix` is taken as well.
+        needed: Parameters that have to be given, though one before them has a default.
         returns_list: Whether the ids of results come as a list; else there is one.
     """
 
@@ -122,6 +122,7 @@ class Method:
     last: tuple[Attribute, ...] = ()
     debug: str = DEBUG_CONTEXT
     has_prefix: bool = False
+    needed: tuple[str, ...] = ()
     returns_list: bool = False
 
     @property
@@ -174,7 +175,7 @@ class Method:
 
 
 def _entry(attribute: Attribute) -> str:
-    words = _TYPE_WORDS[attribute.kind]
+    words = attribute.words or _TYPE_WORDS[attribute.kind]
     default = attribute.default
     end = "" if default is REQUIRED else f" Defaults to `{default!r}`."
     return f"{attribute.called}: {words}.{end}"
@@ -277,7 +278,9 @@ def _onnx_method(schema: onnx.defs.OpSchema) -> Method:
         key=lambda each: (each.default is not REQUIRED, each.name),
     )
     if schema.name == "Constant" and "sparse_value" in schema.attributes:
-        is_sparse = Attribute("is_value_sparse", AttributeProto.INT, False, _not_sparse)
+        is_sparse = Attribute(
+            "is_value_sparse", AttributeProto.INT, False, _not_sparse, "Must be `False`"
+        )
         attributes.append(is_sparse)
     outputs = (schema.min_output, schema.max_output)
     return Method(
@@ -298,9 +301,11 @@ def _is_taken(attribute: onnx.defs.OpSchema.Attribute) -> bool:
 
 
 def _attribute(kind: str, attribute: onnx.defs.OpSchema.Attribute) -> Attribute:
-    convert = _element_type if (kind, attribute.name) == ("Cast", "to") else None
     type_ = int(attribute.type)
-    return Attribute(attribute.name, type_, _default(kind, attribute), convert)
+    if (kind, attribute.name) == ("Cast", "to"):
+        words = "Name of a dtype, such as `'FLOAT16'`, or ONNX's number of it"
+        return Attribute("to", type_, REQUIRED, _element_type, words)
+    return Attribute(attribute.name, type_, _default(kind, attribute))
 
 
 def _default(kind: str, attribute: onnx.defs.OpSchema.Attribute) -> Any:

@@ -6,8 +6,15 @@ from typing import Any
 from onnx import AttributeProto, GraphProto
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.annotation_names import (
+    AVAILABLE_MEMORY,
+    CYCLE_BACK_OFF,
+    PARTIALS_TYPE,
+    PLAN_TYPE,
+    RESERVED_TILES,
+)
 from ipu_keras.popart.graphs.attributes import attribute_of
-from ipu_keras.popart.graphs.debug_context import debug_name
+from ipu_keras.popart.graphs.debug_context import one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
 from ipu_keras.popart.graphs.methods import (
@@ -20,6 +27,7 @@ from ipu_keras.popart.graphs.methods import (
     onnx_methods,
     with_methods,
 )
+from ipu_keras.popart.graphs.multi_convolution import multiconv_attributes, multiconv_inputs
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 
 # Of operations with graphs: how many inputs and outputs those have beyond the operation's.
@@ -50,6 +58,7 @@ class _Opset:
         Raises:
             popart_exception: It cannot be added; the graph is as before.
         """
+        _check_given(method, arguments)
         inputs = _inputs(method, arguments.get(ARGS, []))
         check_number(method.kind, "inputs", len(inputs), method.inputs)
         num_outputs = arguments.get(NUM_OUTPUTS, method.outputs[0])
@@ -70,7 +79,7 @@ class _Opset:
             inputs,
             num_outputs,
             attributes,
-            _debug_name(method, arguments),
+            one_name(arguments[method.debug], arguments.get(DEBUG_PREFIX, "")),
         )
         return outputs if method.returns_list else next(iter(outputs), None)
 
@@ -102,6 +111,12 @@ class _Opset:
         return draft.proto()
 
 
+def _check_given(method: Method, arguments: Mapping[str, Any]) -> None:
+    missing = [name for name in method.needed if arguments[name] is None]
+    if missing:
+        raise TypeError(f"{method.name}() missing the argument {missing[0]!r}")
+
+
 def _inputs(method: Method, given: Any) -> list[str]:
     if isinstance(given, str):
         # PopART itself takes the one input of some operations without a list around it.
@@ -112,17 +127,6 @@ def _inputs(method: Method, given: Any) -> list[str]:
         )
     # Of an If, what branches take comes by name: more than the condition is not looked at.
     return list(given[:1] if method.kind == "If" else given)
-
-
-def _debug_name(method: Method, arguments: Mapping[str, Any]) -> str:
-    name = debug_name(arguments[method.debug])
-    prefix = debug_name(arguments.get(DEBUG_PREFIX, ""))
-    if name and prefix:
-        raise popart_exception(
-            f"`{DEBUG_PREFIX}` is another name of `{method.debug}`: give one of them. Received: "
-            f"{name!r} and {prefix!r}"
-        )
-    return name or prefix
 
 
 class _AiOnnxOpset(_Opset):
@@ -184,6 +188,76 @@ class AiGraphcoreOpset1(_Opset):
 
     domain = AI_GRAPHCORE
     version = 1
+
+    def multiconv(
+        self,
+        args: Sequence[Sequence[str]],
+        dilations: Sequence[Sequence[int]] = [],
+        inDilations: Sequence[Sequence[int]] = [],
+        pads: Sequence[Sequence[int]] = [],
+        outPads: Sequence[Sequence[int]] = [],
+        strides: Sequence[Sequence[int]] = [],
+        availableMemoryProportions: Sequence[float] = [],
+        partialsTypes: Sequence[str] = [],
+        planType: str | None = None,
+        perConvReservedTiles: int | None = None,
+        cycleBackOff: float | None = None,
+        debugContext: Any = "",
+        *,
+        debugPrefix: Any = "",
+    ) -> list[str]:
+        """Adds several convolutions that run at the same time to the model.
+
+        Each list is empty or has an entry for each convolution.
+
+        Args:
+            args: For each, the ids of images, of weights and perhaps of a bias.
+            dilations: For each, the steps between weights. Defaults to `[]`.
+            inDilations: For each, the steps between elements of images. Defaults to `[]`.
+            pads: For each, zeros before all axes of images, then behind. Defaults to `[]`.
+            outPads: The same of results. Defaults to `[]`.
+            strides: For each, the steps between places of the weights. Defaults to `[]`.
+            availableMemoryProportions: For each, the share of the memory. Defaults to `[]`.
+            partialsTypes: For each, the dtype that it adds up in. Defaults to `[]`.
+            planType: `"parallel"` or `"serial"`. Defaults to `None`.
+            perConvReservedTiles: Tiles that are kept for each. Defaults to `None`.
+            cycleBackOff: By how much a plan may be slower to use less memory. Defaults to `None`.
+            debugContext: Name of the operation. Defaults to `""`.
+            debugPrefix: Another name of `debugContext`.
+
+        Returns:
+            Ids of the results, one for each.
+
+        Raises:
+            popart_exception: An argument is wrong, or the inputs do not fit the operation.
+        """
+        return self._draft.add_node(
+            "MultiConv",
+            AI_GRAPHCORE,
+            self.version,
+            multiconv_inputs(args),
+            len(args),
+            multiconv_attributes(
+                len(args),
+                {
+                    "dilations": dilations,
+                    "inDilations": inDilations,
+                    "pads": pads,
+                    "outPads": outPads,
+                    "strides": strides,
+                },
+                {
+                    AVAILABLE_MEMORY: availableMemoryProportions,
+                    PARTIALS_TYPE: partialsTypes,
+                },
+                {
+                    PLAN_TYPE: planType,
+                    RESERVED_TILES: perConvReservedTiles,
+                    CYCLE_BACK_OFF: cycleBackOff,
+                },
+            ),
+            one_name(debugContext, debugPrefix),
+        )
 
 
 # By version.
