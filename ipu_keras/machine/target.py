@@ -315,9 +315,9 @@ def target_named(name: str) -> Target:
     return TARGETS[name]
 
 
-# How configurations call the generations. A Bow is an 'ipu2' with a faster clock, which they
-# cannot tell.
-_GENERATIONS = {"ipu1": "gc2", "ipu2": "gc200"}
+# How configurations call the generations. Those of TensorFlow know the first two only: to them a
+# Bow is an 'ipu2', whose clock is slower.
+VERSIONS = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "bow"}
 
 _NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
 
@@ -333,7 +333,7 @@ def emulated_target(config: Any, flags: PoplarFlags) -> Target:
         ValueError: The IPU Model is to have more tiles than there are.
     """
     if flags.use_ipu_model:
-        whole = TARGETS[_GENERATIONS[config.ipu_model.version]]
+        whole = TARGETS[VERSIONS[config.ipu_model.version]]
         chosen = config.ipu_model.tiles_per_ipu
         tiles = chosen or flags.ipu_model_tiles or whole.num_tiles
         if tiles > whole.num_tiles:
@@ -345,4 +345,4 @@ def emulated_target(config: Any, flags: PoplarFlags) -> Target:
             )
         return whole if tiles == whole.num_tiles else whole.with_numbers(num_tiles=tiles)
     never = config.device_connection.type in _NEVER_ATTACHED
-    return TARGETS[_GENERATIONS[config.device_connection.version if never else "ipu2"]]
+    return TARGETS[VERSIONS[config.device_connection.version if never else "ipu2"]]
