@@ -246,11 +246,18 @@ class System:
             if none is free.
         """
         with self._lock:
+            config_id = next(iter(self.free(config_ids)), None)
+            return None if config_id is None else self._hold(config_id, LISTING[config_id])
+
+    def free(self, config_ids: Iterable[int]) -> list[int]:
+        """Those of some device configurations whose IPUs no device has at the moment.
+
+        Args:
+            config_ids: Indices into `LISTING`.
+        """
+        with self._lock:
             taken = _holders(self._devices) | _holders(self._held().values())
-            for config_id in config_ids:
-                if taken.keys().isdisjoint(LISTING[config_id]):
-                    return self._hold(config_id, LISTING[config_id])
-            return None
+            return [each for each in config_ids if taken.keys().isdisjoint(LISTING[each])]
 
     def acquire_model(self, num_ipus: int) -> DeviceConfiguration:
         """Holds IPUs of an IPU Model that nothing else uses.
