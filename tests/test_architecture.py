@@ -58,6 +58,7 @@ def of(*rooms: str) -> tuple[str, ...]:
     return tuple(f"ipu_keras.{room}" for room in rooms)
 
 
+ONNX = ("google.protobuf", "onnx")
 GROUND = of("settings", "machine", "ir", "store")
 PROGRAM = (*GROUND, *of("program"))
 INTERNALS = of("internals")
@@ -153,7 +154,7 @@ ROOMS = (
     Room(
         "popart",
         of("popart"),
-        allowed=("numpy", "onnx", *TENSORFLOW, *MODEL, *COMPUTING, *of("profiling", "popart")),
+        (*ONNX, "numpy", *TENSORFLOW, *MODEL, *COMPUTING, *of("profiling", "popart")),
         forbidden=of("cost", "advice", "feeds", "functions"),
     ),
     Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),
@@ -230,9 +231,7 @@ FUNCTION_LEVEL_IMPORTS = {
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(
-        fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*") for pattern in patterns
-    )
+    return any(fnmatchcase(name, one) for each in patterns for one in (each, f"{each}.*"))
 
 
 def subject(target: str, modules: Iterable[str]) -> str:

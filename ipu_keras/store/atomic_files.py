@@ -4,17 +4,17 @@ import os
 import stat
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Writes a file in one piece; what was there before stays until all is written.
 
     Args:
         path: Its place; a file that is there is replaced.
-        content: All of it.
+        content: All of it, or its parts one after the other.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -27,7 +27,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         )
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        partial.write_bytes(content)
+        with partial.open("wb") as file:
+            file.writelines([content] if isinstance(content, bytes) else content)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -44,15 +45,22 @@ def read_whole(path: Path, most_bytes: int) -> bytes:
         FileNotFoundError: There is none.
         OSError: It is larger, or no regular file, or cannot be read.
     """
-    # A pipe would have this wait until somebody writes into it.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+    with open(path, "rb", opener=_opened_at_once) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(f"{str(path)!r} is no regular file")
-        content = file.read(most_bytes + 1)
+        # As much memory as the file needs, not as the largest would.
+        content = file.read(min(found.st_size, most_bytes) + 1)
+        if len(content) > found.st_size:
+            content += file.read(most_bytes + 1 - len(content))
     if len(content) > most_bytes:
         raise OSError(f"{str(path)!r} is larger than {most_bytes} bytes")
     return content
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    # A pipe would have this wait until somebody writes into it.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def make_folder(path: Path) -> None:

@@ -1,35 +1,64 @@
 """Files that others see whole or not at all."""
 
+import os
 import re
-from pathlib import Path
+import tracemalloc
 
 import pytest
 
-from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
+from ipu_keras.store.atomic_files import (
+    make_folder,
+    read_whole,
+    warns_if_it_fails,
+    write_atomically,
+)
 
 
 def test_a_new_file_and_one_that_is_replaced(tmp_path):
     path = tmp_path / "file"
-    for content in (b"first", b"second\n\0"):
+    for content in (b"first", b"second\n\0", b""):
         write_atomically(path, content)
         assert path.read_bytes() == content
+    write_atomically(path, iter([b"in ", b"", b"parts"]))
+    assert path.read_bytes() == b"in parts"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"before")
 
-    def fails(self, content):
-        with open(self, "wb") as file:
-            file.write(content[:2])
+    def parts():
+        yield b"af"
         raise OSError("no space left")
 
-    monkeypatch.setattr(Path, "write_bytes", fails)
     with pytest.raises(OSError, match="no space left"):
-        write_atomically(path, b"after")
+        write_atomically(path, parts())
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_read_whole(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    assert read_whole(path, 7) == b"content"
+    tracemalloc.start()
+    assert read_whole(path, 2**31) == b"content"
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**20
+    with pytest.raises(OSError, match="is larger than 6 bytes"):
+        read_whole(path, 6)
+
+
+def test_what_is_no_file_that_could_be_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="is no regular file"):
+        read_whole(tmp_path / "pipe", 10)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Is a directory"):
+        read_whole(tmp_path, 10)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_folder_that_is_missing(tmp_path):

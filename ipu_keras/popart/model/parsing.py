@@ -1,20 +1,25 @@
 """From ONNX's protobuf messages to `Model`."""
 
-from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import AttributeProto
 
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.tensors import array_of, text_of
 
 
 def parsed(proto: onnx.ModelProto) -> Model:
     """The model that a message describes; it has been checked.
 
     Args:
-        proto: The message, with the data of all tensors.
+        proto: The message, with the data of all tensors in it.
+
+    Raises:
+        popart_exception: A tensor contradicts itself, or a text is none.
     """
     opsets = {each.domain or AI_ONNX: each.version for each in proto.opset_import}
     return Model(parsed_graph(proto.graph), opsets)
@@ -25,8 +30,13 @@ def parsed_graph(proto: onnx.GraphProto) -> Graph:
 
     Args:
         proto: The message.
+
+    Raises:
+        popart_exception: As of `parsed`.
     """
-    initialisers = {each.name: numpy_helper.to_array(each) for each in proto.initializer}
+    initialisers = {
+        each.name: array_of(each, f"The initialiser {each.name!r}") for each in proto.initializer
+    }
     return Graph(
         proto.name,
         tuple(_node(each) for each in proto.node),
@@ -37,37 +47,55 @@ def parsed_graph(proto: onnx.GraphProto) -> Graph:
 
 
 def _node(proto: onnx.NodeProto) -> Node:
-    return Node(
+    node = Node(
         kind=proto.op_type,
         domain=proto.domain or AI_ONNX,
         inputs=tuple(proto.input),
         outputs=tuple(proto.output),
         name=proto.name,
-        attributes=_attributes(proto),
     )
+    if not proto.attribute:
+        return node
+    try:
+        attributes = {each.name: _value(each) for each in proto.attribute}
+    except popart_exception as error:
+        raise popart_exception(f"In {node.title}: {error}") from error
+    return dataclasses.replace(node, attributes=attributes)
 
 
-def _attributes(proto: onnx.NodeProto) -> Mapping[str, Any]:
-    return {each.name: _value(onnx.helper.get_attribute_value(each)) for each in proto.attribute}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value)
-    if isinstance(value, onnx.GraphProto):
-        return parsed_graph(value)
-    if isinstance(value, list):
-        return [_value(one) for one in value]
-    return value
+def _value(proto: AttributeProto) -> Any:
+    what = f"The attribute {proto.name!r}"
+    match proto.type:
+        case AttributeProto.FLOAT:
+            return proto.f
+        case AttributeProto.INT:
+            return proto.i
+        case AttributeProto.STRING:
+            return text_of(proto.s, what)
+        case AttributeProto.TENSOR:
+            return array_of(proto.t, what)
+        case AttributeProto.GRAPH:
+            return parsed_graph(proto.g)
+        case AttributeProto.FLOATS:
+            return list(proto.floats)
+        case AttributeProto.INTS:
+            return list(proto.ints)
+        case AttributeProto.STRINGS:
+            return [text_of(each, what) for each in proto.strings]
+        case AttributeProto.TENSORS:
+            return [array_of(each, what) for each in proto.tensors]
+        case AttributeProto.GRAPHS:
+            return [parsed_graph(each) for each in proto.graphs]
+    raise popart_exception(
+        f"{what} is of a type that no opset up to 11 has. Received: type={proto.type}"
+    )
 
 
 def _input(proto: onnx.ValueInfoProto) -> GraphInput:
     kind = proto.type.tensor_type
     if not proto.type.HasField("tensor_type") or not kind.elem_type:
         return GraphInput(proto.name)
-    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
+    dtype = dtype_of(kind.elem_type).name
     if not kind.HasField("shape"):
         return GraphInput(proto.name, dtype)
     sizes = (d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)

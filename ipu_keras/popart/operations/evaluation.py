@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import narrowed
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
 from ipu_keras.popart.operations.table import defaults_of, operation_of
@@ -19,6 +20,12 @@ from ipu_keras.popart.operations.values import Order, Value, results_of, value_o
 Environment = MutableMapping[str, Any]
 
 _NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
+
+# What is raised by inputs and attributes of a model that do not fit each other, or are too large.
+_WRONG_NODE = (
+    *(ValueError, TypeError, ArithmeticError, LookupError, MemoryError),
+    tf.errors.OpError,
+)
 
 
 def no_seed() -> tf.Tensor:
@@ -109,8 +116,8 @@ class Evaluation:
             results = self._results(operation, node, given, environment)
         except popart_exception as error:
             raise _located(error, node) from error
-        except (ValueError, TypeError, tf.errors.OpError) as error:
-            # TensorFlow's words for inputs that do not fit each other.
+        except _WRONG_NODE as error:
+            # TensorFlow's and NumPy's words for inputs and attributes that do not fit each other.
             raise _located(popart_exception(_words_of(error)), node) from error
         if not self.narrows:
             return results
@@ -132,6 +139,8 @@ class Evaluation:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
             attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
+        if self.narrows:
+            given = _narrowed_inputs(operation, given)
         inputs = _as_wanted(operation, given, order)
         return results_of(operation(*inputs, **attributes), order, operation.num_images)
 
@@ -187,6 +196,11 @@ class Subgraph:
         """
         # What is named within is unknown around it.
         environment: Environment = ChainMap({}, self.environment)
+        if len(inputs) != len(self.graph.inputs):
+            raise popart_exception(
+                f"Its graph {self.graph.name!r} has {len(self.graph.inputs)} inputs, and gets "
+                f"{len(inputs)}."
+            )
         for spec, given in zip(self.graph.inputs, inputs, strict=True):
             environment[spec.name] = value_of(given)
         self.evaluation.run(self.graph, environment)
@@ -240,12 +254,11 @@ def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
 
 def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
     """The inputs of an operation as it wants them."""
-    names = [p.name for p in operation.inputs]
-    names += names[-1:] * (len(given) - len(names))
+    names = _input_names(operation, given)
     rank = max((value.rank for value in _values(given)), default=0)
     return [
         _wanted(operation, name, value, order, rank)
-        for name, value in zip(names, given, strict=False)
+        for name, value in zip(names, given, strict=True)
     ]
 
 
@@ -280,6 +293,28 @@ def _known(value: Any) -> Any:
     return Value(known=np.asarray(value.tensor.numpy()))
 
 
+def _narrowed_inputs(operation: Operation, given: Sequence[Any]) -> list[Any]:
+    """Inputs as a device has them; what stays on the host keeps its range, such as "to the end"."""
+    names = _input_names(operation, given)
+    return [
+        value if name in operation.static else _narrowed_input(name, value)
+        for name, value in zip(names, given, strict=True)
+    ]
+
+
+def _narrowed_input(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_narrowed_input(name, one) for one in value]
+    if value is None or value.known is None or value.is_weight or value.dtype not in _NARROWED:
+        return value
+    return Value(known=narrowed(value.known, name))
+
+
+def _input_names(operation: Operation, given: Sequence[Any]) -> list[str]:
+    names = [p.name for p in operation.inputs]
+    return names[: len(given)] + names[-1:] * (len(given) - len(names))
+
+
 def _narrowed(value: Any) -> Any:
     if isinstance(value, list):
         return [_narrowed(one) for one in value]
@@ -292,6 +327,9 @@ def _narrowed(value: Any) -> Any:
 def _words_of(error: Exception) -> str:
     """What TensorFlow says is wrong, without where in its code."""
     text = getattr(error, "message", None) or str(error)
+    if isinstance(error, LookupError | MemoryError):
+        # Nothing more than a key, or nothing at all.
+        text = f"Its inputs or attributes do not fit each other: {type(error).__name__} {text}"
     return text.split(" [Op:")[0].strip()
 
 

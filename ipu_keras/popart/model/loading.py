@@ -1,0 +1,171 @@
+"""Reads ONNX models, which may come from anywhere."""
+
+import os
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.checks import check_model
+from ipu_keras.popart.model.external_data import ExternalData
+from ipu_keras.popart.model.graph import Model
+from ipu_keras.popart.model.parsing import parsed
+from ipu_keras.popart.model.tensors import is_external, put_inside
+from ipu_keras.store.atomic_files import read_whole
+
+# Of a message of protobuf.
+MOST_BYTES = 2**31 - 1
+
+_PRINTABLE = frozenset(string.printable.encode())
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that was read.
+
+    Args:
+        model: As what works on models takes it.
+        proto: The message, with the data of all tensors in it.
+    """
+
+    model: Model
+    proto: ModelProto
+
+
+def load(source: bytes | str | os.PathLike) -> LoadedModel:
+    """Reads a model, and checks it.
+
+    Data in other files is read from the model's folder only, or from the current one if the model
+    is given as bytes.
+
+    Args:
+        source: A path, or a serialised model.
+
+    Raises:
+        popart_exception: It is no model, or none that can be run; the text names file and cause.
+
+    Example:
+
+    >>> from onnx import helper, TensorProto
+    >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", [x], [y])
+    >>> opset = helper.make_opsetid("", 11)
+    >>> proto = helper.make_model(graph, opset_imports=[opset])
+    >>> load(proto.SerializeToString()).model.graph.outputs
+    ('y',)
+    """
+    if not isinstance(source, bytes | str | os.PathLike):
+        raise popart_exception(
+            "A model is given as the path of a file, or as bytes, such as of "
+            f"`Builder.getModelProto()`. Received: {source!r} (of type {type(source).__name__})"
+        )
+    if isinstance(source, bytes):
+        what, folder = f"The serialised ONNX model of {len(source)} bytes", Path()
+    else:
+        path = Path(os.fsdecode(source))
+        what, folder = f"The ONNX file {str(path)!r}", path.parent
+    try:
+        content = source if isinstance(source, bytes) else _read(path)
+        proto = _decoded(content)
+        check_model(proto)
+        external = ExternalData(folder)
+        _put_data_inside(proto.graph, external)
+        return LoadedModel(parsed(proto), proto)
+    except popart_exception as error:
+        raise popart_exception(f"{what} cannot be loaded: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_whole(path, MOST_BYTES)
+    except FileNotFoundError as error:
+        raise popart_exception(
+            f"There is no such file. Relative paths begin in {os.getcwd()!r}."
+        ) from error
+    except IsADirectoryError as error:
+        raise popart_exception("It is a folder. Expected: a file.") from error
+    except (OSError, ValueError) as error:
+        # A null character in a path is a ValueError.
+        raise popart_exception(f"{getattr(error, 'strerror', None) or error}.") from error
+
+
+def _decoded(content: bytes) -> ModelProto:
+    if not content:
+        raise popart_exception("It is empty.")
+    if len(content) > MOST_BYTES:
+        raise popart_exception("It is larger than 2 GB. Save the weights in a file of their own.")
+    first = content[:256]
+    if _PRINTABLE.issuperset(first):
+        is_pointer = first.startswith(b"version https://git-lfs")
+        raise popart_exception(
+            f"It is a text, and no ONNX model. It begins with {first[:40].decode()!r}."
+            + (" Get the file itself with `git lfs pull`." if is_pointer else "")
+        )
+    try:
+        return ModelProto.FromString(content)
+    except DecodeError as error:
+        if "MaxDepth" in str(error):
+            cause = "Its graphs are nested too deep: protobuf reads 100 messages within another."
+        elif _ends_early(content):
+            cause = "It is truncated: its last part is longer than what is left of it."
+        else:
+            cause = "It is no ONNX model, or is damaged: its bytes are no message of protobuf."
+        raise popart_exception(cause) from error
+
+
+def _ends_early(content: bytes) -> bool:
+    """Whether a message ends within one of its fields."""
+    place = 0
+    while place < len(content):
+        tag, place = _varint(content, place)
+        kind = tag & 7
+        if kind == 0:
+            _, place = _varint(content, place)
+        elif kind == 2:
+            length, place = _varint(content, place)
+            place += length
+        elif kind in (1, 5):
+            place += 8 if kind == 1 else 4
+        else:
+            return False
+    return place > len(content)
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """A number of a message, and the place behind it; it may be behind the end."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if place >= len(content):
+            return 0, len(content) + 1
+        number |= (content[place] & 127) << shift
+        place += 1
+        if content[place - 1] < 128:
+            break
+    return number, place
+
+
+def _put_data_inside(graph: GraphProto, external: ExternalData) -> None:
+    for tensor, what in _tensors(graph):
+        if is_external(tensor):
+            put_inside(tensor, what, external)
+
+
+def _tensors(graph: GraphProto) -> Iterator[tuple[TensorProto, str]]:
+    """All tensors of a graph and of those within it, and what errors call them."""
+    for tensor in graph.initializer:
+        yield tensor, f"The initialiser {tensor.name!r}"
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from ((each, f"The attribute {attribute.name!r}") for each in _given(attribute))
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)
+
+
+def _given(attribute: AttributeProto) -> Iterator[TensorProto]:
+    if attribute.type == AttributeProto.TENSOR:
+        yield attribute.t
+    yield from attribute.tensors

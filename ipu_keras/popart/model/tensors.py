@@ -1,0 +1,218 @@
+"""From ONNX's messages of tensors to arrays, and back."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import dtype_of, name_of, number_of, values_outside
+from ipu_keras.popart.model.external_data import ExternalData
+
+# IPUs count elements along an axis in 32 bits, and no system of them has memory for so many.
+MOST_ALONG_AXIS = 2**31 - 1
+MOST_ELEMENTS = 2**40
+MOST_AXES = 64
+
+_FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
+# Where the data of a type is, if it is not in `raw_data`.
+_FIELD_OF = {
+    TensorProto.FLOAT: "float_data",
+    TensorProto.COMPLEX64: "float_data",
+    TensorProto.DOUBLE: "double_data",
+    TensorProto.COMPLEX128: "double_data",
+    TensorProto.INT64: "int64_data",
+    TensorProto.UINT32: "uint64_data",
+    TensorProto.UINT64: "uint64_data",
+    TensorProto.STRING: "string_data",
+}
+
+
+def check_dimensions(sizes: Sequence[int | None], what: str) -> None:
+    """Refuses shapes that no tensor of an IPU has.
+
+    Args:
+        sizes: Of axes; `None` for one that is not known.
+        what: Whose shape it is.
+
+    Raises:
+        popart_exception: A size is negative, or the shape too large.
+    """
+    known = [size for size in sizes if size is not None]
+    if any(size < 0 for size in known):
+        raise popart_exception(
+            f"{what} has a negative dimension. Received: dimensions={_shown(sizes)}"
+        )
+    if (
+        len(sizes) > MOST_AXES
+        or any(size > MOST_ALONG_AXIS for size in known)
+        or math.prod(known) > MOST_ELEMENTS
+    ):
+        raise popart_exception(
+            f"{what} is too large: at most {MOST_AXES} axes, 2**31 - 1 elements along each, and "
+            f"2**40 elements in all. Received: dimensions={_shown(sizes)}"
+        )
+
+
+def array_of(tensor: TensorProto, what: str, external: ExternalData | None = None) -> np.ndarray:
+    """The data of a message as an array, which may be one that cannot be written to.
+
+    Args:
+        tensor: The message.
+        what: What errors call it.
+        external: Where data is that is not in the message.
+
+    Raises:
+        popart_exception: The message contradicts itself, or its data cannot be had.
+    """
+    try:
+        dtype = dtype_of(tensor.data_type)
+    except popart_exception as error:
+        raise popart_exception(f"{what} has an unknown data type: {error}") from error
+    shape = tuple(tensor.dims)
+    check_dimensions(shape, what)
+    if tensor.HasField("segment"):
+        raise popart_exception(f"{what} is a segment of a tensor. Expected: a whole one.")
+    if is_external(tensor):
+        return _outside(tensor, what, dtype, shape, external)
+    used = [name for name in _FIELDS if len(getattr(tensor, name))]
+    if tensor.HasField("raw_data"):
+        used.append("raw_data")
+    expected = _FIELD_OF.get(tensor.data_type, "int32_data")
+    if len(used) > 1 or (used and used[0] not in (expected, "raw_data")):
+        raise popart_exception(
+            f"{what} has data in {' and '.join(f'`{name}`' for name in used)}. Expected: data in "
+            f"either `raw_data` or `{expected}`, as it is of type {name_of(dtype)}."
+        )
+    if used == ["raw_data"]:
+        if dtype.kind == "O":
+            raise popart_exception(f"{what} has texts in `raw_data`. Expected: `string_data`.")
+        return _of_bytes(tensor.raw_data, what, dtype, shape)
+    return _of_field(tensor, expected, what, dtype, shape)
+
+
+def tensor_of(array: np.ndarray, name: str) -> TensorProto:
+    """The message of an array.
+
+    Args:
+        array: It.
+        name: Of the tensor.
+
+    Raises:
+        popart_exception: ONNX has no such data type.
+    """
+    tensor = TensorProto(name=name, data_type=number_of(array.dtype), dims=array.shape)
+    if array.dtype.kind == "O":
+        tensor.string_data.extend(str(text).encode() for text in array.ravel())
+    else:
+        tensor.raw_data = array.tobytes()
+    return tensor
+
+
+def put_inside(tensor: TensorProto, what: str, external: ExternalData) -> None:
+    """Takes the data of a message from its file into the message.
+
+    Args:
+        tensor: The message.
+        what: What errors call it.
+        external: Where the file is.
+
+    Raises:
+        popart_exception: The data cannot be had.
+    """
+    tensor.raw_data = array_of(tensor, what, external).tobytes()
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def text_of(content: bytes, what: str) -> str:
+    """The text that bytes of a message are.
+
+    Args:
+        content: The bytes.
+        what: What errors call it.
+
+    Raises:
+        popart_exception: They are none.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise popart_exception(
+            f"{what} has bytes that are no text in UTF-8. Received: {content[:40]!r}"
+        ) from error
+
+
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether the data of a tensor is in another file.
+
+    Args:
+        tensor: It.
+    """
+    return tensor.data_location == TensorProto.EXTERNAL
+
+
+def _outside(
+    tensor: TensorProto,
+    what: str,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    external: ExternalData | None,
+) -> np.ndarray:
+    if external is None or dtype.kind == "O":
+        raise popart_exception(f"{what} cannot have its data in another file.")
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return _of_bytes(external.bytes_of(tensor, num_bytes), what, dtype, shape)
+
+
+def _of_bytes(content: bytes, what: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    expected = math.prod(shape) * dtype.itemsize
+    if len(content) != expected:
+        raise popart_exception(
+            f"{what} has {'more' if len(content) > expected else 'less'} data than its dimensions "
+            f"say. Received: {len(content)} bytes, for dimensions={_shown(shape)} of type "
+            f"{name_of(dtype)}, which need {expected}"
+        )
+    if dtype.kind == "b":
+        # Any byte but zero is true; NumPy takes others than 1 for something of their own.
+        return (np.frombuffer(content, np.uint8) != 0).reshape(shape)
+    return np.frombuffer(content, dtype).reshape(shape)
+
+
+def _of_field(
+    tensor: TensorProto, field: str, what: str, dtype: np.dtype, shape: tuple[int, ...]
+) -> np.ndarray:
+    data = getattr(tensor, field)
+    expected = math.prod(shape) * (2 if dtype.kind == "c" else 1)
+    if len(data) != expected:
+        raise popart_exception(
+            f"{what} has {'more' if len(data) > expected else 'less'} data than its dimensions "
+            f"say. Received: {len(data)} elements in `{field}`, for dimensions={_shown(shape)}"
+        )
+    if dtype.kind == "O":
+        texts = np.empty(len(data), object)
+        texts[:] = [text_of(one, what) for one in data]
+        return texts.reshape(shape)
+    given = np.asarray(data)
+    if dtype.kind == "c":
+        return given.view(dtype).reshape(shape)
+    if dtype.kind == "b":
+        return (given != 0).reshape(shape)
+    # Floats of 16 bits are the bits of an integer.
+    stored = np.dtype(np.uint16) if field == "int32_data" and dtype.kind not in "iu" else dtype
+    if stored.itemsize < given.dtype.itemsize:
+        outside = values_outside(given, stored)
+        if outside.size:
+            raise popart_exception(
+                f"{what} has the value {outside[0]} in `{field}`, which {name_of(dtype)} cannot "
+                "hold."
+            )
+    return given.astype(stored).view(dtype).reshape(shape)
+
+
+def _shown(sizes: Sequence[int | None]) -> str:
+    """As many as one reads."""
+    first = ", ".join("?" if size is None else str(size) for size in sizes[:8])
+    return f"[{first}{', ...' if len(sizes) > 8 else ''}]"
