@@ -4,6 +4,7 @@ from ipu_keras.popart import builder as builder
 from ipu_keras.popart import tensorinfo as tensorinfo
 from ipu_keras.popart.builder import Builder as Builder
 from ipu_keras.popart.core import CommGroupType as CommGroupType
+from ipu_keras.popart.core import DataType as DataType
 from ipu_keras.popart.core import DebugContext as DebugContext
 from ipu_keras.popart.core import InitType as InitType
 from ipu_keras.popart.core import RecomputeType as RecomputeType

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Opset:
     """
 
     # Adds the operations; by version.
-    _cores: dict[int, type] = {}
+    _cores: Mapping[int, type] = MappingProxyType({})
     # What errors call the domain.
     _words = ""
 
@@ -82,7 +83,7 @@ class AiOnnx(Opset):
         ValueError: There is no such version.
     """
 
-    _cores = dict(AI_ONNX_OPSETS)
+    _cores = AI_ONNX_OPSETS
     _words = "ai.onnx"
 
     def logical_if(
@@ -247,7 +248,7 @@ class AiOnnxMl(Opset):
         ValueError: There is no such version.
     """
 
-    _cores = {1: AiOnnxMlOpset1}
+    _cores = MappingProxyType({1: AiOnnxMlOpset1})
     _words = "ai.onnx.ml"
 
 
@@ -263,7 +264,7 @@ class AiGraphcore(Opset):
         ValueError: There is no such version.
     """
 
-    _cores = {1: _AiGraphcoreOpset1Core}
+    _cores = MappingProxyType({1: _AiGraphcoreOpset1Core})
     _words = "ai.graphcore"
 
     def call(
@@ -450,9 +451,9 @@ def _checked(opsets: dict[str, int] | None) -> dict[str, int]:
             raise ValueError(
                 f"Unsupported or unrecognized domain: {domain}. It is one of {sorted(supported)}"
             )
-        if version not in supported[domain]:  # type: ignore[operator]
+        if version not in supported[domain]:
             raise ValueError(
                 f"Unsupported or unrecognized {domain} version: {version}. It is one of "
-                f"{sorted(supported[domain])}"  # type: ignore[call-overload]
+                f"{sorted(supported[domain])}"
             )
     return dict(opsets or {})

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-import onnx
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore
-from ipu_keras.popart.graphs.tensor_types import element_type_of
+from ipu_keras.popart.model.data_types import name_of
 
 
 class TensorInfo(_TensorInfoCore):
@@ -60,4 +60,7 @@ def _sizes(shape: Any) -> Any:
 
 
 def _name_of(dtype: np.dtype) -> str:
-    return onnx.TensorProto.DataType.Name(element_type_of(dtype))
+    try:
+        return name_of(dtype)
+    except popart_exception as error:
+        raise KeyError(str(error)) from None

@@ -27,8 +27,9 @@ from ipu_keras.popart.graphs.annotation_names import (
     VIRTUAL_GRAPH,
 )
 from ipu_keras.popart.graphs.attributes import attribute_of, value_of
-from ipu_keras.popart.graphs.choices import CommGroupType, RecomputeType, TensorLocation
 from ipu_keras.popart.graphs.node_attributes import NodeAttributes
+from ipu_keras.popart.graphs.tensor_location import TensorLocation
+from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
 
 _ON_CHIP = TensorLocation()
 _PARTIALS_TYPES = ("FLOAT", "HALF")
@@ -98,7 +99,13 @@ def _recompute(name: str, value: Any) -> AttributeProto:
 def _location(name: str, value: Any) -> AttributeProto:
     if not isinstance(value, TensorLocation):
         raise popart_exception(f"The value is a TensorLocation. Received: {value!r}")
-    return attribute_of(name, value.serialize(), AttributeProto.INTS)
+    parts = (
+        value.storage,
+        value.loadTileSet,
+        value.storageTileSet,
+        value.replicatedTensorSharding,
+    )
+    return attribute_of(name, [int(part) for part in parts], AttributeProto.INTS)
 
 
 _WORDS = {
@@ -209,7 +216,7 @@ class Annotations(NodeAttributes):
         """
         kinds = [int(each) for each in CommGroupType]
         attribute = attribute_of(COMM_GROUP, [type, groupSize], AttributeProto.INTS)
-        if type not in kinds or groupSize < 0:
+        if attribute.ints[0] not in kinds or groupSize < 0:
             raise popart_exception(
                 "`type` is a CommGroupType, and `groupSize` is not negative. Received: "
                 f"type={type!r}, groupSize={groupSize!r}"
@@ -276,7 +283,7 @@ class Annotations(NodeAttributes):
         if not self.nodeHasAttribute(RECOMPUTE, names):
             return False
         value = value_of(self.found(RECOMPUTE, names), AttributeProto.INT)
-        return value == RecomputeType.Recompute
+        return value == RecomputeType.Recompute.value
 
     def setPartialsType(self, nodeOutputName: Any, partialsType: str) -> None:
         """Sets the dtype that a convolution or product adds up in.

@@ -12,7 +12,8 @@ from ipu_keras.popart.exceptions import popart_exception
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral | np.bool_)
+    # Members of PopART's enumerations are, too.
+    return hasattr(value, "__index__") or isinstance(value, np.bool_)
 
 
 def _is_number(value: Any) -> bool:

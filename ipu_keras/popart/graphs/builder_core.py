@@ -12,19 +12,21 @@ from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs import opsets
 from ipu_keras.popart.graphs.annotations import Annotations, NameContextManager
 from ipu_keras.popart.graphs.attributes import attribute_of_any
-from ipu_keras.popart.graphs.choices import RecomputeType
 from ipu_keras.popart.graphs.debug_context import debug_name, one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
-from ipu_keras.popart.graphs.messages import model_of, read, resume
+from ipu_keras.popart.graphs.messages import model_of, resume
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore, element_of
 from ipu_keras.popart.graphs.tensor_types import (
-    element_type_of,
     is_complete,
     lower_case,
     shape_of,
     tensor_type,
 )
+from ipu_keras.popart.model.data_types import number_of
+from ipu_keras.popart.model.external_data import note_written
 from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.options.enumerations import RecomputeType
 from ipu_keras.store.atomic_files import write_atomically
 
 DEFAULT_AI_ONNX = 10
@@ -92,7 +94,7 @@ class _BuilderCore(Annotations, _Opsets):
     def __init__(self, modelProtoOrFilename: bytes | str | os.PathLike | None = None):
         super().__init__(GraphDraft())
         if modelProtoOrFilename is not None:
-            resume(self.draft, read(modelProtoOrFilename))
+            resume(self.draft, load(modelProtoOrFilename).proto)
 
     def setGraphName(self, name: str) -> None:
         """Names the graph.
@@ -192,10 +194,7 @@ class _BuilderCore(Annotations, _Opsets):
                 "`initVal` is a NumPy array. Received: an object of type "
                 f"{type(initVal).__name__}. Use np.array(..., dtype=...)"
             )
-        try:
-            element_type_of(initVal.dtype)
-        except KeyError as error:
-            raise popart_exception(f"{error.args[0]}. Received: initVal={initVal!r}") from None
+        number_of(initVal.dtype)
         name = one_name(debugContext, debugPrefix) or "init_input"
         return self.draft.add_initialiser(name, np.array(initVal, order="C"))
 
@@ -377,23 +376,23 @@ class _BuilderCore(Annotations, _Opsets):
             self.draft.check(id_, self.draft.initialisers)
             if id_ in self.draft.external:
                 raise popart_exception(f"The value of {id_!r} is in a file of its own already.")
-        content, messages = bytearray(), {}
+        messages, parts, offset = {}, [], 0
         for id_ in dict.fromkeys(ids):
             array = self.draft.initialisers[id_]
-            message = onnx.TensorProto(
-                name=id_, data_type=element_type_of(array.dtype), dims=array.shape
-            )
+            message = onnx.TensorProto(name=id_, data_type=number_of(array.dtype), dims=array.shape)
             data = onnx.numpy_helper.from_array(array).raw_data
             message.data_location = onnx.TensorProto.EXTERNAL
             for key, value in (
                 ("location", os.fspath(filename)),
-                ("offset", str(len(content))),
+                ("offset", str(offset)),
                 ("length", str(len(data))),
             ):
                 message.external_data.add(key=key, value=value)
-            content += data
+            parts.append(data)
+            offset += len(data)
             messages[id_] = message
-        _write(Path(filename), bytes(content))
+        _write(Path(filename), parts)
+        note_written(Path(filename))
         self.draft.external.update(messages)
 
     def _createSubgraphBuilder(self) -> "_BuilderCore":
@@ -416,7 +415,7 @@ def _serialised(model: onnx.ModelProto) -> bytes:
         ) from error
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | list[bytes]) -> None:
     try:
         write_atomically(path, content)
     except (OSError, ValueError) as error:

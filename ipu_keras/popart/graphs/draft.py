@@ -28,9 +28,9 @@ class GraphDraft:
     """
 
     def __init__(self, parent: GraphDraft | None = None):
-        self.parent = parent
+        self.parent: GraphDraft | None = parent
         self.name = "" if parent is not None else "BuilderGraph"
-        self.names = Names(None if parent is None else parent.names)
+        self.names: Names = Names(None if parent is None else parent.names)
         # Version by domain, of the whole model.
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
         self.nodes: list[onnx.NodeProto] = []

@@ -6,10 +6,10 @@ from typing import Any
 from onnx import AttributeProto
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs.choices import ReductionType, ScatterReduction
 from ipu_keras.popart.graphs.methods import ANY_NUMBER, REQUIRED, Attribute, Method
 from ipu_keras.popart.graphs.tensor_types import element_type
 from ipu_keras.popart.model.graph import AI_GRAPHCORE
+from ipu_keras.popart.options.enumerations import DataType, ReductionType, ScatterReduction
 
 
 def _int(name: str, default: Any = REQUIRED, **options: Any) -> Attribute:
@@ -43,6 +43,11 @@ def _one_of(choices: type, name: str, default: Any) -> Attribute:
         return value.name  # type: ignore[attr-defined]
 
     return Attribute(name, AttributeProto.STRING, default, convert, f"A `{choices.__name__}`")
+
+
+def _element_type(value: Any) -> Any:
+    """ONNX's number of a dtype, which PopART's enumeration has another one for."""
+    return element_type(value.name) if isinstance(value, DataType) else value
 
 
 def _dtype_name(value: Any) -> Any:
@@ -174,8 +179,8 @@ _METHODS = (
         "Init",
         0,
         _ints("shape"),
-        _int("data_type"),
-        _int("init_type"),
+        _int("data_type", convert=_element_type, words="A `DataType`, or ONNX's number of one"),
+        _int("init_type", words="An `InitType`"),
         _int("batch_axis", None),
     ),
     _method("l1loss", "L1", 1, _float("lambda"), _REDUCTION),

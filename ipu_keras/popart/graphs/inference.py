@@ -14,13 +14,12 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.tensor_types import (
-    dtype_of,
-    element_type_of,
     is_complete,
     shape_of,
     tensor_type,
     words_of,
 )
+from ipu_keras.popart.model.data_types import dtype_of, number_of
 from ipu_keras.popart.model.graph import AI_ONNX, Node
 from ipu_keras.popart.model.parsing import parsed_graph
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
@@ -248,4 +247,4 @@ def _type_of(result: Any, given: onnx.TypeProto | None) -> onnx.TypeProto | None
     if result is None or (any(size is None for size in result.shape) and is_complete(given)):
         return given
     dtype = np.dtype(object) if result.dtype == tf.string else result.dtype.as_numpy_dtype
-    return tensor_type(element_type_of(np.dtype(dtype)), result.shape)
+    return tensor_type(number_of(np.dtype(dtype)), result.shape)

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
-from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.model.graph import AI_ONNX
@@ -53,29 +51,6 @@ def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
                 path = Path(os.path.realpath(entry.value))
                 is_within = path.is_relative_to(root)
                 entry.value = str(path.relative_to(root) if is_within else path)
-
-
-def read(source: bytes | str | os.PathLike) -> onnx.ModelProto:
-    """A model from its bytes or a file.
-
-    Args:
-        source: The bytes, or the path of the file.
-
-    Raises:
-        popart_exception: There is none, or it cannot be read.
-    """
-    if not isinstance(source, bytes | str | os.PathLike):
-        raise popart_exception(
-            "A model is given as bytes or as the path of a file. Received: an object of type "
-            f"{type(source).__name__}"
-        )
-    try:
-        if isinstance(source, bytes):
-            return onnx.load_model_from_string(source)
-        return onnx.load(os.fspath(source))
-    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:
-        what = "the bytes" if isinstance(source, bytes) else f"the file {os.fspath(source)!r}"
-        raise popart_exception(f"No ONNX model can be read from {what}. {error}") from error
 
 
 def resume(draft: GraphDraft, model: onnx.ModelProto) -> None:

@@ -61,8 +61,9 @@ def multiconv_attributes(
             )
     flat = []
     for name, each in lists.items():
-        numbers = [list(attribute_of(name, one, AttributeProto.INTS).ints) for one in each]
-        if numbers:
-            flat.append(attribute_of(name, sum(numbers, []), AttributeProto.INTS))
+        several = [attribute_of(name, one, AttributeProto.INTS).ints for one in each]
+        if several:
+            numbers = [number for one in several for number in one]
+            flat.append(attribute_of(name, numbers, AttributeProto.INTS))
     flat += [attribute_of_any(name, list(each)) for name, each in values.items() if each]
     return flat + [attribute_of_any(n, value) for n, value in others.items() if value is not None]

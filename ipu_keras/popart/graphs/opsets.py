@@ -1,6 +1,7 @@
 """The opsets of a builder: objects whose methods add operations of one version of a domain."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from onnx import AttributeProto, GraphProto
@@ -14,7 +15,7 @@ from ipu_keras.popart.graphs.annotation_names import (
     RESERVED_TILES,
 )
 from ipu_keras.popart.graphs.attributes import attribute_of
-from ipu_keras.popart.graphs.debug_context import one_name
+from ipu_keras.popart.graphs.debug_context import DebugContext, one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
 from ipu_keras.popart.graphs.methods import (
@@ -189,6 +190,40 @@ class AiGraphcoreOpset1(_Opset):
     domain = AI_GRAPHCORE
     version = 1
 
+    def init(
+        self,
+        shape: Sequence[int],
+        data_type: Any,
+        init_type: Any,
+        batch_axis: Any = None,
+        debugContext: Any = "",
+        *,
+        debugPrefix: Any = "",
+    ) -> str:
+        """Adds `Init` of ai.graphcore, a tensor to begin with, to the model.
+
+        Args:
+            shape: Of the tensor.
+            data_type: A `DataType`, or ONNX's number of one.
+            init_type: An `InitType`.
+            batch_axis: The axis of the batch. If it is left out, `debugContext` may stand here.
+                Defaults to `None`.
+            debugContext: Name of the operation. Defaults to `""`.
+            debugPrefix: Another name of `debugContext`.
+
+        Returns:
+            The id of the result.
+
+        Raises:
+            popart_exception: An argument is wrong.
+        """
+        if isinstance(batch_axis, str | DebugContext):
+            batch_axis, debugContext = None, batch_axis
+        names = ("shape", "data_type", "init_type", "batch_axis", "debugContext", "debugPrefix")
+        values = (shape, data_type, init_type, batch_axis, debugContext, debugPrefix)
+        arguments = dict(zip(names, values, strict=True))
+        return self.add_operation(GRAPHCORE_METHODS["init"], arguments)
+
     def multiconv(
         self,
         args: Sequence[Sequence[str]],
@@ -261,14 +296,16 @@ class AiGraphcoreOpset1(_Opset):
 
 
 # By version.
-AI_ONNX_OPSETS: Mapping[int, type[_AiOnnxOpset]] = {
-    each.version: each
-    for each in (
-        AiOnnxOpset6,
-        AiOnnxOpset7,
-        AiOnnxOpset8,
-        AiOnnxOpset9,
-        AiOnnxOpset10,
-        AiOnnxOpset11,
-    )
-}
+AI_ONNX_OPSETS: Mapping[int, type[_AiOnnxOpset]] = MappingProxyType(
+    {
+        each.version: each
+        for each in (
+            AiOnnxOpset6,
+            AiOnnxOpset7,
+            AiOnnxOpset8,
+            AiOnnxOpset9,
+            AiOnnxOpset10,
+            AiOnnxOpset11,
+        )
+    }
+)

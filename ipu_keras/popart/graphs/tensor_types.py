@@ -8,9 +8,7 @@ import numpy as np
 import onnx
 
 from ipu_keras.popart.exceptions import popart_exception
-
-# What no tensor of a model can be made of by name.
-_NO_DTYPES = ("UNDEFINED",)
+from ipu_keras.popart.model.data_types import NUMBERS, dtype_of, number_of
 
 
 def element_type(name: str) -> int:
@@ -22,37 +20,10 @@ def element_type(name: str) -> int:
     Raises:
         popart_exception: There is none of that name.
     """
-    found = onnx.TensorProto.DataType.keys()
-    if name not in found or name in _NO_DTYPES:
-        raise popart_exception(
-            f"Unknown dtype {name!r}. It is one of FLOAT, FLOAT16, INT32, UINT32, INT64, INT8, "
-            "UINT8, BOOL and the other types of tensors of ONNX."
-        )
-    return int(onnx.TensorProto.DataType.Value(name))
-
-
-def element_type_of(dtype: np.dtype) -> int:
-    """ONNX's number of a dtype.
-
-    Args:
-        dtype: NumPy's.
-
-    Raises:
-        KeyError: ONNX has none for it.
-    """
-    try:
-        return int(onnx.helper.np_dtype_to_tensor_dtype(dtype))
-    except (KeyError, ValueError):
-        raise KeyError(f"No tensor of a model has the dtype {dtype}") from None
-
-
-def dtype_of(element: int) -> np.dtype:
-    """NumPy's dtype.
-
-    Args:
-        element: ONNX's number of it.
-    """
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    number = NUMBERS.get(name)
+    if number is None:
+        raise popart_exception(f"Unknown dtype {name!r}. It is one of {', '.join(NUMBERS)}.")
+    return number
 
 
 def lower_case(element: int) -> str:
@@ -102,7 +73,7 @@ def type_of_array(array: np.ndarray) -> onnx.TypeProto:
     Args:
         array: The value.
     """
-    return tensor_type(element_type_of(array.dtype), array.shape)
+    return tensor_type(number_of(array.dtype), array.shape)
 
 
 def shape_of(type_: onnx.TypeProto | None) -> list[int | None] | None:
