@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.inference import MOST_KNOWN_ELEMENTS, Surroundings, infer
 from ipu_keras.popart.graphs.names import Names
-from ipu_keras.popart.graphs.tensor_types import type_of_array
+from ipu_keras.popart.graphs.tensor_types import shape_of, type_of_array
 from ipu_keras.popart.model.graph import AI_ONNX
 
 # How many names an error lists.
@@ -248,7 +248,8 @@ class GraphDraft:
         between = [
             id_
             for id_, type_ in self._own_types.items()
-            if type_ is not None
+            # ONNX takes no type without a number of axes.
+            if shape_of(type_) is not None
             and id_ not in self.outputs
             and id_ not in self.initialisers
             and id_ not in self.inputs

@@ -33,6 +33,9 @@ MOST_KNOWN_ELEMENTS = 1024
 # The format of the models that are made here and read by ONNX's inference alone.
 _IR_VERSION = 8
 
+# What ONNX calls sizes that nobody has named.
+_MADE_UP = "unk__"
+
 # ONNX puts this before each error, and once before all.
 _MARK = "[ShapeInferenceError]"
 
@@ -121,7 +124,14 @@ def _by_onnx(proto: onnx.NodeProto, around: Surroundings) -> list[onnx.TypeProto
 
 
 def _or_none(type_: onnx.TypeProto | None) -> onnx.TypeProto | None:
-    return type_ if type_ is not None and type_.WhichOneof("value") else None
+    if type_ is None or not type_.WhichOneof("value"):
+        return None
+    inner = type_.sequence_type.elem_type if type_.HasField("sequence_type") else type_
+    for size in inner.tensor_type.shape.dim:
+        if size.dim_param.startswith(_MADE_UP):
+            # It would be the same for other sizes of other nodes.
+            size.ClearField("dim_param")
+    return type_
 
 
 def _check_sizes(
