@@ -41,15 +41,21 @@ class ContextExtension:
     - `tf.config.list_logical_devices` shows them, `list_physical_devices` when it
       is asked for type "IPU". Without a type it does not: Keras takes a physical
       device other than a CPU for a reason to compile stock models with XLA.
-    - `tf.device` refuses IPU names that are not configured, also while a
-      `tf.function` is traced: there it enters an eager scope as well.
+    - `tf.device` refuses IPU names that are neither configured nor acquired, also while
+      a `tf.function` is traced: there it enters an eager scope as well.
 
     Args:
         configured: Returns the full names of the configured devices.
+        acquired: Returns those of devices beside them, which are not listed.
     """
 
-    def __init__(self, configured: Callable[[], tuple[str, ...]]):
+    def __init__(
+        self,
+        configured: Callable[[], tuple[str, ...]],
+        acquired: Callable[[], tuple[str, ...]] = tuple,
+    ):
         self._configured = configured
+        self._acquired = acquired
 
     def install(self) -> None:
         """Extends the context class, and the scope cache in use now.
@@ -70,7 +76,7 @@ class ContextExtension:
         forget_device_scopes(_is_ipu)
 
     def _check(self, name: str, spec: Any) -> None:
-        if _is_ipu(spec) and name not in self._configured():
+        if _is_ipu(spec) and name not in self._configured() + self._acquired():
             configured = [short_name(other) for other in self._configured()]
             # `from None`: the miss of the cache is no part of the user's mistake.
             raise ValueError(not_configured(short_name(name), configured)) from None

@@ -16,7 +16,7 @@ import tensorflow as tf
 from ipu_keras._device import CustomDevice
 from ipu_keras.device.placement import TASK, ContextExtension, not_configured, short_name
 from ipu_keras.internals.tensorflow.contexts import eager_context, wait_for_operations
-from ipu_keras.machine.system import DeviceConfiguration
+from ipu_keras.machine.system import FIRST_ACQUIRED, DeviceConfiguration
 from ipu_keras.runtime import Engine
 from ipu_keras.settings.counts import integer_in
 
@@ -53,7 +53,7 @@ class IpuDevice:
     """One `/device:IPU:k` of this process; get it from `device_for`.
 
     It is the same object through all configurations, because TensorFlow cannot
-    give up a device that was registered.
+    give up a device that was registered. One that is acquired begins with a new engine.
 
     Args:
         ordinal: The k of the name.
@@ -122,9 +122,14 @@ class IpuDevice:
         self._ipus = ipus
         self._custom_device.configure()
 
-    def _refuse(self, configured: list[str]) -> None:
+    def _begin_anew(self) -> None:
+        """Forgets what ran for those who held the device before."""
+        self._engine = Engine()
+        self._custom_device.reset_counters()
+
+    def _refuse(self, reason: str) -> None:
         self._ipus = ()
-        self._custom_device.refuse(not_configured(short_name(self.name), configured))
+        self._custom_device.refuse(reason)
 
 
 class DeviceDriver:
@@ -133,6 +138,9 @@ class DeviceDriver:
     It is the registry of the devices of the process. TensorFlow has no way to
     remove a custom device, so one that left the configuration stays registered
     and refuses to work.
+
+    Devices that were acquired work as configured ones do, but TensorFlow does not list them: they
+    are for those who acquired them.
 
     Example:
 
@@ -144,7 +152,8 @@ class DeviceDriver:
         self._lock = threading.RLock()
         self._devices: dict[int, IpuDevice] = {}
         self._configured: tuple[str, ...] = ()
-        self._extension = ContextExtension(lambda: self._configured)
+        self._acquired: tuple[str, ...] = ()
+        self._extension = ContextExtension(lambda: self._configured, lambda: self._acquired)
 
     def install(self) -> None:
         """Refuses scopes of unconfigured IPU devices from now on.
@@ -174,8 +183,38 @@ class DeviceDriver:
             self._register([device.ordinal for device in devices])
             self._configure({device.ordinal: device.ipus for device in devices})
 
+    def acquire(self, device: DeviceConfiguration) -> None:
+        """Makes one more device usable, whatever is configured now or later.
+
+        Args:
+            device: It. Its ordinal is none that a configuration has.
+        """
+        with self._lock:
+            self._extension.install()
+            self._register([device.ordinal])
+            known = self._devices[device.ordinal]
+            known._begin_anew()
+            known._configure(device.ipus)
+            self._acquired = (*self._acquired, known.name)
+
+    def release(self, ordinal: int) -> None:
+        """Waits for ops that are under way, then refuses a device that was acquired.
+
+        Args:
+            ordinal: Of the device.
+        """
+        with self._lock:
+            wait_for_operations()
+            known = self._devices[ordinal]
+            self._acquired = tuple(name for name in self._acquired if name != known.name)
+            self._extension.forget_scopes()
+            known._refuse(
+                f"{short_name(known.name)} was given up by those who had acquired it, with all "
+                "that it held. Acquire a device again, and compute what is needed on that."
+            )
+
     def detach(self) -> None:
-        """Waits for ops that are under way, then refuses all devices."""
+        """Waits for ops that are under way, then refuses all configured devices."""
         with self._lock:
             if self._configured:
                 wait_for_operations()
@@ -186,18 +225,18 @@ class DeviceDriver:
         return tf.errors.FailedPreconditionError(None, None, message)
 
     def device_for(self, device: str | int) -> IpuDevice:
-        """Returns the configured device of this name or ordinal.
+        """Returns the configured or acquired device of this name or ordinal.
 
         Args:
             device: Such as 0, "IPU:0", "/device:IPU:0" or the full name.
 
         Raises:
-            ValueError: If no configured device is called this.
+            ValueError: If no configured or acquired device is called this.
         """
         with self._lock:
             ordinal = self._ordinal(device)
             found = self._devices.get(ordinal)
-            if found is None or found.name not in self._configured:
+            if found is None or found.name not in self._configured + self._acquired:
                 raise ValueError(not_configured(f"/device:IPU:{ordinal}", self._short_names()))
             return found
 
@@ -232,6 +271,10 @@ class DeviceDriver:
         ctx = eager_context()
         for ordinal in ordinals:
             self.known_device(ordinal)._register(ctx)
+        # TensorFlow's context may have been reset since others were acquired.
+        for device in list(self._devices.values()):
+            if device.name in self._acquired:
+                device._register(ctx)
 
     def _configure(self, ipus: dict[int, tuple[int, ...]]) -> None:
         self._configured = tuple(self._devices[ordinal].name for ordinal in ipus)
@@ -239,8 +282,8 @@ class DeviceDriver:
         for ordinal, device in self._devices.items():
             if ordinal in ipus:
                 device._configure(ipus[ordinal])
-            else:
-                device._refuse(self._short_names())
+            elif ordinal < FIRST_ACQUIRED:
+                device._refuse(not_configured(short_name(device.name), self._short_names()))
 
 
 # The one driver of the process: TensorFlow's eager context is one as well.
@@ -248,13 +291,13 @@ DRIVER = DeviceDriver()
 
 
 def device_for(device: str | int) -> IpuDevice:
-    """Returns the configured IPU device of this name or ordinal.
+    """Returns the configured or acquired IPU device of this name or ordinal.
 
     Args:
         device: Such as 0, "IPU:0", "/device:IPU:0" or the full name.
 
     Raises:
-        ValueError: If no configured device is called this.
+        ValueError: If no configured or acquired device is called this.
 
     Example:
 

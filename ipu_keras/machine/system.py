@@ -3,13 +3,19 @@
 `SYSTEM` is the registry of the process. It decides and remembers; making
 devices appear in TensorFlow is left to the driver that connects itself, so
 that nothing here needs TensorFlow.
+
+Devices are configured all at once for TensorFlow, or acquired one at a time beside
+these: a configuration that is replaced or reset leaves those that were acquired alone.
 """
 
+import itertools
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ipu_keras.settings.flags import (
@@ -40,6 +46,12 @@ LISTING: tuple[tuple[int, ...], ...] = (
 
 # The IPU Model has no hardware to run out of; this stops slips of the keyboard.
 IPU_MODEL_LIMIT = 1024
+
+# Ordinals of acquired devices begin where no configuration gets to: it has at most as many
+# devices as the IPU Model has IPUs.
+FIRST_ACQUIRED = IPU_MODEL_LIMIT
+
+_NONE: Mapping[int, int] = MappingProxyType({})
 
 _DEVICE_NAME = r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?{kind}(?::(\d+))?"
 
@@ -74,7 +86,13 @@ class Driver(Protocol):
         """Makes `devices` usable, or raises and leaves nothing behind."""
 
     def detach(self) -> None:
-        """Waits until all devices are idle, then gives them up."""
+        """Waits until all devices are idle, then gives them up; not those that were acquired."""
+
+    def acquire(self, device: DeviceConfiguration) -> None:
+        """Makes one more device usable, as new, or raises and leaves nothing behind."""
+
+    def release(self, ordinal: int) -> None:
+        """Gives up a device that was acquired."""
 
     def refuse(self, message: str) -> Exception:
         """Returns the exception for a precondition that does not hold."""
@@ -88,10 +106,13 @@ class Configuration(Protocol):
 
 
 class System:
-    """The devices that are configured in this process, and their configuration.
+    """The devices of this process: configured ones, with their configuration, and acquired ones.
 
     Everything is checked and resolved before anything changes: a call that
     fails leaves the previous configuration active.
+
+    An IPU belongs to one device. A device that was acquired holds its IPUs until it is released,
+    or until nobody has the `DeviceConfiguration` any more that `acquire` returned.
 
     Example:
 
@@ -102,6 +123,8 @@ class System:
     >>> system.configure(config)
     >>> [device.ipus for device in system.devices]
     [(5, 7, 4, 6), (3, 1, 2, 0)]
+    >>> system.acquire([24, 26]).ipus
+    (13, 15, 12, 14)
     """
 
     def __init__(self) -> None:
@@ -109,6 +132,7 @@ class System:
         self._driver: Driver | None = None
         self._devices: tuple[DeviceConfiguration, ...] = ()
         self._config: Any = None
+        self._acquired: dict[int, weakref.ref[DeviceConfiguration]] = {}
 
     @property
     def devices(self) -> tuple[DeviceConfiguration, ...]:
@@ -119,6 +143,12 @@ class System:
     def config(self) -> Any:
         """The frozen copy of the active `IPUConfig`, or `None`."""
         return self._config
+
+    @property
+    def acquired(self) -> tuple[DeviceConfiguration, ...]:
+        """The devices that were acquired and are held, by ordinal."""
+        with self._lock:
+            return tuple(device for _, device in sorted(self._held().items()))
 
     def device(self, name: str) -> DeviceConfiguration:
         """Returns the configured device of this TensorFlow name.
@@ -186,6 +216,7 @@ class System:
                 active.select_ipus,
                 ipu_model=flags.use_ipu_model,
                 refuse=self._refuse,
+                held=_holders(self._held().values()),
             )
             if self._devices and not reset:
                 raise self._refuse(
@@ -204,8 +235,62 @@ class System:
                 )
             self._replace(devices, active)
 
+    def acquire(self, config_ids: Iterable[int]) -> DeviceConfiguration | None:
+        """Holds the first of some device configurations whose IPUs are free.
+
+        Args:
+            config_ids: Indices into `LISTING`.
+
+        Returns:
+            The device, which holds the IPUs while somebody has it and it is not released; `None`
+            if none is free.
+        """
+        with self._lock:
+            config_id = next(iter(self.free(config_ids)), None)
+            return None if config_id is None else self._hold(config_id, LISTING[config_id])
+
+    def free(self, config_ids: Iterable[int]) -> list[int]:
+        """Those of some device configurations whose IPUs no device has at the moment.
+
+        Args:
+            config_ids: Indices into `LISTING`.
+        """
+        with self._lock:
+            taken = _holders(self._devices) | _holders(self._held().values())
+            return [each for each in config_ids if taken.keys().isdisjoint(LISTING[each])]
+
+    def acquire_model(self, num_ipus: int) -> DeviceConfiguration:
+        """Holds IPUs of an IPU Model that nothing else uses.
+
+        Args:
+            num_ipus: How many.
+
+        Returns:
+            The device, as of `acquire`.
+
+        Raises:
+            Exception: What the driver makes of a refusal (`RuntimeError` without driver) if the
+                IPU Model does not have so many.
+        """
+        if not 1 <= num_ipus <= IPU_MODEL_LIMIT:
+            raise self._refuse(
+                f"An IPU Model has 1 to {IPU_MODEL_LIMIT} IPUs. Received: num_ipus={num_ipus}"
+            )
+        with self._lock:
+            return self._hold(None, tuple(range(num_ipus)))
+
+    def release(self, device: DeviceConfiguration) -> None:
+        """Gives up a device that was acquired; does nothing if that was done before.
+
+        Args:
+            device: What `acquire` or `acquire_model` returned.
+        """
+        with self._lock:
+            if self._held().get(device.ordinal) is device:
+                self._let_go(device.ordinal)
+
     def reset(self) -> None:
-        """Gives up all devices once they are idle; does nothing if there are none."""
+        """Gives up all configured devices once they are idle; does nothing if there are none."""
         with self._lock:
             if self._devices and self._driver is not None:
                 self._driver.detach()
@@ -215,8 +300,15 @@ class System:
         """Makes `driver` the one that attaches devices, at once if some are configured."""
         with self._lock:
             devices, config = self._devices, self._config
+            acquired = self._held()
             self.reset()
-            self._driver = driver
+            if driver is not self._driver:
+                for ordinal in acquired:
+                    self._let_go(ordinal)
+            previous, self._driver = self._driver, driver
+            if driver is not previous:
+                for device in acquired.values():
+                    self._put(device)
             if devices:
                 self._attach(devices, config)
 
@@ -240,6 +332,36 @@ class System:
             self._driver.attach(devices, config)
         self._devices, self._config = devices, config
 
+    def _held(self) -> dict[int, DeviceConfiguration]:
+        """Acquired devices by ordinal; those that nobody has any more are let go first.
+
+        This is not done when the last reference goes: that may be in any thread, and in the
+        middle of anything, as the garbage collector pleases.
+        """
+        devices = {ordinal: held() for ordinal, held in self._acquired.items()}
+        for ordinal, device in devices.items():
+            if device is None:
+                self._let_go(ordinal)
+        return {ordinal: device for ordinal, device in devices.items() if device is not None}
+
+    def _hold(self, config_id: int | None, ipus: tuple[int, ...]) -> DeviceConfiguration:
+        ordinals = itertools.count(FIRST_ACQUIRED)
+        # The first that is free: TensorFlow cannot give up a device that it knows.
+        ordinal = next(ordinal for ordinal in ordinals if ordinal not in self._acquired)
+        device = DeviceConfiguration(ordinal, config_id, ipus)
+        self._put(device)
+        return device
+
+    def _put(self, device: DeviceConfiguration) -> None:
+        if self._driver is not None:
+            self._driver.acquire(device)
+        self._acquired[device.ordinal] = weakref.ref(device)
+
+    def _let_go(self, ordinal: int) -> None:
+        if self._driver is not None:
+            self._driver.release(ordinal)
+        del self._acquired[ordinal]
+
     def _refuse(self, message: str) -> Exception:
         return RuntimeError(message) if self._driver is None else self._driver.refuse(message)
 
@@ -253,6 +375,7 @@ def resolve_devices(
     *,
     ipu_model: bool,
     refuse: Refuse,
+    held: Mapping[int, int] = _NONE,
 ) -> tuple[DeviceConfiguration, ...]:
     """Returns the devices that the two selectors describe.
 
@@ -264,6 +387,7 @@ def resolve_devices(
         ipu_model: Whether the IPU Model is used, which has IPUs of its own for
             every device.
         refuse: Makes the exception for what the machine cannot provide.
+        held: Ordinals of acquired devices by the IPUs that they hold.
     """
     counts = _one_per_device(auto_select_ipus)
     config_ids = _one_per_device(select_ipus)
@@ -276,8 +400,8 @@ def resolve_devices(
     if ipu_model:
         return tuple(_modelled(counts or (1,), refuse))
     if config_ids:
-        return tuple(_selected(config_ids, refuse))
-    return _auto_selected(counts or (1,), refuse)
+        return tuple(_selected(config_ids, refuse, held))
+    return _auto_selected(counts or (1,), refuse, held)
 
 
 def check_cpu_device(device: str, argument: str = "device") -> None:
@@ -302,13 +426,25 @@ def _one_per_device(selector: int | Sequence[int]) -> tuple[int, ...]:
     return (selector,) if isinstance(selector, int) else tuple(selector)
 
 
-def _auto_selected(counts: tuple[int, ...], refuse: Refuse) -> tuple[DeviceConfiguration, ...]:
+def _holders(devices: Iterable[DeviceConfiguration]) -> dict[int, int]:
+    """Ordinals of devices by the IPUs of the machine that they hold; IPU Models hold none."""
+    return {
+        ipu: device.ordinal
+        for device in devices
+        if device.config_id is not None
+        for ipu in device.ipus
+    }
+
+
+def _auto_selected(
+    counts: tuple[int, ...], refuse: Refuse, held: Mapping[int, int]
+) -> tuple[DeviceConfiguration, ...]:
     # The groups of the listing nest. Larger devices choose first, so that
     # single IPUs do not split the groups that those need; then a request is
     # refused only if no choice at all could meet it.
     chosen: dict[int, int] = {}
     for ordinal in sorted(range(len(counts)), key=lambda k: -counts[k]):
-        taken = {ipu for config_id in chosen.values() for ipu in LISTING[config_id]}
+        taken = {ipu for config_id in chosen.values() for ipu in LISTING[config_id]} | set(held)
         free = (
             config_id
             for config_id, ipus in enumerate(LISTING)
@@ -319,9 +455,10 @@ def _auto_selected(counts: tuple[int, ...], refuse: Refuse) -> tuple[DeviceConfi
             raise refuse(
                 _unsupported(counts, ordinal)
                 + f"The machine has {len(PCI_ADDRESSES)} IPUs in groups of 1, 2, 4, 8 or 16; "
-                f"{len(PCI_ADDRESSES) - len(taken)} of them are left for this device. Ask for "
-                f"fewer or smaller devices, or set {ENVIRONMENT_VARIABLE}=--use_ipu_model to use "
-                "the IPU Model, where a device may have any number of IPUs."
+                f"{len(PCI_ADDRESSES) - len(taken)} of them are left for this device"
+                f"{_and_held(held)}. Ask for fewer or smaller devices, or set "
+                f"{ENVIRONMENT_VARIABLE}=--use_ipu_model to use the IPU Model, where a device may "
+                "have any number of IPUs."
             )
         chosen[ordinal] = config_id
     return tuple(
@@ -330,7 +467,9 @@ def _auto_selected(counts: tuple[int, ...], refuse: Refuse) -> tuple[DeviceConfi
     )
 
 
-def _selected(config_ids: tuple[int, ...], refuse: Refuse) -> Iterator[DeviceConfiguration]:
+def _selected(
+    config_ids: tuple[int, ...], refuse: Refuse, held: Mapping[int, int]
+) -> Iterator[DeviceConfiguration]:
     holders: dict[int, int] = {}
     for ordinal, config_id in enumerate(config_ids):
         if config_id >= len(LISTING):
@@ -347,6 +486,13 @@ def _selected(config_ids: tuple[int, ...], refuse: Refuse) -> Iterator[DeviceCon
                     f"Received: select_ipus={list(config_ids)}; choose configurations that "
                     "share no IPU, or let `auto_select_ipus` choose."
                 )
+            if ipu in held:
+                raise refuse(
+                    f"Could not attach /device:IPU:{ordinal} to the device configuration "
+                    f"{config_id}: its IPU {ipu} is held by /device:IPU:{held[ipu]}, which was "
+                    f"acquired. Received: select_ipus={list(config_ids)}; release that device "
+                    "first (`detach()`, or drop it), or choose other configurations."
+                )
             holders[ipu] = ordinal
         yield DeviceConfiguration(ordinal, config_id, LISTING[config_id])
 
@@ -362,6 +508,14 @@ def _modelled(counts: tuple[int, ...], refuse: Refuse) -> Iterator[DeviceConfigu
             )
         yield DeviceConfiguration(ordinal, None, tuple(range(first, first + count)))
         first += count
+
+
+def _and_held(held: Mapping[int, int]) -> str:
+    """What errors say of IPUs that are not free for a configuration."""
+    if not held:
+        return ""
+    devices = ", ".join(f"/device:IPU:{ordinal}" for ordinal in sorted(set(held.values())))
+    return f", and {len(held)} are held by {devices}, acquired beside the configured ones"
 
 
 def _unsupported(counts: tuple[int, ...], ordinal: int) -> str:

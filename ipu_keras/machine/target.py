@@ -315,9 +315,38 @@ def target_named(name: str) -> Target:
     return TARGETS[name]
 
 
-# How configurations call the generations. A Bow is an 'ipu2' with a faster clock, which they
-# cannot tell.
-_GENERATIONS = {"ipu1": "gc2", "ipu2": "gc200"}
+# How configurations call the generations. Those of TensorFlow know the first two only: to them a
+# Bow is an 'ipu2', whose clock is slower.
+VERSIONS = {"ipu1": "gc2", "ipu2": "gc200", "ipu21": "bow"}
+
+
+def target_of_version(version: str, num_tiles: int = 0) -> Target:
+    """The target of a generation, as options of devices call it.
+
+    Args:
+        version: `"ipu1"`, `"ipu2"` or `"ipu21"`.
+        num_tiles: Tiles of an IPU; 0 for as many as it has.
+
+    Raises:
+        ValueError: There is no such generation, or it has fewer tiles.
+
+    Example:
+
+    >>> target_of_version("ipu21").name
+    'bow'
+    """
+    if version not in VERSIONS:
+        raise ValueError(
+            f"`version` must be one of {', '.join(VERSIONS)}. Received: version={version!r}"
+        )
+    whole = TARGETS[VERSIONS[version]]
+    if not 0 <= num_tiles <= whole.num_tiles:
+        raise ValueError(
+            f"`num_tiles` must be at most {whole.num_tiles}, the tiles that an IPU of version "
+            f"{version!r} has. Received: num_tiles={num_tiles}"
+        )
+    return whole.with_numbers(num_tiles=num_tiles) if num_tiles % whole.num_tiles else whole
+
 
 _NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
 
@@ -333,7 +362,7 @@ def emulated_target(config: Any, flags: PoplarFlags) -> Target:
         ValueError: The IPU Model is to have more tiles than there are.
     """
     if flags.use_ipu_model:
-        whole = TARGETS[_GENERATIONS[config.ipu_model.version]]
+        whole = TARGETS[VERSIONS[config.ipu_model.version]]
         chosen = config.ipu_model.tiles_per_ipu
         tiles = chosen or flags.ipu_model_tiles or whole.num_tiles
         if tiles > whole.num_tiles:
@@ -343,6 +372,6 @@ def emulated_target(config: Any, flags: PoplarFlags) -> Target:
                 f"`{name}`{where} must be at most {whole.num_tiles}, the tiles that an IPU of "
                 f"`ipu_model.version` {config.ipu_model.version!r} has. Received: {name}={tiles}"
             )
-        return whole if tiles == whole.num_tiles else whole.with_numbers(num_tiles=tiles)
+        return target_of_version(config.ipu_model.version, tiles)
     never = config.device_connection.type in _NEVER_ATTACHED
-    return TARGETS[_GENERATIONS[config.device_connection.version if never else "ipu2"]]
+    return TARGETS[VERSIONS[config.device_connection.version if never else "ipu2"]]

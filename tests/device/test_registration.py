@@ -1,11 +1,12 @@
 import dataclasses
+import gc
 import re
 
 import pytest
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER, device_for
-from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.system import FIRST_ACQUIRED, SYSTEM
 
 FULL_NAME = "/job:localhost/replica:0/task:0/device:IPU:{}"
 
@@ -170,7 +171,7 @@ def test_importing_does_not_initialise_the_eager_context(run_python):
     script = """
         import tensorflow as tf
         import ipu_keras.device
-        from ipu_keras.machine.system import SYSTEM
+        from ipu_keras.machine.system import FIRST_ACQUIRED, SYSTEM
         SYSTEM.connect(ipu_keras.device.DRIVER)
         ipu_keras.device.DRIVER.install()
         tf.config.list_physical_devices("IPU")
@@ -186,7 +187,7 @@ def test_devices_are_registered_again_after_the_context_was_reset(run_python):
         from tensorflow.python.eager import context
         from ipu_keras.config import IPUConfig
         from ipu_keras.device import DRIVER
-        from ipu_keras.machine.system import SYSTEM
+        from ipu_keras.machine.system import FIRST_ACQUIRED, SYSTEM
 
         SYSTEM.connect(DRIVER)
         IPUConfig().configure_ipu_system()
@@ -209,3 +210,87 @@ def test_devices_are_registered_again_after_the_context_was_reset(run_python):
         FULL_NAME.format(0),
         "/device:IPU:7 is not configu",
     ]
+
+
+class TestAcquiredDevices:
+    def test_an_acquired_device_works_beside_configured_ones(self, devices, reconfigure):
+        held = SYSTEM.acquire([29])
+        device = device_for(held.ordinal)
+        assert device.name == FULL_NAME.format(held.ordinal)
+        assert device.ipus == held.ipus
+        with tf.device(device.name):
+            x = tf.constant([1.0, 2.0]) * 2.0
+        assert x.device == device.name
+        reconfigure(1)
+        SYSTEM.reset()
+        reconfigure(3)
+        with tf.device(device.name):
+            assert (x + 1.0).numpy().tolist() == [3.0, 5.0]
+        assert device.counters().num_operations == 2
+        assert [d.name for d in tf.config.list_logical_devices("IPU")] == [
+            "/device:IPU:0",
+            "/device:IPU:1",
+            "/device:IPU:2",
+        ]
+
+    def test_a_released_device_refuses_to_work(self, reconfigure):
+        held = SYSTEM.acquire([0])
+        name = device_for(held.ordinal).name
+        with tf.device(name):
+            x = tf.constant([1.0, 2.0])
+        SYSTEM.release(held)
+        message = f"/device:IPU:{held.ordinal} was given up by those who had acquired it"
+        with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+            x.numpy()
+        reconfigure(1)
+        with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+            x.numpy()
+        message = f"/device:IPU:{held.ordinal} is not configured; configured devices: /device:IPU:0"
+        with pytest.raises(ValueError, match=message), tf.device(name):
+            pass
+        with pytest.raises(ValueError, match=message):
+            device_for(held.ordinal)
+
+    def test_who_acquires_an_ordinal_again_begins_anew(self, reconfigure):
+        held = SYSTEM.acquire([0])
+        device, ordinal = device_for(held.ordinal), held.ordinal
+        engine = device.engine
+        with tf.device(device.name):
+            tf.constant(1.0) + 1.0
+        del held
+        gc.collect()
+        again = SYSTEM.acquire([1])
+        assert again.ordinal == ordinal
+        assert device_for(ordinal) is device
+        assert device.engine is not engine
+        assert device.counters().num_operations == 0
+        assert device.ipus == (1,)
+
+    def test_what_users_may_configure_has_lower_ordinals(self, reconfigure):
+        assert SYSTEM.acquire_model(2).ordinal >= FIRST_ACQUIRED
+
+    def test_connecting_the_driver_again_disturbs_nothing(self, reconfigure):
+        held = SYSTEM.acquire([0])
+        with tf.device(device_for(held.ordinal).name):
+            x = tf.constant([1.0, 2.0])
+        engine = device_for(held.ordinal).engine
+        SYSTEM.connect(DRIVER)
+        assert x.numpy().tolist() == [1.0, 2.0]
+        assert device_for(held.ordinal).engine is engine
+
+    def test_acquired_devices_are_known_again_after_the_context_was_reset(self, run_python):
+        script = """
+            import tensorflow as tf
+            from tensorflow.python.eager import context
+            import ipu_keras
+            from ipu_keras.config import IPUConfig
+            from ipu_keras.device import device_for
+            from ipu_keras.machine.system import SYSTEM
+
+            first = SYSTEM.acquire([0])
+            context._reset_context()
+            IPUConfig().configure_ipu_system()
+            with tf.device(device_for(first.ordinal).name):
+                print((tf.constant(1.0) + 1.0).device)
+        """
+        assert run_python(script) == FULL_NAME.format(FIRST_ACQUIRED)

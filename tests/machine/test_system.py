@@ -1,4 +1,6 @@
 import doctest
+import gc
+import threading
 
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine import system
 from ipu_keras.machine.system import (
+    FIRST_ACQUIRED,
     IPU_MODEL_LIMIT,
     LISTING,
     PCI_ADDRESSES,
@@ -27,6 +30,7 @@ class RecordingDriver:
     def __init__(self, failing=None):
         self.failing = failing
         self.calls = []
+        self.acquired = {}
 
     def attach(self, devices, config):
         ipus = tuple(device.ipus for device in devices)
@@ -36,6 +40,15 @@ class RecordingDriver:
 
     def detach(self):
         self.calls.append(("detach",))
+
+    def acquire(self, device):
+        if device.ipus == self.failing:
+            raise OSError("no such machine")
+        assert device.ordinal not in self.acquired
+        self.acquired[device.ordinal] = device.ipus
+
+    def release(self, ordinal):
+        del self.acquired[ordinal]
 
     def refuse(self, message):
         return Refused(message)
@@ -376,3 +389,194 @@ class TestDeviceNames:
     def test_other_devices_are_not(self, name):
         with pytest.raises(ValueError, match=r"`device` must be the CPU device .* Received: dev"):
             check_cpu_device(name)
+
+
+class TestAcquire:
+    def test_the_first_free_configuration_is_held(self):
+        machine, driver = System(), RecordingDriver()
+        machine.connect(driver)
+        first = machine.acquire([16, 18])
+        second = machine.acquire([5, 16, 18, 20])
+        assert first == DeviceConfiguration(FIRST_ACQUIRED, 16, (5, 7))
+        assert second == DeviceConfiguration(FIRST_ACQUIRED + 1, 18, (3, 1))
+        assert machine.acquired == (first, second)
+        assert driver.acquired == {FIRST_ACQUIRED: (5, 7), FIRST_ACQUIRED + 1: (3, 1)}
+        assert machine.acquire([5, 7, 16, 24, 28, 30]) is None
+        assert machine.acquire([]) is None
+        assert machine.devices == ()
+
+    def test_releasing_gives_ipus_and_ordinal_back(self):
+        machine, driver = System(), RecordingDriver()
+        machine.connect(driver)
+        first, second = machine.acquire([0]), machine.acquire([1])
+        machine.release(first)
+        machine.release(first)
+        assert machine.acquired == (second,)
+        assert driver.acquired == {FIRST_ACQUIRED + 1: (1,)}
+        again = machine.acquire([0])
+        assert again == first
+        machine.release(first)  # it was given up before: this is another one
+        assert machine.acquired == (again, second)
+
+    def test_what_nobody_has_any_more_is_free(self):
+        machine, driver = System(), RecordingDriver()
+        machine.connect(driver)
+        held = machine.acquire([30])
+        assert machine.acquire(range(31)) is None
+        del held
+        assert machine.acquired == ()
+        assert driver.acquired == {}
+        kept = machine.acquire([30])
+        loop = [kept]
+        loop.append(loop)
+        del kept, loop
+        gc.collect()
+        assert machine.acquire([0]).ipus == (0,)
+
+    def test_ipus_that_are_configured_are_not_free(self):
+        machine = System()
+        machine.configure(config_with(auto_select_ipus=[2]))
+        assert machine.acquire([16, 5, 7]) is None
+        assert machine.acquire([16, 17]).ipus == (4, 6)
+        machine.reset()
+        assert machine.acquire([16]).ipus == (5, 7)
+
+    def test_ipus_that_are_held_are_not_configured(self):
+        machine = System()
+        held = machine.acquire([0]), machine.acquire([4])
+        machine.configure(config_with(auto_select_ipus=[1, 4]))
+        assert [device.ipus for device in machine.devices] == [(1,), (13, 15, 12, 14)]
+        assert [device.ordinal for device in machine.devices] == [0, 1]
+        machine.reset()
+        message = (
+            r"with 16 IPUs for .*; 14 of them are left for this device, and 2 are held by "
+            rf"/device:IPU:{FIRST_ACQUIRED}, /device:IPU:{FIRST_ACQUIRED + 1}, acquired beside"
+        )
+        with pytest.raises(RuntimeError, match=message):
+            machine.configure(config_with(auto_select_ipus=16))
+        message = (
+            r"Could not attach /device:IPU:1 to the device configuration 24: its IPU 4 is held "
+            rf"by /device:IPU:{FIRST_ACQUIRED + 1}, which was acquired\. Received: "
+            r"select_ipus=\[8, 24\]; release that device first"
+        )
+        with pytest.raises(RuntimeError, match=message):
+            machine.configure(config_with(select_ipus=[8, 24]))
+        assert machine.devices == ()
+        assert machine.acquired == held
+
+    @pytest.mark.filterwarnings("ignore:The IPU system was configured already")
+    def test_configuring_and_resetting_leave_acquired_devices_alone(self):
+        machine, driver = System(), RecordingDriver(failing=4)
+        machine.connect(driver)
+        held = machine.acquire([29])
+        before = dict(driver.acquired)
+        machine.configure(config_with(auto_select_ipus=[1] * 8))
+        machine.configure(config_with(auto_select_ipus=2))
+        with pytest.raises(OSError, match="no such machine"):
+            machine.configure(config_with(auto_select_ipus=4))
+        machine.reset()
+        assert machine.acquired == (held,)
+        assert driver.acquired == before
+
+    def test_ipu_models_have_ipus_of_their_own(self, monkeypatch):
+        machine = System()
+        models = machine.acquire_model(3), machine.acquire_model(IPU_MODEL_LIMIT)
+        assert [(d.config_id, len(d.ipus)) for d in models] == [(None, 3), (None, IPU_MODEL_LIMIT)]
+        assert len({device.ordinal for device in models}) == 2
+        whole = machine.acquire([30])
+        assert whole is not None
+        monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+        machine.configure(config_with(auto_select_ipus=[1] * IPU_MODEL_LIMIT))
+        assert not {d.ordinal for d in machine.devices} & {d.ordinal for d in machine.acquired}
+        machine.release(whole)
+        assert machine.acquire([0]) is not None
+        for number in (0, IPU_MODEL_LIMIT + 1):
+            message = rf"An IPU Model has 1 to 1024 IPUs\. Received: num_ipus={number}"
+            with pytest.raises(RuntimeError, match=message):
+                machine.acquire_model(number)
+
+    def test_a_driver_that_fails_leaves_nothing_held(self):
+        machine = System()
+        machine.connect(RecordingDriver(failing=(3, 1)))
+        with pytest.raises(OSError, match="no such machine"):
+            machine.acquire([18])
+        assert machine.acquired == ()
+        assert machine.acquire([3]).ordinal == FIRST_ACQUIRED
+
+    def test_a_new_driver_takes_over_what_is_held(self):
+        machine, old, new = System(), RecordingDriver(), RecordingDriver()
+        held = machine.acquire([2])
+        machine.connect(old)
+        assert old.acquired == {held.ordinal: (2,)}
+        machine.connect(old)  # as it was: its devices are not disturbed
+        assert old.acquired == {held.ordinal: (2,)}
+        machine.connect(new)
+        assert (old.acquired, new.acquired) == ({}, {held.ordinal: (2,)})
+        assert machine.acquired == (held,)
+
+    def test_threads_never_hold_the_same_ipu(self):
+        machine, shared, failures = System(), [0] * 16, []
+
+        def use():
+            for _ in range(200):
+                device = machine.acquire(range(31))
+                if device is not None:
+                    for ipu in device.ipus:
+                        shared[ipu] += 1
+                    failures.extend(ipu for ipu in device.ipus if shared[ipu] != 1)
+                    for ipu in device.ipus:
+                        shared[ipu] -= 1
+                    machine.release(device)
+
+        threads = [threading.Thread(target=use) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert machine.acquired == ()
+
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("acquire"), st.lists(st.integers(0, 30), max_size=4)),
+                st.tuples(st.just("model"), st.integers(1, 20)),
+                st.tuples(st.just("release"), st.integers(0, 20)),
+                st.tuples(st.just("drop"), st.integers(0, 20)),
+                st.tuples(
+                    st.just("configure"),
+                    st.lists(st.sampled_from([1, 2, 4, 8, 16]), min_size=1, max_size=5),
+                ),
+                st.tuples(st.just("reset"), st.just(0)),
+            ),
+            max_size=30,
+        )
+    )
+    @pytest.mark.filterwarnings("ignore:The IPU system was configured already")
+    def test_an_ipu_belongs_to_one_device_whatever_happens(self, steps):
+        machine, driver, mine = System(), RecordingDriver(), []
+        machine.connect(driver)
+        for what, argument in steps:
+            if what == "acquire":
+                mine += filter(None, [machine.acquire(argument)])
+            elif what == "model":
+                mine.append(machine.acquire_model(argument))
+            elif what in ("release", "drop") and mine:
+                device = mine.pop(argument % len(mine))
+                if what == "release":
+                    machine.release(device)
+                del device
+            elif what == "configure":
+                try:
+                    machine.configure(config_with(auto_select_ipus=argument))
+                except Refused:
+                    assert mine or sum(argument) > 16
+            elif what == "reset":
+                machine.reset()
+            everything = [*machine.devices, *mine]
+            used = [ipu for d in everything if d.config_id is not None for ipu in d.ipus]
+            assert len(used) == len(set(used))
+            assert len({device.ordinal for device in everything}) == len(everything)
+            assert set(machine.acquired) == set(mine)
+            assert driver.acquired == {device.ordinal: device.ipus for device in mine}
+            everything.clear()

@@ -22,6 +22,8 @@ _DTYPES: Mapping[int, np.dtype] = MappingProxyType(
         for name in _NAMES
     }
 )
+# Numbers of data types in ONNX by PopART's names of them, such as `"FLOAT16"`.
+NUMBERS = MappingProxyType({name: onnx.TensorProto.DataType.Value(name) for name in _NAMES})
 _NUMBERS = MappingProxyType({dtype: number for number, dtype in _DTYPES.items()})
 
 _NARROWED = MappingProxyType(

@@ -1,0 +1,459 @@
+"""Builds ONNX models, as scripts for PopART do."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.popart.graphs.builder_core import (
+    DEFAULT_AI_GRAPHCORE,
+    DEFAULT_AI_ONNX,
+    DEFAULT_AI_ONNX_ML,
+    _BuilderCore,
+)
+from ipu_keras.popart.graphs.opsets import AI_ONNX_OPSETS, AiOnnxMlOpset1
+from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1 as _AiGraphcoreOpset1Core
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
+
+
+class Opset:
+    """The operations of a domain in one version, added to the model of a builder.
+
+    Args:
+        builder: The builder.
+        version: The version.
+    """
+
+    # Adds the operations; by version.
+    _cores: Mapping[int, type] = MappingProxyType({})
+    # What errors call the domain.
+    _words = ""
+
+    def __init__(self, builder: Builder, version: int):
+        core = self._cores.get(version)
+        if core is None:
+            raise ValueError(
+                f"Unsupported or unrecognized {self._words} version: {version}. It is one of "
+                f"{sorted(self._cores)}"
+            )
+        self.version = version
+        self._core = core(builder.draft)
+
+
+def _forwarding(core: type) -> Callable[[type], type]:
+    """A decorator that gives a class the methods that the core's has, besides its own."""
+
+    def decorated(cls: type) -> type:
+        for name, function in inspect.getmembers(core, inspect.isfunction):
+            is_operation = not name.startswith("_") and name != "add_operation"
+            if is_operation and name not in _BY_HAND and name not in vars(cls):
+                setattr(cls, name, _forwarded(cls, name, function))
+        return cls
+
+    return decorated
+
+
+def _forwarded(cls: type, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def forwarded(self: Opset, /, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._core, name)(*args, **kwargs)
+
+    forwarded.__qualname__, forwarded.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+    return forwarded
+
+
+# Methods whose signature here is not that of the core, or that are defined here for documentation.
+_BY_HAND = ("call", "logical_if", "loop", "scan")
+
+
+class AiOnnx(Opset):
+    """Operations of ai.onnx.
+
+    Args:
+        builder: The builder whose model gets them.
+        version: The version, 6 to 11.
+
+    Raises:
+        ValueError: There is no such version.
+    """
+
+    _cores = AI_ONNX_OPSETS
+    _words = "ai.onnx"
+
+    def logical_if(
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        else_branch: Builder,
+        then_branch: Builder,
+        name: str = "",
+    ) -> list[str]:
+        """Runs one of two graphs.
+
+        Args:
+            args: The id of the condition; what the branches take, they name themselves.
+            num_outputs: How many outputs each branch has.
+            else_branch: Builder of the graph that runs if the condition is false.
+            then_branch: Builder of the graph that runs if it is true.
+            name: Name of the operation. Defaults to `""`.
+
+        Returns:
+            Ids of the results.
+
+        Raises:
+            popart_exception: The branches do not fit.
+        """
+        return self._core.logical_if(args, num_outputs, else_branch, then_branch, name)
+
+    def loop(
+        self, args: Sequence[str], num_outputs: int, body: Builder, debugContext: Any = ""
+    ) -> list[str]:
+        """Runs a graph several times.
+
+        Args:
+            args: Ids of the greatest number of runs, of the condition to begin, and of what is
+                carried from run to run; the first two may be `""`.
+            num_outputs: How many results there are.
+            body: Builder of the graph; its inputs are the number of the run, the condition and
+                what is carried, its outputs the condition to go on, what is carried, and what is
+                stacked up.
+            debugContext: Name of the operation. Defaults to `""`.
+
+        Returns:
+            Ids of the results.
+
+        Raises:
+            popart_exception: The graph does not fit.
+        """
+        return self._core.loop(args, num_outputs, body, debugContext)
+
+
+@_forwarding(AI_ONNX_OPSETS[6])
+class AiOnnx6(AiOnnx):
+    """Operations of ai.onnx 6."""
+
+
+@_forwarding(AI_ONNX_OPSETS[7])
+class AiOnnx7(AiOnnx6):
+    """Operations of ai.onnx 7."""
+
+
+@_forwarding(AI_ONNX_OPSETS[8])
+class AiOnnx8(AiOnnx7):
+    """Operations of ai.onnx 8."""
+
+    def scan(
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        body: Builder,
+        num_scan_inputs: int,
+        directions: Sequence[int] = [],
+        debugContext: Any = "",
+    ) -> list[str]:
+        """Runs a graph for each element of sequences.
+
+        Args:
+            args: Ids of the lengths of the sequences, which may be `""`, of what is carried from
+                run to run, and of the sequences.
+            num_outputs: How many results there are.
+            body: Builder of the graph.
+            num_scan_inputs: How many sequences there are.
+            directions: For each, 0 for forwards and 1 for backwards. Defaults to forwards.
+            debugContext: Name of the operation. Defaults to `""`.
+
+        Returns:
+            Ids of the results.
+
+        Raises:
+            popart_exception: The graph does not fit.
+        """
+        return self._core.scan(args, num_outputs, body, num_scan_inputs, directions, debugContext)
+
+
+@_forwarding(AI_ONNX_OPSETS[9])
+class AiOnnx9(AiOnnx8):
+    """Operations of ai.onnx 9."""
+
+    def scan(  # type: ignore[override]
+        self,
+        args: Sequence[str],
+        num_outputs: int,
+        body: Builder,
+        num_scan_inputs: int,
+        scan_input_axes: Sequence[int] = [],
+        scan_input_directions: Sequence[int] = [],
+        scan_output_axes: Sequence[int] = [],
+        scan_output_directions: Sequence[int] = [],
+        debugContext: Any = "",
+    ) -> list[str]:
+        """Runs a graph for each element of sequences.
+
+        Args:
+            args: Ids of what is carried from run to run, and of the sequences.
+            num_outputs: How many results there are.
+            body: Builder of the graph.
+            num_scan_inputs: How many sequences there are.
+            scan_input_axes: For each, the axis along which it goes. Defaults to the first.
+            scan_input_directions: For each, 0 for forwards and 1 for backwards. Defaults to
+                forwards.
+            scan_output_axes: For each result that is stacked up, along which axis. Defaults to
+                the first.
+            scan_output_directions: For each, 0 to append and 1 to prepend. Defaults to appending.
+            debugContext: Name of the operation. Defaults to `""`.
+
+        Returns:
+            Ids of the results.
+
+        Raises:
+            popart_exception: The graph does not fit.
+        """
+        return self._core.scan(
+            args,
+            num_outputs,
+            body,
+            num_scan_inputs,
+            scan_input_axes,
+            scan_input_directions,
+            scan_output_axes,
+            scan_output_directions,
+            debugContext,
+        )
+
+
+@_forwarding(AI_ONNX_OPSETS[10])
+class AiOnnx10(AiOnnx9):
+    """Operations of ai.onnx 10."""
+
+
+@_forwarding(AI_ONNX_OPSETS[11])
+class AiOnnx11(AiOnnx10):
+    """Operations of ai.onnx 11."""
+
+
+class AiOnnxMl(Opset):
+    """Operations of ai.onnx.ml, of which PopART has none.
+
+    Args:
+        builder: The builder whose model gets them.
+        version: The version, 1.
+
+    Raises:
+        ValueError: There is no such version.
+    """
+
+    _cores = MappingProxyType({1: AiOnnxMlOpset1})
+    _words = "ai.onnx.ml"
+
+
+@_forwarding(_AiGraphcoreOpset1Core)
+class AiGraphcore(Opset):
+    """Operations of ai.graphcore.
+
+    Args:
+        builder: The builder whose model gets them.
+        version: The version, 1.
+
+    Raises:
+        ValueError: There is no such version.
+    """
+
+    _cores = MappingProxyType({1: _AiGraphcoreOpset1Core})
+    _words = "ai.graphcore"
+
+    def call(
+        self, args: Sequence[str], num_outputs: int, callee: Builder, debugName: Any = ""
+    ) -> list[str]:
+        """Runs a graph, whose code is shared by all calls of it.
+
+        Args:
+            args: Ids of its inputs.
+            num_outputs: How many outputs it has.
+            callee: Builder of the graph.
+            debugName: Name of the operation. Defaults to `""`.
+
+        Returns:
+            Ids of the results.
+
+        Raises:
+            popart_exception: The graph does not fit.
+        """
+        return self._core.call(args, num_outputs, callee, debugName)
+
+
+class AiGraphcoreOpset1(AiGraphcore):
+    """Another name of `AiGraphcore`, from older releases."""
+
+
+_AI_ONNX = {6: AiOnnx6, 7: AiOnnx7, 8: AiOnnx8, 9: AiOnnx9, 10: AiOnnx10, 11: AiOnnx11}
+
+# Versions of domains in a builder for which nobody has chosen one.
+_DEFAULTS = {
+    AI_ONNX: DEFAULT_AI_ONNX,
+    AI_ONNX_ML: DEFAULT_AI_ONNX_ML,
+    AI_GRAPHCORE: DEFAULT_AI_GRAPHCORE,
+}
+
+
+class Builder:
+    """Builds an ONNX model, operation by operation.
+
+    All methods of `popart_core._BuilderCore` can be called on it. The first opset of a domain that
+    is used fixes its version.
+
+    Args:
+        modelProtoOrFilename: A serialised model to go on with, or the path of its file. Defaults
+            to `None`, a new model.
+        opsets: Versions by domain. Defaults to `None`: ai.onnx 10, ai.onnx.ml 1, ai.graphcore 1.
+        builderCore: What an existing builder works with. Defaults to `None`, a new one.
+
+    Raises:
+        ValueError: There is no such domain or version.
+        popart_exception: There is no such model, or it cannot be read.
+
+    Example:
+
+    >>> import numpy as np
+    >>> builder = Builder()
+    >>> x = builder.addInputTensor("FLOAT", [2, 3])
+    >>> w = builder.addInitializedInputTensor(np.zeros((3, 4), np.float32))
+    >>> y = builder.aiOnnx.matmul([x, w])
+    >>> builder.addOutputTensor(y)
+    >>> y, builder.getTensorShape(y)
+    ('MatMul:0', [2, 4])
+    """
+
+    def __init__(
+        self,
+        modelProtoOrFilename: bytes | str | os.PathLike | None = None,
+        opsets: dict[str, int] | None = None,
+        builderCore: _BuilderCore | None = None,
+    ):
+        versions = _checked(opsets)
+        self._impl = _BuilderCore(modelProtoOrFilename) if builderCore is None else builderCore
+        # Of a subgraph's builder they are those of the builder around, and stay so.
+        self._versions = {**self._impl.draft.opsets, **versions}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_impl":
+            # Not made yet, as while it is copied.
+            raise AttributeError(name)
+        return getattr(self._impl, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._impl)})
+
+    def createSubgraphBuilder(self) -> Builder:
+        """A builder of a graph that an operation of this one's has, such as a branch."""
+        child = Builder(builderCore=self._impl._createSubgraphBuilder())
+        child._versions = self._versions
+        return child
+
+    def reshape_const(
+        self, aiOnnx: Opset, args: Sequence[str], shape: Iterable[int], debugContext: Any = ""
+    ) -> str:
+        """Reshapes a tensor to a shape that is known.
+
+        Args:
+            aiOnnx: The opset, such as `builder.aiOnnx`.
+            args: A list of the id of the tensor.
+            shape: The shape.
+            debugContext: Name of the operation. Defaults to `""`.
+
+        Returns:
+            The id of the result.
+
+        Raises:
+            popart_exception: The tensor has another number of elements.
+        """
+        constant = aiOnnx.constant(np.array(list(shape), np.int64))  # type: ignore[attr-defined]
+        return aiOnnx.reshape([*args, constant], debugContext)  # type: ignore[attr-defined]
+
+    @property
+    def aiOnnx(self) -> AiOnnx:
+        """Operations of ai.onnx, in the version of this builder."""
+        version = self._versions.setdefault(AI_ONNX, _DEFAULTS[AI_ONNX])
+        return _AI_ONNX[version](self, version)
+
+    @property
+    def aiOnnxMl(self) -> AiOnnxMl:
+        """Operations of ai.onnx.ml."""
+        return AiOnnxMl(self, self._versions.setdefault(AI_ONNX_ML, _DEFAULTS[AI_ONNX_ML]))
+
+    @property
+    def aiGraphcore(self) -> AiGraphcore:
+        """Operations of ai.graphcore."""
+        version = self._versions.setdefault(AI_GRAPHCORE, _DEFAULTS[AI_GRAPHCORE])
+        return AiGraphcore(self, version)
+
+    @property
+    def aiOnnxOpset6(self) -> AiOnnx6:
+        """Operations of ai.onnx 6."""
+        return self._fixed(AI_ONNX, 6, "aiOnnxOpset6", AiOnnx6)
+
+    @property
+    def aiOnnxOpset7(self) -> AiOnnx7:
+        """Operations of ai.onnx 7."""
+        return self._fixed(AI_ONNX, 7, "aiOnnxOpset7", AiOnnx7)
+
+    @property
+    def aiOnnxOpset8(self) -> AiOnnx8:
+        """Operations of ai.onnx 8."""
+        return self._fixed(AI_ONNX, 8, "aiOnnxOpset8", AiOnnx8)
+
+    @property
+    def aiOnnxOpset9(self) -> AiOnnx9:
+        """Operations of ai.onnx 9."""
+        return self._fixed(AI_ONNX, 9, "aiOnnxOpset9", AiOnnx9)
+
+    @property
+    def aiOnnxOpset10(self) -> AiOnnx10:
+        """Operations of ai.onnx 10."""
+        return self._fixed(AI_ONNX, 10, "aiOnnxOpset10", AiOnnx10)
+
+    @property
+    def aiOnnxOpset11(self) -> AiOnnx11:
+        """Operations of ai.onnx 11."""
+        return self._fixed(AI_ONNX, 11, "aiOnnxOpset11", AiOnnx11)
+
+    @property
+    def aiOnnxMlOpset1(self) -> AiOnnxMl:
+        """Operations of ai.onnx.ml 1."""
+        return self._fixed(AI_ONNX_ML, 1, "aiOnnxMlOpset1", AiOnnxMl)
+
+    @property
+    def aiGraphcoreOpset1(self) -> AiGraphcoreOpset1:
+        """Operations of ai.graphcore 1."""
+        return self._fixed(AI_GRAPHCORE, 1, "aiGraphcoreOpset1", AiGraphcoreOpset1)
+
+    def _fixed(self, domain: str, version: int, attribute: str, opset: Callable[..., Any]) -> Any:
+        """An opset, if the builder has no other one of the domain."""
+        found = self._versions.setdefault(domain, version)
+        if found != version:
+            raise RuntimeError(
+                f"Invalid opset '{attribute}' selected. Opset for domain {domain} already defined "
+                f"as {found}"
+            )
+        return opset(self, version)
+
+
+def _checked(opsets: dict[str, int] | None) -> dict[str, int]:
+    """Versions by domain, if there are such."""
+    supported = {AI_ONNX: _AI_ONNX, AI_ONNX_ML: AiOnnxMl._cores, AI_GRAPHCORE: AiGraphcore._cores}
+    for domain, version in (opsets or {}).items():
+        if domain not in supported:
+            raise ValueError(
+                f"Unsupported or unrecognized domain: {domain}. It is one of {sorted(supported)}"
+            )
+        if version not in supported[domain]:
+            raise ValueError(
+                f"Unsupported or unrecognized {domain} version: {version}. It is one of "
+                f"{sorted(supported[domain])}"
+            )
+    return dict(opsets or {})

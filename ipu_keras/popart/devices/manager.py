@@ -1,0 +1,355 @@
+"""Finds, acquires and creates the devices that sessions run on."""
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ipu_keras.machine.system import IPU_MODEL_LIMIT, LISTING, SYSTEM
+from ipu_keras.machine.target import TARGETS, VERSIONS
+from ipu_keras.popart.devices.info import Description, DeviceInfo
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.options.enumerations import (
+    DeviceConnectionType,
+    DeviceSelectionCriterion,
+    DeviceType,
+    Enumeration,
+    SyncPattern,
+    syncPatternFromString,
+)
+from ipu_keras.settings.counts import integer_in
+
+# The generation of the IPUs of the emulated machine.
+_VERSION = "ipu2"
+_TRUTHS = ("true", "false", "1", "0")
+
+
+class DeviceManager:
+    """Finds, acquires and creates the devices that sessions run on.
+
+    The machine has 16 IPUs, alone and in groups of 2, 4, 8 and 16. What is acquired is not free
+    for TensorFlow, and what is configured for TensorFlow is not free here.
+
+    Example:
+
+    >>> device = DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": 4})
+    >>> device.numIpus, device.tilesPerIPU
+    (2, 4)
+    """
+
+    # Of all managers, as there is one machine.
+    _attach_timeout = 0.0
+
+    def enumerateDevices(
+        self,
+        pattern: SyncPattern = SyncPattern.Full,
+        numIpus: int = 1,
+        deviceType: DeviceType = DeviceType.Ipu,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        tilesPerIPU: int = 0,
+    ) -> list[DeviceInfo]:
+        """Devices of a kind and size, whether they are free or not.
+
+        Args:
+            pattern: Which IPUs wait for each other.
+            numIpus: How many IPUs each has.
+            deviceType: Their kind.
+            connectionType: When they are attached: at once only by `acquire...`.
+            tilesPerIPU: Tiles of each IPU; 0 for all.
+
+        Returns:
+            Devices that are not attached; there may be none.
+        """
+        _check(SyncPattern, pattern=pattern)
+        _check(DeviceConnectionType, connectionType=connectionType)
+        _check(DeviceType, deviceType=deviceType)
+        num_ipus = _integer("numIpus", numIpus, 0)
+        tiles = _tiles("tilesPerIPU", tilesPerIPU, _VERSION)
+        if deviceType is DeviceType.Ipu:
+            sized = _configurations(num_ipus)
+            return [self._of_machine(each, pattern, connectionType, tiles) for each in sized]
+        if num_ipus == 0 or deviceType is DeviceType.OfflineIpu:
+            return []
+        if deviceType is DeviceType.Cpu:
+            return [DeviceInfo(_HOST)] if num_ipus == 1 else []
+        return [
+            DeviceInfo(
+                Description(
+                    type=deviceType, version=_VERSION, num_ipus=num_ipus, tiles_per_ipu=tiles
+                )
+            )
+        ]
+
+    def acquireAvailableDevice(
+        self,
+        numIpus: int = 1,
+        tilesPerIpu: int = 0,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
+    ) -> DeviceInfo | None:
+        """A device of so many IPUs that are free.
+
+        Args:
+            numIpus: How many; a power of two.
+            tilesPerIpu: Tiles of each IPU; 0 for all.
+            pattern: Which IPUs wait for each other.
+            connectionType: When it is attached: now (`Always`), by its `attach` (`OnDemand`), or
+                never. Only devices that are attached now need to be free now.
+            selectionCriterion: Which one, if several are free.
+
+        Returns:
+            The device; `None` if none is free.
+
+        Raises:
+            popart_exception: The number of IPUs is no power of two, or an IPU has fewer tiles.
+        """
+        _check(SyncPattern, pattern=pattern)
+        _check(DeviceConnectionType, connectionType=connectionType)
+        _check(DeviceSelectionCriterion, selectionCriterion=selectionCriterion)
+        num_ipus = _integer("numIpus", numIpus, 1)
+        if num_ipus & (num_ipus - 1):
+            raise popart_exception(
+                f"You have attempted to acquire {num_ipus} IPUs. The number of IPUs requested must "
+                "be a power of two. Use one of 1, 2, 4, 8 and 16."
+            )
+        tiles = _tiles("tilesPerIpu", tilesPerIpu, _VERSION)
+        candidates = _configurations(num_ipus)
+        if selectionCriterion is DeviceSelectionCriterion.Random:
+            random.SystemRandom().shuffle(candidates)
+        candidates = [*SYSTEM.free(candidates), *candidates]
+        devices = (self._of_machine(each, pattern, connectionType, tiles) for each in candidates)
+        return _first_to_be_had(devices)
+
+    def tryAcquireAvailableDevice(
+        self,
+        numIpus: int = 1,
+        tilesPerIpu: int = 0,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
+    ) -> DeviceInfo | None:
+        """As `acquireAvailableDevice`, which later releases do not return `None` from.
+
+        Args:
+            numIpus: How many; a power of two.
+            tilesPerIpu: Tiles of each IPU; 0 for all.
+            pattern: Which IPUs wait for each other.
+            connectionType: When it is attached.
+            selectionCriterion: Which one, if several are free.
+
+        Returns:
+            The device; `None` if none is free.
+
+        Raises:
+            popart_exception: The number of IPUs is no power of two, or an IPU has fewer tiles.
+        """
+        return self.acquireAvailableDevice(
+            numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion
+        )
+
+    def acquireDeviceById(
+        self,
+        id: int,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+    ) -> DeviceInfo | None:
+        """The device of a number.
+
+        Args:
+            id: Of the device configuration: 0 to 15 are single IPUs, 30 is all of them.
+            pattern: Which IPUs wait for each other.
+            connectionType: When it is attached, as of `acquireAvailableDevice`.
+
+        Returns:
+            The device; `None` if it is to be attached now and is not free.
+
+        Raises:
+            popart_exception: There is no such device.
+        """
+        _check(SyncPattern, pattern=pattern)
+        _check(DeviceConnectionType, connectionType=connectionType)
+        number = integer_in(id)
+        if number is None:
+            raise TypeError(f"`id` must be an integer. Received: id={id!r}")
+        if not 0 <= number < len(LISTING):
+            raise popart_exception(
+                f"There is no device with id {number}: the machine has devices 0 to "
+                f"{len(LISTING) - 1}. `enumerateDevices(numIpus=...)` lists them."
+            )
+        tiles = _tiles("tilesPerIpu", 0, _VERSION)
+        return _first_to_be_had([self._of_machine(number, pattern, connectionType, tiles)])
+
+    def tryAcquireDeviceById(
+        self,
+        id: int,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+    ) -> DeviceInfo | None:
+        """As `acquireDeviceById`, which later releases do not return `None` from.
+
+        Args:
+            id: Of the device configuration.
+            pattern: Which IPUs wait for each other.
+            connectionType: When it is attached.
+
+        Returns:
+            The device; `None` if it is to be attached now and is not free.
+
+        Raises:
+            popart_exception: There is no such device.
+        """
+        return self.acquireDeviceById(id, pattern, connectionType)
+
+    def createCpuDevice(self) -> DeviceInfo:
+        """The host as a device: it computes the same, and nothing is counted or refused."""
+        return _attached(_HOST)
+
+    def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+        """A model of IPUs, which has IPUs of its own.
+
+        Args:
+            options: `numIPUs`, 1 if it is not given; `tilesPerIPU`, all; `ipuVersion`, one of
+                `"ipu1"`, `"ipu2"` (if it is not given) and `"ipu21"`; `compileIPUCode`, which
+                changes nothing: the host computes, and the IPU's code is always modelled.
+
+        Raises:
+            popart_exception: Another option, or a value that it cannot have.
+        """
+        known = ("numIPUs", "tilesPerIPU", "ipuVersion", "compileIPUCode")
+        return _attached(_described(DeviceType.IpuModel, "createHostDevice", options, known))
+
+    def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+        """A simulator of IPUs: the model, under the name of the simulator.
+
+        Args:
+            options: `numIPUs`, `tilesPerIPU` and `ipuVersion`, as of `createIpuModelDevice`.
+
+        Raises:
+            popart_exception: Another option, or a value that it cannot have.
+        """
+        known = ("numIPUs", "tilesPerIPU", "ipuVersion")
+        return _attached(_described(DeviceType.Sim, "createSimDevice", options, known))
+
+    def createOfflineIPUDevice(self, opts: Mapping[str, Any]) -> DeviceInfo:
+        """A device that is not there: programs are compiled for it, and cannot run on it.
+
+        Args:
+            opts: `numIPUs`, `tilesPerIPU` and `ipuVersion`, as of `createIpuModelDevice`;
+                `syncPattern`, a name of one; `gatewayMode`, which changes nothing.
+
+        Raises:
+            popart_exception: Another option, or a value that it cannot have.
+        """
+        known = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern", "gatewayMode")
+        method = "createOfflineIPUDevice"
+        return DeviceInfo(_described(DeviceType.OfflineIpu, method, opts, known))
+
+    def setOnDemandAttachTimeout(self, attachTimeout: int) -> None:
+        """Sets for how long devices that are acquired from now on try to attach.
+
+        Args:
+            attachTimeout: Seconds for which `DeviceInfo.tryAttachUntilTimeout` waits for IPUs
+                that are not free.
+        """
+        DeviceManager._attach_timeout = _integer("attachTimeout", attachTimeout, 0)
+
+    def _of_machine(
+        self, config_id: int, pattern: SyncPattern, connection: DeviceConnectionType, tiles: int
+    ) -> DeviceInfo:
+        ipus = LISTING[config_id]
+        return DeviceInfo(
+            Description(
+                type=DeviceType.Ipu,
+                version=_VERSION,
+                num_ipus=len(ipus),
+                tiles_per_ipu=tiles,
+                connection_type=connection,
+                pattern=pattern,
+                config_id=config_id,
+                driver_ids=ipus,
+                attach_timeout=self._attach_timeout,
+            )
+        )
+
+
+_HOST = Description(type=DeviceType.Cpu, version="cpu")
+
+
+def _configurations(num_ipus: int) -> list[int]:
+    """Numbers of the device configurations of the machine with so many IPUs."""
+    return [config_id for config_id, ipus in enumerate(LISTING) if len(ipus) == num_ipus]
+
+
+def _first_to_be_had(devices: Iterable[DeviceInfo]) -> DeviceInfo | None:
+    """The first device that is free, or need not be free yet."""
+    for device in devices:
+        if device.connectionType is not DeviceConnectionType.Always or device.attach():
+            return device
+    return None
+
+
+def _attached(description: Description) -> DeviceInfo:
+    device = DeviceInfo(description)
+    device.attach()
+    return device
+
+
+def _described(
+    kind: DeviceType, method: str, options: Mapping[str, Any], known: tuple[str, ...]
+) -> Description:
+    """What a device is whose options users have given."""
+    if not isinstance(options, Mapping):
+        raise TypeError(f"The options of a device must be a dict. Received: {options!r}")
+    for name in options:
+        if name not in known:
+            raise popart_exception(
+                f"Invalid option `{name}' passed to DevicexManager::{method}: "
+                f"{name}={options[name]!r}. It takes {', '.join(known)}."
+            )
+    version = options.get("ipuVersion", _VERSION)
+    if version not in VERSIONS:
+        raise popart_exception(
+            f"`ipuVersion` must be one of {', '.join(map(repr, VERSIONS))}. "
+            f"Received: ipuVersion={version!r}"
+        )
+    for name in ("compileIPUCode", "gatewayMode"):
+        _check_truth(name, options.get(name, False))
+    num_ipus = _integer("numIPUs", options.get("numIPUs", 1), 1, IPU_MODEL_LIMIT)
+    return Description(
+        type=kind,
+        version=version,
+        num_ipus=num_ipus,
+        tiles_per_ipu=_tiles("tilesPerIPU", options.get("tilesPerIPU", 0), version),
+        pattern=syncPatternFromString(options.get("syncPattern", "full")),
+    )
+
+
+def _tiles(name: str, value: Any, version: str) -> int:
+    """Tiles that were asked for, or all for 0."""
+    most = TARGETS[VERSIONS[version]].num_tiles
+    return _integer(name, value, 0, most) or most
+
+
+def _integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A number that was given as such, or as a text."""
+    number = int(value) if isinstance(value, str) and value.isdecimal() else integer_in(value)
+    if number is None:
+        raise TypeError(f"`{name}` must be an integer. Received: {name}={value!r}")
+    if number < least or (most is not None and number > most):
+        span = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise popart_exception(f"`{name}` must be {span}. Received: {name}={number}")
+    return number
+
+
+def _check_truth(name: str, value: Any) -> None:
+    if str(value).lower() not in _TRUTHS:
+        raise popart_exception(f"`{name}` must be true or false. Received: {name}={value!r}")
+
+
+def _check(kind: type[Enumeration], **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"`{name}` must be a {kind.__name__}, such as {next(iter(kind))}. "
+                f"Received: {name}={value!r} of type {type(value).__name__}"
+            )

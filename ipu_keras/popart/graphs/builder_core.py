@@ -1,0 +1,422 @@
+"""`popart_core._BuilderCore`: what the builder that users have does its work with."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs import opsets
+from ipu_keras.popart.graphs.annotations import Annotations, NameContextManager
+from ipu_keras.popart.graphs.attributes import attribute_of_any
+from ipu_keras.popart.graphs.debug_context import debug_name, one_name
+from ipu_keras.popart.graphs.draft import GraphDraft
+from ipu_keras.popart.graphs.messages import model_of, resume
+from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore, element_of
+from ipu_keras.popart.graphs.tensor_types import (
+    is_complete,
+    lower_case,
+    shape_of,
+    tensor_type,
+)
+from ipu_keras.popart.model.data_types import number_of
+from ipu_keras.popart.model.external_data import note_written
+from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.options.enumerations import RecomputeType
+from ipu_keras.store.atomic_files import write_atomically
+
+DEFAULT_AI_ONNX = 10
+DEFAULT_AI_ONNX_ML = 1
+DEFAULT_AI_GRAPHCORE = 1
+
+
+class _Opsets:
+    """The opsets of a builder, as PopART names them."""
+
+    draft: GraphDraft
+
+    @property
+    def aiOnnxOpset6(self) -> opsets.AiOnnxOpset6:
+        """Adds operations of ai.onnx 6."""
+        return opsets.AiOnnxOpset6(self.draft)
+
+    @property
+    def aiOnnxOpset7(self) -> opsets.AiOnnxOpset7:
+        """Adds operations of ai.onnx 7."""
+        return opsets.AiOnnxOpset7(self.draft)
+
+    @property
+    def aiOnnxOpset8(self) -> opsets.AiOnnxOpset8:
+        """Adds operations of ai.onnx 8."""
+        return opsets.AiOnnxOpset8(self.draft)
+
+    @property
+    def aiOnnxOpset9(self) -> opsets.AiOnnxOpset9:
+        """Adds operations of ai.onnx 9."""
+        return opsets.AiOnnxOpset9(self.draft)
+
+    @property
+    def aiOnnxOpset10(self) -> opsets.AiOnnxOpset10:
+        """Adds operations of ai.onnx 10."""
+        return opsets.AiOnnxOpset10(self.draft)
+
+    @property
+    def aiOnnxOpset11(self) -> opsets.AiOnnxOpset11:
+        """Adds operations of ai.onnx 11."""
+        return opsets.AiOnnxOpset11(self.draft)
+
+    @property
+    def aiOnnxMlOpset1(self) -> opsets.AiOnnxMlOpset1:
+        """Adds operations of ai.onnx.ml 1, of which there is none."""
+        return opsets.AiOnnxMlOpset1(self.draft)
+
+    @property
+    def aiGraphcoreOpset1(self) -> opsets.AiGraphcoreOpset1:
+        """Adds operations of ai.graphcore 1."""
+        return opsets.AiGraphcoreOpset1(self.draft)
+
+
+class _BuilderCore(Annotations, _Opsets):
+    """Builds an ONNX model, operation by operation.
+
+    Args:
+        modelProtoOrFilename: A serialised model to go on with, or the path of its file; `None`
+            for a new one.
+
+    Raises:
+        popart_exception: There is no such model, or it cannot be read.
+    """
+
+    def __init__(self, modelProtoOrFilename: bytes | str | os.PathLike | None = None):
+        super().__init__(GraphDraft())
+        if modelProtoOrFilename is not None:
+            resume(self.draft, load(modelProtoOrFilename).proto)
+
+    def setGraphName(self, name: str) -> None:
+        """Names the graph.
+
+        Args:
+            name: Its name.
+        """
+        if not isinstance(name, str):
+            raise popart_exception(f"The `name` of a graph is a string. Received: name={name!r}")
+        self.draft.name = name
+
+    def addInputTensor(self, *args: Any, **kwargs: Any) -> str:
+        """Adds an input.
+
+        Args:
+            *args: A `tensorInfo`, which is a `TensorInfo`; or a `dataType`, which is the name of
+                a dtype such as `"FLOAT"`, and a `shape`. Behind either may be a `debugContext`:
+                the name of the input, which is `"input"` if it is left out.
+            **kwargs: The same by their names; `debugPrefix` is another one of `debugContext`.
+
+        Returns:
+            The id of the input.
+
+        Raises:
+            popart_exception: There is no such dtype, or a size is negative.
+            TypeError: The arguments are others.
+        """
+        is_info = "tensorInfo" in kwargs or isinstance(next(iter(args), None), _TensorInfoCore)
+        return (self._add_input if is_info else self._add_input_of)(*args, **kwargs)
+
+    def _add_input(
+        self, tensorInfo: _TensorInfoCore, debugContext: Any = "", *, debugPrefix: Any = ""
+    ) -> str:
+        if not isinstance(tensorInfo, _TensorInfoCore):
+            raise popart_exception(f"`tensorInfo` is a TensorInfo. Received: {tensorInfo!r}")
+        name = one_name(debugContext, debugPrefix) or "input"
+        type_ = tensor_type(element_of(tensorInfo), tensorInfo.shape())
+        return self.draft.add_input(name, type_)
+
+    def _add_input_of(
+        self, dataType: str, shape: Any, debugContext: Any = "", *, debugPrefix: Any = ""
+    ) -> str:
+        info = _TensorInfoCore(dataType, shape)
+        return self._add_input(info, debugContext, debugPrefix=debugPrefix)
+
+    def addUntypedInputTensor(self, debugContext: Any = "", *, debugPrefix: Any = "") -> str:
+        """Adds an input to a subgraph, whose type follows from what it is called with.
+
+        Args:
+            debugContext: Name of the input. Defaults to `""`, which is `"input"`.
+            debugPrefix: Another name of `debugContext`.
+
+        Returns:
+            The id of the input.
+
+        Raises:
+            popart_exception: This is the main graph.
+        """
+        if self.draft.parent is None:
+            raise popart_exception(
+                "The inputs of the main graph have a type: use addInputTensor. Untyped ones are "
+                "for builders that createSubgraphBuilder makes."
+            )
+        name = one_name(debugContext, debugPrefix) or "input"
+        return self.draft.add_input(name, None)
+
+    def addInputTensorFromParentGraph(self, tensorId: str) -> None:
+        """Makes sure that a tensor of a graph around can be used; it is used by its id.
+
+        Args:
+            tensorId: The id of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor in the graphs around.
+        """
+        parent = self.draft.parent
+        self.draft.check(tensorId, {} if parent is None else parent.types)
+
+    def addInitializedInputTensor(
+        self, initVal: np.ndarray, debugContext: Any = "", *, debugPrefix: Any = ""
+    ) -> str:
+        """Adds a tensor with a value, such as weights.
+
+        Args:
+            initVal: The value, which is copied.
+            debugContext: Name of the tensor. Defaults to `""`, which is `"init_input"`.
+            debugPrefix: Another name of `debugContext`.
+
+        Returns:
+            The id of the tensor.
+
+        Raises:
+            popart_exception: The value is no array, or of a dtype that no model has.
+        """
+        if not isinstance(initVal, np.ndarray | np.generic):
+            raise popart_exception(
+                "`initVal` is a NumPy array. Received: an object of type "
+                f"{type(initVal).__name__}. Use np.array(..., dtype=...)"
+            )
+        number_of(initVal.dtype)
+        name = one_name(debugContext, debugPrefix) or "init_input"
+        return self.draft.add_initialiser(name, np.array(initVal, order="C"))
+
+    def addOutputTensor(self, outputName: str) -> None:
+        """Makes a tensor an output of the graph.
+
+        Args:
+            outputName: The id of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor, or it is an output already.
+        """
+        self.draft.add_output(outputName)
+
+    def customOp(
+        self,
+        opName: str,
+        opVersion: int,
+        domain: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        numOutputs: int = 1,
+        name: str = "",
+    ) -> list[str]:
+        """Adds an operation of any domain.
+
+        Args:
+            opName: The operation, such as `"LeakyRelu"`.
+            opVersion: The version of its domain.
+            domain: Its domain.
+            inputs: Ids of its inputs.
+            attributes: Integers, numbers and strings, or lists of such, by name.
+            numOutputs: How many results it has. Defaults to `1`.
+            name: Name of the operation. Defaults to `""`.
+
+        Returns:
+            Ids of the results.
+
+        Raises:
+            popart_exception: An argument is wrong, or the inputs do not fit the operation.
+        """
+        protos = [attribute_of_any(key, value) for key, value in attributes.items()]
+        return self.draft.add_node(
+            opName, domain or AI_ONNX, opVersion, inputs, numOutputs, protos, debug_name(name)
+        )
+
+    def checkpointOutput(self, nodeOutputNames: Sequence[str]) -> list[str]:
+        """Has results kept for the backward pass, whatever is computed again around them.
+
+        Args:
+            nodeOutputNames: Ids of tensors.
+
+        Returns:
+            Ids of the same tensors, to be used from here on.
+        """
+        for id_ in nodeOutputNames:
+            self.draft.check(id_, self.draft.types)
+        version = self.draft.opsets.get(AI_ONNX, DEFAULT_AI_ONNX)
+        kept = []
+        for id_ in nodeOutputNames:
+            (result,) = self.draft.add_node("Identity", AI_ONNX, version, [id_], 1, [])
+            self.recomputeOutput(result, RecomputeType.Checkpoint)
+            kept.append(result)
+        return kept
+
+    def getInputTensorIds(self) -> list[str]:
+        """Ids of the inputs, without tensors that have a value."""
+        return list(self.draft.inputs)
+
+    def getOutputTensorIds(self) -> list[str]:
+        """Ids of the outputs."""
+        return list(self.draft.outputs)
+
+    def getValueTensorIds(self) -> list[str]:
+        """Ids of the results of operations that are no outputs."""
+        return [id_ for node in self.draft.nodes for id_ in node.output if self._is_value(id_)]
+
+    def getTrainableTensorIds(self) -> list[str]:
+        """Ids of the tensors that have a value."""
+        return list(self.draft.initialisers)
+
+    def getTensorShape(self, id: str) -> list[int]:
+        """The shape of a tensor.
+
+        Args:
+            id: Of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor, or its shape is not known.
+        """
+        self.draft.check(id, self.draft.types)
+        type_ = self.draft.types[id]
+        shape = shape_of(type_)
+        if shape is None or not is_complete(type_):
+            raise popart_exception(
+                f"The shape of the tensor {id!r} is not known before the model runs. Received: "
+                f"{shape if shape is not None else 'a tensor of unknown rank'}"
+            )
+        return [int(size) for size in shape if size is not None]
+
+    def getTensorDtypeString(self, id: str) -> str:
+        """The dtype of a tensor, such as `"float32"`.
+
+        Args:
+            id: Of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor, or its dtype is not known.
+        """
+        self.draft.check(id, self.draft.types)
+        type_ = self.draft.types[id]
+        if type_ is None or not type_.tensor_type.elem_type:
+            raise popart_exception(f"The dtype of {id!r} is not known, or it is no tensor.")
+        return lower_case(type_.tensor_type.elem_type)
+
+    def isInitializer(self, id: str) -> bool:
+        """Whether a tensor has a value.
+
+        Args:
+            id: Of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor.
+        """
+        self.draft.check(id, self.draft.types)
+        return id in self.draft.initialisers
+
+    def nameScope(self, name: str) -> NameContextManager:
+        """While it is open, names of tensors and operations begin with a name and a slash.
+
+        Args:
+            name: Of the scope.
+        """
+        if not isinstance(name, str):
+            raise popart_exception(f"The `name` of a scope is a string. Received: name={name!r}")
+        names = self.draft.names
+        return NameContextManager(lambda: names.open_scope(name), names.close_scope)
+
+    def getNameScope(self, name: str = "") -> str:
+        """A name with those of the open scopes before it.
+
+        Args:
+            name: It. Defaults to `""`.
+        """
+        return self.draft.names.in_scope(name)
+
+    def getModelProto(self) -> bytes:
+        """The model that was built so far, serialised.
+
+        Raises:
+            popart_exception: It is larger than a message may be.
+        """
+        return _serialised(model_of(self.draft))
+
+    def saveModelProto(self, filename: str | os.PathLike) -> None:
+        """Writes the model that was built so far into a file.
+
+        Args:
+            filename: Path of the file.
+
+        Raises:
+            popart_exception: It cannot be written there, or is larger than a message may be.
+        """
+        path = Path(filename)
+        _write(path, _serialised(model_of(self.draft, path.parent)))
+
+    def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
+        """Writes values into a file of their own, which the model then refers to.
+
+        Args:
+            ids: Of tensors that have a value.
+            filename: Path of the file, also as models name it.
+
+        Raises:
+            popart_exception: A tensor has no value, or has it in a file already; or the file
+                cannot be written.
+        """
+        for id_ in ids:
+            self.draft.check(id_, self.draft.initialisers)
+            if id_ in self.draft.external:
+                raise popart_exception(f"The value of {id_!r} is in a file of its own already.")
+        messages, parts, offset = {}, [], 0
+        for id_ in dict.fromkeys(ids):
+            array = self.draft.initialisers[id_]
+            message = onnx.TensorProto(name=id_, data_type=number_of(array.dtype), dims=array.shape)
+            data = onnx.numpy_helper.from_array(array).raw_data
+            message.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (
+                ("location", os.fspath(filename)),
+                ("offset", str(offset)),
+                ("length", str(len(data))),
+            ):
+                message.external_data.add(key=key, value=value)
+            parts.append(data)
+            offset += len(data)
+            messages[id_] = message
+        _write(Path(filename), parts)
+        note_written(Path(filename))
+        self.draft.external.update(messages)
+
+    def _createSubgraphBuilder(self) -> "_BuilderCore":
+        """A builder of a graph that an operation of this one has."""
+        child = _BuilderCore()
+        child.draft = GraphDraft(self.draft)
+        return child
+
+    def _is_value(self, id_: str) -> bool:
+        return bool(id_) and id_ not in self.draft.outputs
+
+
+def _serialised(model: onnx.ModelProto) -> bytes:
+    try:
+        return model.SerializeToString(deterministic=True)
+    except ValueError as error:
+        raise popart_exception(
+            "The model is larger than 2 GB, the most that one message has. Save the values of "
+            "large tensors by saveInitializersExternally first."
+        ) from error
+
+
+def _write(path: Path, content: bytes | list[bytes]) -> None:
+    try:
+        write_atomically(path, content)
+    except (OSError, ValueError) as error:
+        raise popart_exception(f"The file {str(path)!r} cannot be written. {error}") from error

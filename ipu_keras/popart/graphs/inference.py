@@ -1,0 +1,260 @@
+"""The types of a node's results, as soon as it is added to a graph.
+
+ONNX knows them for most of its own operations. For others, and where it cannot say, the operation
+is traced: what TensorFlow finds is what a session will find.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.tensor_types import (
+    is_complete,
+    shape_of,
+    tensor_type,
+    words_of,
+)
+from ipu_keras.popart.model.data_types import dtype_of, number_of
+from ipu_keras.popart.model.graph import AI_ONNX, Node
+from ipu_keras.popart.model.parsing import parsed_graph
+from ipu_keras.popart.operations.evaluation import Environment, Evaluation
+from ipu_keras.popart.operations.operation import Operation
+from ipu_keras.popart.operations.table import OPERATIONS, operation_of
+from ipu_keras.popart.operations.values import Value
+
+# Shapes, axes and the like, which say what other tensors look like; weights do not.
+MOST_KNOWN_ELEMENTS = 1024
+
+# The format of the models that are made here and read by ONNX's inference alone.
+_IR_VERSION = 8
+
+# What ONNX calls sizes that nobody has named.
+_MADE_UP = "unk__"
+
+# ONNX puts this before each error, and once before all.
+_MARK = "[ShapeInferenceError]"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known of the tensors that a node can name.
+
+    Args:
+        types: By name; `None` for a tensor of which nothing is known.
+        known: Values, by name.
+        opsets: Version by domain.
+    """
+
+    types: Mapping[str, onnx.TypeProto | None]
+    known: Mapping[str, np.ndarray]
+    opsets: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What is known of a node's results.
+
+    Args:
+        types: One for each.
+        known: Values, by name.
+    """
+
+    types: Sequence[onnx.TypeProto | None]
+    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
+    """What is known of a node's results.
+
+    Args:
+        proto: The node.
+        around: What it can name.
+
+    Raises:
+        popart_exception: Its inputs do not fit the operation.
+    """
+    domain = proto.domain or AI_ONNX
+    if proto.op_type == "Constant" and domain == AI_ONNX:
+        return _constant(proto)
+    types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
+    if onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain):
+        types = _by_onnx(proto, around)
+        _check_sizes(proto, types, around)
+    names = [name for name in proto.input if name]
+    all_known = bool(names) and all(name in around.known for name in names)
+    if not all_known and proto.op_type != "Shape" and all(map(is_complete, types)):
+        return Inferred(types)
+    return _by_tracing(proto, types, around)
+
+
+def _constant(proto: onnx.NodeProto) -> Inferred:
+    tensor = next(each.t for each in proto.attribute if each.name == "value")
+    array = onnx.numpy_helper.to_array(tensor)
+    known = {proto.output[0]: array} if array.size <= MOST_KNOWN_ELEMENTS else {}
+    return Inferred([tensor_type(tensor.data_type, array.shape)], known)
+
+
+def _by_onnx(proto: onnx.NodeProto, around: Surroundings) -> list[onnx.TypeProto | None]:
+    names = dict.fromkeys([*filter(None, proto.input), *free_names(proto)])
+    model = onnx.ModelProto(ir_version=_IR_VERSION)
+    model.graph.name = "node"
+    model.graph.node.append(proto)
+    for name in names:
+        type_ = around.types.get(name)
+        if type_ is not None:
+            model.graph.input.append(onnx.ValueInfoProto(name=name, type=type_))
+        if name in around.known:
+            tensor = onnx.numpy_helper.from_array(around.known[name], name)
+            model.graph.initializer.append(tensor)
+    for domain, version in around.opsets.items():
+        name = "" if domain == AI_ONNX else domain
+        model.opset_import.append(onnx.OperatorSetIdProto(domain=name, version=version))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        text = str(error).rpartition(_MARK)[2].strip()
+        raise refusal(proto, text, around) from error
+    found = {each.name: each.type for each in inferred.graph.value_info}
+    return [_or_none(found.get(name)) for name in proto.output]
+
+
+def _or_none(type_: onnx.TypeProto | None) -> onnx.TypeProto | None:
+    if type_ is None or not type_.WhichOneof("value"):
+        return None
+    inner = type_.sequence_type.elem_type if type_.HasField("sequence_type") else type_
+    for size in inner.tensor_type.shape.dim:
+        if size.dim_param.startswith(_MADE_UP):
+            # It would be the same for other sizes of other nodes.
+            size.ClearField("dim_param")
+    return type_
+
+
+def _check_sizes(
+    proto: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], around: Surroundings
+) -> None:
+    for type_ in types:
+        shape = shape_of(type_)
+        if shape is not None and any(size is not None and size < 0 for size in shape):
+            text = f"Its result would have negative sizes: {shape}."
+            raise refusal(proto, text, around)
+
+
+def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_exception:
+    """The error that says why a node cannot be added.
+
+    Args:
+        proto: The node.
+        text: Why.
+        around: What it names.
+    """
+    given = ", ".join(f"{name} {words_of(around.types.get(name))}" for name in proto.input if name)
+    title = Node(proto.op_type, proto.domain, (), tuple(proto.output), proto.name).title
+    end = "" if text.endswith((".", "!", "?")) else "."
+    return popart_exception(f"In {title}: {text}{end} Received: {given or 'no inputs'}")
+
+
+def free_names(proto: onnx.NodeProto) -> list[str]:
+    """The tensors around a node that the graphs within it name.
+
+    Args:
+        proto: The node.
+    """
+    return [
+        name
+        for attribute in proto.attribute
+        for graph in (attribute.g, *attribute.graphs)
+        for name in _free_names_of(graph)
+    ]
+
+
+def _free_names_of(graph: onnx.GraphProto) -> list[str]:
+    own = {each.name for each in (*graph.input, *graph.initializer)}
+    found: list[str] = []
+    for node in graph.node:
+        found += [name for name in (*node.input, *free_names(node)) if name and name not in own]
+        own.update(node.output)
+    found += [each.name for each in graph.output if each.name not in own]
+    return found
+
+
+def _by_tracing(
+    proto: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], around: Surroundings
+) -> Inferred:
+    """What tracing the operation finds; without one, what is known already."""
+    names = [*filter(None, proto.input), *free_names(proto)]
+    domain = proto.domain or AI_ONNX
+    version = around.opsets.get(domain, 1)
+    if not _exists(domain, proto.op_type, version) or not all(
+        _can_be_made(around.types.get(name)) for name in names
+    ):
+        return Inferred(types)
+    operation = operation_of(domain, proto.op_type, version)
+    if not _are_static_ones_known(operation, proto, around.known):
+        return Inferred(types)
+    graph = parsed_graph(onnx.GraphProto(node=[proto]))
+    with tf.Graph().as_default():
+        environment: Environment = {name: _made(name, around) for name in names}
+        evaluation = Evaluation(around.opsets, seed=lambda: tf.zeros(2, tf.int32))
+        try:
+            evaluation.run(graph, environment)
+        except popart_exception as error:
+            text = str(error).partition(": ")[2]
+            raise refusal(proto, text, around) from error
+        results = [environment.get(name) for name in proto.output]
+    found = [
+        given if is_complete(given) else _type_of(result, given)
+        for result, given in zip(results, types, strict=True)
+    ]
+    known = {
+        name: result.known
+        for name, result in zip(proto.output, results, strict=True)
+        if isinstance(result, Value)
+        and result.known is not None
+        and result.known.size <= MOST_KNOWN_ELEMENTS
+    }
+    return Inferred(found, known)
+
+
+def _exists(domain: str, kind: str, version: int) -> bool:
+    return any(each.since <= version for each in OPERATIONS.get((domain, kind), ()))
+
+
+def _can_be_made(type_: onnx.TypeProto | None) -> bool:
+    return shape_of(type_) is not None
+
+
+def _are_static_ones_known(
+    operation: Operation, proto: onnx.NodeProto, known: Mapping[str, np.ndarray]
+) -> bool:
+    parameters = operation.inputs
+    return all(
+        parameter.name not in operation.static or not name or name in known
+        for parameter, name in zip(parameters, proto.input, strict=False)
+    )
+
+
+def _made(name: str, around: Surroundings) -> Value:
+    """A tensor of a type, in the graph that is traced in now."""
+    if name in around.known:
+        return Value(known=around.known[name])
+    type_ = around.types[name]
+    assert type_ is not None
+    element = dtype_of(type_.tensor_type.elem_type)
+    return Value(tf.compat.v1.placeholder(tf.as_dtype(element), shape_of(type_)))
+
+
+def _type_of(result: Any, given: onnx.TypeProto | None) -> onnx.TypeProto | None:
+    if isinstance(result, list):
+        if not result:
+            return given
+        inner = _type_of(result[0], None)
+        return None if inner is None else onnx.helper.make_sequence_type_proto(inner)
+    if result is None or (any(size is None for size in result.shape) and is_complete(given)):
+        return given
+    dtype = np.dtype(object) if result.dtype == tf.string else result.dtype.as_numpy_dtype
+    return tensor_type(number_of(np.dtype(dtype)), result.shape)

@@ -1,0 +1,90 @@
+"""Between graphs while they are built and ONNX's messages."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx import numpy_helper
+
+from ipu_keras.popart.graphs.draft import GraphDraft
+from ipu_keras.popart.graphs.names import Names
+from ipu_keras.popart.model.graph import AI_ONNX
+
+# The format of models, by the version of ai.onnx: in the older one each value is an input too.
+_OLD_FORMAT, _NEW_FORMAT = 3, 4
+_LAST_OPSET_OF_OLD_FORMAT = 8
+
+_DEFAULT_AI_ONNX = 10
+
+
+def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
+    """The message of a model.
+
+    Args:
+        draft: Its main graph.
+        folder: Where it will be, so that files with values are named from there; `None` if it
+            will not be a file.
+    """
+    opsets = {AI_ONNX: _DEFAULT_AI_ONNX, **draft.opsets}
+    is_old = opsets[AI_ONNX] <= _LAST_OPSET_OF_OLD_FORMAT
+    model = onnx.ModelProto(
+        ir_version=_OLD_FORMAT if is_old else _NEW_FORMAT,
+        producer_name="popart",
+        graph=draft.proto(has_all_inputs=is_old),
+        opset_import=[
+            onnx.OperatorSetIdProto(domain="" if domain == AI_ONNX else domain, version=version)
+            for domain, version in opsets.items()
+        ],
+    )
+    if folder is not None:
+        _name_from(model.graph, folder)
+    return model
+
+
+def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
+    """Names the files of values by paths from a folder, if they are in it."""
+    root = Path(os.path.realpath(folder))
+    for tensor in graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                path = Path(os.path.realpath(entry.value))
+                is_within = path.is_relative_to(root)
+                entry.value = str(path.relative_to(root) if is_within else path)
+
+
+def resume(draft: GraphDraft, model: onnx.ModelProto) -> None:
+    """Puts all of a model into a new graph.
+
+    Args:
+        draft: The graph, which is empty.
+        model: The model, with the data of all tensors.
+
+    Raises:
+        popart_exception: A node does not fit its inputs.
+    """
+    graph = model.graph
+    draft.name = graph.name
+    draft.opsets.update({each.domain or AI_ONNX: each.version for each in model.opset_import})
+    for tensor in graph.initializer:
+        draft.note_initialiser(tensor.name, numpy_helper.to_array(tensor))
+    for each in graph.input:
+        if each.name not in draft.initialisers:
+            draft.note_input(each.name, each.type)
+    within = Names(draft.names)
+    for node in graph.node:
+        within.add(_names_within(node))
+        draft.append(node, draft.opsets)
+    for each in (*graph.value_info, *graph.output):
+        draft.note_declared(each.name, each.type)
+    for each in graph.output:
+        draft.add_output(each.name)
+
+
+def _names_within(node: onnx.NodeProto) -> Iterator[str]:
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (each.name for each in (*graph.input, *graph.initializer))
+            for inner in graph.node:
+                yield from inner.output
+                yield from _names_within(inner)

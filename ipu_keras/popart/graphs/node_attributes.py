@@ -1,0 +1,200 @@
+"""The methods of builders that read and write attributes of single nodes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from onnx import AttributeProto, NodeProto
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.attributes import attribute_of_any, value_of
+from ipu_keras.popart.graphs.draft import GraphDraft
+
+
+class NodeAttributes:
+    """The methods of builders for attributes of nodes, which are named by all their outputs.
+
+    Args:
+        draft: The graph that the builder builds.
+    """
+
+    def __init__(self, draft: GraphDraft):
+        self.draft = draft
+
+    def addNodeAttribute(
+        self, attributeName: str, attributeValue: Any, nodeOutputNames: Iterable[str]
+    ) -> None:
+        """Gives a node an attribute that it does not have.
+
+        Args:
+            attributeName: Of the attribute.
+            attributeValue: An integer, number or string, or a list of such.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is no such node, or it has the attribute.
+        """
+        node = self.node_of(nodeOutputNames)
+        if any(each.name == attributeName for each in node.attribute):
+            raise popart_exception(
+                f"{node.op_type} has the attribute {attributeName!r} already: remove it first."
+            )
+        node.attribute.append(attribute_of_any(attributeName, attributeValue))
+
+    def nodeHasAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> bool:
+        """Whether a node has an attribute.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is no such node.
+        """
+        node = self.node_of(nodeOutputNames)
+        return any(each.name == attributeName for each in node.attribute)
+
+    def getInt64NodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> int:
+        """The value of an attribute that is an integer.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none, or it is of another type.
+        """
+        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.INT)
+
+    def getInt64VectorNodeAttribute(
+        self, attributeName: str, nodeOutputNames: Iterable[str]
+    ) -> list[int]:
+        """The value of an attribute that is a list of integers.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none, or it is of another type.
+        """
+        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.INTS)
+
+    def getFloatNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> float:
+        """The value of an attribute that is a number.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none, or it is of another type.
+        """
+        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.FLOAT)
+
+    def getFloatVectorNodeAttribute(
+        self, attributeName: str, nodeOutputNames: Iterable[str]
+    ) -> list[float]:
+        """The value of an attribute that is a list of numbers.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none, or it is of another type.
+        """
+        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.FLOATS)
+
+    def getStringNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> str:
+        """The value of an attribute that is a string.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none, or it is of another type.
+        """
+        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.STRING)
+
+    def getStringVectorNodeAttribute(
+        self, attributeName: str, nodeOutputNames: Iterable[str]
+    ) -> list[str]:
+        """The value of an attribute that is a list of strings.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none, or it is of another type.
+        """
+        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.STRINGS)
+
+    def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> None:
+        """Takes an attribute from a node.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none.
+        """
+        found = self.found(attributeName, nodeOutputNames)
+        self.node_of(nodeOutputNames).attribute.remove(found)
+
+    def getAllNodeAttributeNames(self, nodeOutputNames: Iterable[str]) -> list[str]:
+        """The names of all attributes of a node.
+
+        Args:
+            nodeOutputNames: A set of the ids of all its outputs.
+
+        Raises:
+            popart_exception: There is no such node.
+        """
+        return [each.name for each in self.node_of(nodeOutputNames).attribute]
+
+    def found(self, attributeName: str, nodeOutputNames: Any) -> AttributeProto:
+        """An attribute of a node.
+
+        Args:
+            attributeName: Of the attribute.
+            nodeOutputNames: Ids of all outputs of the node.
+
+        Raises:
+            popart_exception: There is none.
+        """
+        node = self.node_of(nodeOutputNames)
+        for each in node.attribute:
+            if each.name == attributeName:
+                return each
+        names = ", ".join(each.name for each in node.attribute)
+        raise popart_exception(
+            f"Node does not have an attribute {attributeName}. {node.op_type} has: "
+            f"{names or 'none'}"
+        )
+
+    def node_of(self, nodeOutputNames: Any) -> NodeProto:
+        """The node of the builder's graph that has these outputs and no others.
+
+        Args:
+            nodeOutputNames: Their ids, or the id of the only one.
+
+        Raises:
+            popart_exception: There is none.
+        """
+        if isinstance(nodeOutputNames, str):
+            names = {nodeOutputNames}
+        elif isinstance(nodeOutputNames, Iterable):
+            names = set(nodeOutputNames)
+        else:
+            names = set()
+        found = self.draft.node_with(names)
+        if found is None:
+            raise popart_exception(
+                "Could not find a node with output name(s) "
+                f"{', '.join(sorted(map(str, names))) or 'none'}: a node is named by a set of the "
+                "ids of all its outputs, in the builder that has added it."
+            )
+        return found

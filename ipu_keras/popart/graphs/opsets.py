@@ -1,0 +1,311 @@
+"""The opsets of a builder: objects whose methods add operations of one version of a domain."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from onnx import AttributeProto, GraphProto
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.annotation_names import (
+    AVAILABLE_MEMORY,
+    CYCLE_BACK_OFF,
+    PARTIALS_TYPE,
+    PLAN_TYPE,
+    RESERVED_TILES,
+)
+from ipu_keras.popart.graphs.attributes import attribute_of
+from ipu_keras.popart.graphs.debug_context import DebugContext, one_name
+from ipu_keras.popart.graphs.draft import GraphDraft
+from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
+from ipu_keras.popart.graphs.methods import (
+    ARGS,
+    DEBUG_PREFIX,
+    NUM_OUTPUTS,
+    Attribute,
+    Method,
+    check_number,
+    onnx_methods,
+    with_methods,
+)
+from ipu_keras.popart.graphs.multi_convolution import multiconv_attributes, multiconv_inputs
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
+
+# Of operations with graphs: how many inputs and outputs those have beyond the operation's.
+_MORE_INPUTS = {"Call": 0, "Loop": 0, "Scan": 0}
+_MORE_OUTPUTS = {"Call": 0, "If": 0, "Loop": 1, "Scan": 0}
+
+
+class _Opset:
+    """An opset of a builder.
+
+    Args:
+        draft: The graph that operations are added to.
+    """
+
+    domain: str
+    version: int
+
+    def __init__(self, draft: GraphDraft):
+        self._draft = draft
+
+    def add_operation(self, method: Method, arguments: Mapping[str, Any]) -> Any:
+        """Adds an operation; returns what the builder method does.
+
+        Args:
+            method: What the operation is.
+            arguments: Of the builder method, by name.
+
+        Raises:
+            popart_exception: It cannot be added; the graph is as before.
+        """
+        _check_given(method, arguments)
+        inputs = _inputs(method, arguments.get(ARGS, []))
+        check_number(method.kind, "inputs", len(inputs), method.inputs)
+        num_outputs = arguments.get(NUM_OUTPUTS, method.outputs[0])
+        check_number(method.kind, "outputs", num_outputs, method.outputs)
+        attributes = []
+        for attribute in (*method.attributes, *method.last):
+            value = arguments[attribute.called]
+            if attribute.kind == AttributeProto.GRAPH:
+                value = self._graph(method, attribute, value, len(inputs), num_outputs)
+            if attribute.convert is not None:
+                value = attribute.convert(value)
+            if not attribute.is_left_out(value):
+                attributes.append(attribute_of(attribute.name, value, attribute.kind))
+        outputs = self._draft.add_node(
+            method.kind,
+            method.domain,
+            self.version,
+            inputs,
+            num_outputs,
+            attributes,
+            one_name(arguments[method.debug], arguments.get(DEBUG_PREFIX, "")),
+        )
+        return outputs if method.returns_list else next(iter(outputs), None)
+
+    def _graph(
+        self, method: Method, attribute: Attribute, builder: Any, num_inputs: int, num_outputs: int
+    ) -> GraphProto:
+        """The graph that a builder has made, if it fits the operation."""
+        draft = getattr(builder, "draft", None)
+        if not isinstance(draft, GraphDraft) or not self._draft.is_within(draft.parent):
+            raise popart_exception(
+                f"`{attribute.called}` of {method.kind} is a builder that createSubgraphBuilder of "
+                f"this builder, or of one around it, has made. Received: {builder!r}"
+            )
+        expected = num_outputs + _MORE_OUTPUTS[method.kind]
+        if len(draft.outputs) != expected:
+            raise popart_exception(
+                f"The graph `{attribute.called}` of {method.kind} has {expected} output(s), as the "
+                f"operation has `num_outputs`={num_outputs}: name them by addOutputTensor. "
+                f"Received: {len(draft.outputs)} output(s)"
+            )
+        # The older Scan begins with the lengths of sequences, which its graph does not see.
+        is_first_scan = method.kind == "Scan" and method.since == 8
+        wanted = num_inputs - is_first_scan if method.kind in _MORE_INPUTS else 0
+        if len(draft.inputs) != wanted:
+            raise popart_exception(
+                f"The graph `{attribute.called}` of {method.kind} has {wanted} input(s), by the "
+                f"number of `args`. Received: {len(draft.inputs)} input(s)"
+            )
+        return draft.proto()
+
+
+def _check_given(method: Method, arguments: Mapping[str, Any]) -> None:
+    missing = [name for name in method.needed if arguments[name] is None]
+    if missing:
+        raise TypeError(f"{method.name}() missing the argument {missing[0]!r}")
+
+
+def _inputs(method: Method, given: Any) -> list[str]:
+    if isinstance(given, str):
+        # PopART itself takes the one input of some operations without a list around it.
+        given = [given]
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise popart_exception(
+            f"`{ARGS}` of {method.kind} is a list of ids of tensors. Received: {ARGS}={given!r}"
+        )
+    # Of an If, what branches take comes by name: more than the condition is not looked at.
+    return list(given[:1] if method.kind == "If" else given)
+
+
+class _AiOnnxOpset(_Opset):
+    domain = AI_ONNX
+
+
+@with_methods(onnx_methods(6).values())
+class AiOnnxOpset6(_AiOnnxOpset):
+    """Adds operations of ai.onnx 6; each method adds the one that it is named after."""
+
+    version = 6
+
+
+@with_methods(onnx_methods(7).values())
+class AiOnnxOpset7(_AiOnnxOpset):
+    """Adds operations of ai.onnx 7; each method adds the one that it is named after."""
+
+    version = 7
+
+
+@with_methods(onnx_methods(8).values())
+class AiOnnxOpset8(_AiOnnxOpset):
+    """Adds operations of ai.onnx 8; each method adds the one that it is named after."""
+
+    version = 8
+
+
+@with_methods(onnx_methods(9).values())
+class AiOnnxOpset9(_AiOnnxOpset):
+    """Adds operations of ai.onnx 9; each method adds the one that it is named after."""
+
+    version = 9
+
+
+@with_methods(onnx_methods(10).values())
+class AiOnnxOpset10(_AiOnnxOpset):
+    """Adds operations of ai.onnx 10; each method adds the one that it is named after."""
+
+    version = 10
+
+
+@with_methods(onnx_methods(11).values())
+class AiOnnxOpset11(_AiOnnxOpset):
+    """Adds operations of ai.onnx 11; each method adds the one that it is named after."""
+
+    version = 11
+
+
+class AiOnnxMlOpset1(_Opset):
+    """ai.onnx.ml 1, of which PopART has no operation."""
+
+    domain = AI_ONNX_ML
+    version = 1
+
+
+@with_methods(GRAPHCORE_METHODS.values())
+class AiGraphcoreOpset1(_Opset):
+    """Adds operations of ai.graphcore 1; each method adds the one that it is named after."""
+
+    domain = AI_GRAPHCORE
+    version = 1
+
+    def init(
+        self,
+        shape: Sequence[int],
+        data_type: Any,
+        init_type: Any,
+        batch_axis: Any = None,
+        debugContext: Any = "",
+        *,
+        debugPrefix: Any = "",
+    ) -> str:
+        """Adds `Init` of ai.graphcore, a tensor to begin with, to the model.
+
+        Args:
+            shape: Of the tensor.
+            data_type: A `DataType`, or ONNX's number of one.
+            init_type: An `InitType`.
+            batch_axis: The axis of the batch. If it is left out, `debugContext` may stand here.
+                Defaults to `None`.
+            debugContext: Name of the operation. Defaults to `""`.
+            debugPrefix: Another name of `debugContext`.
+
+        Returns:
+            The id of the result.
+
+        Raises:
+            popart_exception: An argument is wrong.
+        """
+        if isinstance(batch_axis, str | DebugContext):
+            batch_axis, debugContext = None, batch_axis
+        names = ("shape", "data_type", "init_type", "batch_axis", "debugContext", "debugPrefix")
+        values = (shape, data_type, init_type, batch_axis, debugContext, debugPrefix)
+        arguments = dict(zip(names, values, strict=True))
+        return self.add_operation(GRAPHCORE_METHODS["init"], arguments)
+
+    def multiconv(
+        self,
+        args: Sequence[Sequence[str]],
+        dilations: Sequence[Sequence[int]] = [],
+        inDilations: Sequence[Sequence[int]] = [],
+        pads: Sequence[Sequence[int]] = [],
+        outPads: Sequence[Sequence[int]] = [],
+        strides: Sequence[Sequence[int]] = [],
+        availableMemoryProportions: Sequence[float] = [],
+        partialsTypes: Sequence[str] = [],
+        planType: str | None = None,
+        perConvReservedTiles: int | None = None,
+        cycleBackOff: float | None = None,
+        debugContext: Any = "",
+        *,
+        debugPrefix: Any = "",
+    ) -> list[str]:
+        """Adds several convolutions that run at the same time to the model.
+
+        Each list is empty or has an entry for each convolution.
+
+        Args:
+            args: For each, the ids of images, of weights and perhaps of a bias.
+            dilations: For each, the steps between weights. Defaults to `[]`.
+            inDilations: For each, the steps between elements of images. Defaults to `[]`.
+            pads: For each, zeros before all axes of images, then behind. Defaults to `[]`.
+            outPads: The same of results. Defaults to `[]`.
+            strides: For each, the steps between places of the weights. Defaults to `[]`.
+            availableMemoryProportions: For each, the share of the memory. Defaults to `[]`.
+            partialsTypes: For each, the dtype that it adds up in. Defaults to `[]`.
+            planType: `"parallel"` or `"serial"`. Defaults to `None`.
+            perConvReservedTiles: Tiles that are kept for each. Defaults to `None`.
+            cycleBackOff: By how much a plan may be slower to use less memory. Defaults to `None`.
+            debugContext: Name of the operation. Defaults to `""`.
+            debugPrefix: Another name of `debugContext`.
+
+        Returns:
+            Ids of the results, one for each.
+
+        Raises:
+            popart_exception: An argument is wrong, or the inputs do not fit the operation.
+        """
+        return self._draft.add_node(
+            "MultiConv",
+            AI_GRAPHCORE,
+            self.version,
+            multiconv_inputs(args),
+            len(args),
+            multiconv_attributes(
+                len(args),
+                {
+                    "dilations": dilations,
+                    "inDilations": inDilations,
+                    "pads": pads,
+                    "outPads": outPads,
+                    "strides": strides,
+                },
+                {
+                    AVAILABLE_MEMORY: availableMemoryProportions,
+                    PARTIALS_TYPE: partialsTypes,
+                },
+                {
+                    PLAN_TYPE: planType,
+                    RESERVED_TILES: perConvReservedTiles,
+                    CYCLE_BACK_OFF: cycleBackOff,
+                },
+            ),
+            one_name(debugContext, debugPrefix),
+        )
+
+
+# By version.
+AI_ONNX_OPSETS: Mapping[int, type[_AiOnnxOpset]] = MappingProxyType(
+    {
+        each.version: each
+        for each in (
+            AiOnnxOpset6,
+            AiOnnxOpset7,
+            AiOnnxOpset8,
+            AiOnnxOpset9,
+            AiOnnxOpset10,
+            AiOnnxOpset11,
+        )
+    }
+)

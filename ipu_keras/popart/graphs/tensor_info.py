@@ -1,0 +1,47 @@
+"""The dtype and shape of a tensor, as users write them down."""
+
+from collections.abc import Sequence
+
+from ipu_keras.popart.graphs.tensor_types import checked_shape, element_type, lower_case
+
+
+class _TensorInfoCore:
+    """The dtype and shape of a tensor.
+
+    Args:
+        dataType: PopART's name of the dtype, such as `"FLOAT"`.
+        shape: Sizes of the axes.
+
+    Raises:
+        popart_exception: There is no such dtype, or a size is negative.
+    """
+
+    def __init__(self, dataType: str, shape: Sequence[int]):
+        self._element = element_type(dataType)
+        self._shape = checked_shape(shape)
+
+    def shape(self) -> list[int]:
+        """Sizes of the axes."""
+        return list(self._shape)
+
+    def data_type_lcase(self) -> str:
+        """The dtype in lower case, such as `"float32"`."""
+        return lower_case(self._element)
+
+    def __repr__(self) -> str:
+        return f"<{self.data_type_lcase()} {tuple(self._shape)}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _TensorInfoCore) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self._element, *self._shape))
+
+
+def element_of(info: _TensorInfoCore) -> int:
+    """ONNX's number of the dtype.
+
+    Args:
+        info: What has it.
+    """
+    return info._element

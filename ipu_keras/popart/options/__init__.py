@@ -1,0 +1,1 @@
+"""What users of PopART choose: enumerations, settings, options of sessions, patterns."""
