@@ -1,6 +1,5 @@
 """How an option is written down, and what all classes of options have in common."""
 
-import copy
 import difflib
 import enum
 import inspect
@@ -102,7 +101,10 @@ class Settings:
 
     def copy(self) -> Self:
         """The same options, which do not change with these."""
-        return copy.deepcopy(self)
+        twin = type(self).__new__(type(self))
+        for name in self._options:
+            setattr(twin, name, getattr(self, name))
+        return twin
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._options:

@@ -104,7 +104,8 @@ def one_of(kind: type) -> Kind:
             raise TypeError
         return value.copy() if hasattr(value, "copy") else value
 
-    return Kind(f"a {kind.__name__}", take)
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    return Kind(f"{article} {kind.__name__}", take)
 
 
 def choice(*texts: str) -> Kind:

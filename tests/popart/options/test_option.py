@@ -65,7 +65,7 @@ def test_other_attributes_are_refused():
 
 def test_a_refused_value_changes_nothing():
     outer = Outer()
-    with pytest.raises(TypeError, match=r"^`inner` must be a Inner\. Received: inner=None"):
+    with pytest.raises(TypeError, match=r"^`inner` must be an Inner\. Received: inner=None"):
         outer.inner = None
     with pytest.raises(TypeError, match=r"^`isLarge` must be a bool"):
         outer.isLarge = ExecutionPhaseSchedule.Batch
