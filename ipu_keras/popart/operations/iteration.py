@@ -145,6 +145,8 @@ def elements_of(sequence: tf.Tensor) -> tf.TensorArray:
     array = tf.TensorArray(
         sequence.dtype,
         tf.shape(sequence)[0] if size is None else size,
+        # One may be read again where a sample is shorter than others.
+        clear_after_read=False,
         element_shape=sequence.shape[1:],
     )
     return array.unstack(sequence)
