@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Graph, GraphInput, Node
 from ipu_keras.popart.operations.evaluation import Evaluation
 from ipu_keras.popart.operations.values import Value, value_of
 
