@@ -62,9 +62,10 @@ def nll_loss(
     losses = tf.where(counts, losses, tf.zeros([], losses.dtype))
     if reduce is not tf.reduce_mean:
         return reduce(losses)
-    number = tf.reduce_sum(tf.cast(counts, tf.float32))
-    mean = tf.math.divide_no_nan(tf.reduce_sum(tf.cast(losses, tf.float32)), number)
-    return tf.cast(mean, losses.dtype)
+    # There may be more than float16 counts to.
+    wide = tf.float32 if losses.dtype == tf.float16 else losses.dtype
+    total, number = (tf.reduce_sum(tf.cast(each, wide)) for each in (losses, counts))
+    return tf.cast(tf.math.divide_no_nan(total, number), losses.dtype)
 
 
 @graphcore_operation("Ctc")
