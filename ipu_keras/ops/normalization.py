@@ -80,7 +80,7 @@ def normalize_groups(
     epsilon: float,
     strided: bool,
     kind: str,
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gives each group of channels of each sample a mean of 0 and a variance of 1.
 
     Statistics, over the group's channels and all other axes but the first, are in float32 or
@@ -97,15 +97,16 @@ def normalize_groups(
         kind: What reports call the operation.
 
     Returns:
-        A tensor of the shape and type of `inputs`.
+        A tensor of the shape and type of `inputs`; and of each group the mean and the variance,
+        `(batch, groups)`, in the type of statistics.
 
     Example:
 
     >>> x = tf.constant([[0.0, 1.0, 4.0, 3.0]])
     >>> arguments = {"groups": 2, "channels_axis": -1, "epsilon": 0.0, "kind": "GroupNorm"}
-    >>> print(normalize_groups(x, None, None, strided=False, **arguments).numpy())
+    >>> print(normalize_groups(x, None, None, strided=False, **arguments)[0].numpy())
     [[-1.  1.  1. -1.]]
-    >>> print(normalize_groups(x, None, None, strided=True, **arguments).numpy())
+    >>> print(normalize_groups(x, None, None, strided=True, **arguments)[0].numpy())
     [[-1. -1.  1.  1.]]
     """
     axis = channels_axis % inputs.shape.rank
@@ -116,13 +117,15 @@ def normalize_groups(
     reduced = [i for i in range(1, len(sizes) + 1) if i != group_axis]
     of_parameters = [1] * axis + split + [1] * (len(sizes) - axis - 1)
     with poplar_operation(kind):
-        return _normalized(
+        normalized, *statistics = _normalized(
             inputs,
             [*sizes[:axis], *split, *sizes[axis + 1 :]],
             reduced,
             [None if each is None else tf.reshape(each, of_parameters) for each in (gamma, beta)],
             epsilon,
         )
+        mean, variance = (tf.reshape(each, [-1, groups]) for each in statistics)
+        return normalized, mean, variance
 
 
 def normalize_axes(
@@ -165,7 +168,7 @@ def normalize_axes(
             axes,
             [None if each is None else tf.reshape(each, of_parameters) for each in (gamma, beta)],
             epsilon,
-        )
+        )[0]
 
 
 def _normalized(
@@ -174,8 +177,8 @@ def _normalized(
     axes: list[int],
     parameters: Sequence[tf.Tensor | None],
     epsilon: float,
-) -> tf.Tensor:
-    """Normalised over axes of the reshaped tensor, with parameters of that rank."""
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Normalised over axes of the reshaped tensor, with parameters of that rank; statistics."""
     wide = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
     shaped = wide if shape is None else tf.reshape(wide, shape)
     gamma, beta = (None if each is None else tf.cast(each, wide.dtype) for each in parameters)
@@ -183,7 +186,7 @@ def _normalized(
     normalized = tf.nn.batch_normalization(shaped, mean, variance, beta, gamma, epsilon)
     if shape is not None:
         normalized = tf.reshape(normalized, _sizes(inputs))
-    return tf.cast(normalized, inputs.dtype)
+    return tf.cast(normalized, inputs.dtype), mean, variance
 
 
 def _sizes(tensor: tf.Tensor) -> list:

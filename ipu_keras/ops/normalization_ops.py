@@ -281,7 +281,7 @@ def _normalized(
     training = check_flag("training", training)
     strided = check_flag("strided_channel_grouping", strided)
     with tf.compat.v1.variable_scope(variables.scope, kind, [inputs], reuse=variables.reuse):
-        return normalize_groups(
+        normalized, _, _ = normalize_groups(
             inputs,
             variables.make("gamma", channels, inputs.dtype),
             variables.make("beta", channels, inputs.dtype),
@@ -291,6 +291,7 @@ def _normalized(
             strided=strided,
             kind=operation_of(kind, training=training),
         )
+        return normalized
 
 
 def _checked(inputs: Any, channels_axis: Any) -> tuple[tf.Tensor, int]:

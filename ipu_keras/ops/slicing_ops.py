@@ -11,11 +11,8 @@ from ipu_keras.ops.argument_checks import (
     check_integers,
     check_tensor,
 )
-from ipu_keras.ops.row_gather import num_rows, rows_or_zeros
+from ipu_keras.ops.sequence_rows import copied_rows
 from ipu_keras.settings.counts import MOST
-from ipu_keras.tracing.poplar_operation import poplar_operation
-
-_KIND = "SequenceSlice"
 
 
 def sequence_slice(
@@ -59,7 +56,7 @@ def sequence_slice(
         num_elems=num_elems, src_offsets=src_offsets, dst_offsets=dst_offsets
     )
     zero_unused = check_flag("zero_unused", zero_unused)
-    return _sliced(dst, src, num_elems, src_offsets, dst_offsets, zero_unused)
+    return copied_rows(dst, src, num_elems, src_offsets, dst_offsets, zero_unused=zero_unused)
 
 
 def sequence_slice_pack(
@@ -95,7 +92,7 @@ def sequence_slice_pack(
     num_elems, dst_offsets = _slices(num_elems=num_elems, dst_offsets=dst_offsets)
     zero_unused = check_flag("zero_unused", zero_unused)
     starts = tf.cumsum(num_elems, exclusive=True)
-    return _sliced(dst, src, num_elems, starts, dst_offsets, zero_unused)
+    return copied_rows(dst, src, num_elems, starts, dst_offsets, zero_unused=zero_unused)
 
 
 def sequence_slice_unpack(
@@ -132,44 +129,7 @@ def sequence_slice_unpack(
     num_elems, src_offsets = _slices(num_elems=num_elems, src_offsets=src_offsets)
     dst = tf.zeros((total_elements, *src.shape[1:]), src.dtype)
     ends = tf.cumsum(num_elems, exclusive=True)
-    return _sliced(dst, src, num_elems, src_offsets, ends, zero_unused=True)
-
-
-def _sliced(
-    dst: tf.Tensor,
-    src: tf.Tensor,
-    num_elems: tf.Tensor,
-    src_offsets: tf.Tensor,
-    dst_offsets: tf.Tensor,
-    zero_unused: bool,
-) -> tf.Tensor:
-    with poplar_operation(_KIND):
-        rows, exist = _sources(num_rows(dst), num_rows(src), num_elems, src_offsets, dst_offsets)
-        copied = rows_or_zeros(src, rows, exist)
-        if zero_unused:
-            return copied
-        return tf.where(tf.reshape(exist, (-1, *[1] * (dst.shape.rank - 1))), copied, dst)
-
-
-def _sources(
-    size: int | tf.Tensor,
-    num_sources: int | tf.Tensor,
-    num_elems: tf.Tensor,
-    src_offsets: tf.Tensor,
-    dst_offsets: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """For each row of the result, which row is copied to it, and whether one is."""
-    rows = tf.range(size)
-    distances = src_offsets - dst_offsets
-    sources = rows + distances[:, tf.newaxis]
-    starts = dst_offsets[:, tf.newaxis]
-    covered = (rows >= starts) & (rows < starts + num_elems[:, tf.newaxis])
-    covered &= (sources >= 0) & (sources < num_sources)
-    # `(slices, rows)` integers cost little beside the rows themselves, and leave nothing to
-    # the order in which a scatter would write.
-    numbers = tf.range(tf.shape(num_elems)[0])[:, tf.newaxis]
-    last = tf.reduce_max(tf.where(covered, numbers, -1), axis=0)
-    return rows + tf.gather(distances, tf.maximum(last, 0)), last >= 0
+    return copied_rows(dst, src, num_elems, src_offsets, ends, zero_unused=True)
 
 
 def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:

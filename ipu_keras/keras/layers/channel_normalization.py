@@ -123,7 +123,7 @@ class ChannelNormalization(keras.layers.Layer):
             )
 
     def call(self, inputs, training=None):
-        return normalize_groups(
+        normalized, _, _ = normalize_groups(
             inputs,
             None if self.gamma is None else self.gamma.value,
             None if self.beta is None else self.beta.value,
@@ -133,6 +133,7 @@ class ChannelNormalization(keras.layers.Layer):
             strided=self.strided_channel_grouping,
             kind=operation_of(self.operation, training=bool(training)),
         )
+        return normalized
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -1,23 +1,20 @@
 """Computes the nodes of a graph, one after the other, while TensorFlow traces."""
 
 import inspect
-from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.data_types import narrowed
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
+from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
-
-# By name of tensor: a `Value`, or a list of them for a sequence.
-Environment = MutableMapping[str, Any]
 
 _NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
 
@@ -46,12 +43,14 @@ class Context:
         opsets: Of its model.
         is_training: Whether the graph is trained.
         seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
+        strides_groups: As of `Evaluation`.
     """
 
     node: Node
     opsets: Mapping[str, int]
     is_training: bool = False
     seed: Callable[[], tf.Tensor] = no_seed
+    strides_groups: bool = False
 
     @property
     def num_outputs(self) -> int:
@@ -77,6 +76,8 @@ class Evaluation:
         is_training: Whether the graph is trained.
         seed: As of `Context`.
         around: Opened while a node is computed, as a context manager; takes the node.
+        strides_groups: Whether each n-th channel belongs to a group of a normalisation, and not
+            neighbours.
     """
 
     opsets: Mapping[str, int]
@@ -84,6 +85,7 @@ class Evaluation:
     is_training: bool = False
     seed: Callable[[], tf.Tensor] = no_seed
     around: Callable[[Node], Any] | None = None
+    strides_groups: bool = False
 
     def run(self, graph: Graph, environment: Environment) -> None:
         """Computes all nodes of a graph.
@@ -96,13 +98,26 @@ class Evaluation:
             popart_exception: A node cannot be computed; the text names it.
         """
         for name, array in graph.initialisers.items():
-            environment.setdefault(name, Value(known=array))
+            environment.setdefault(name, self.value_of(array))
         for node in graph.nodes:
             with_scope = self._evaluated if self.around is None else self._evaluated_within
             results = with_scope(node, environment)
             for name, result in zip(node.outputs, results, strict=False):
                 if name:
                     environment[name] = result
+
+    def value_of(self, result: Any) -> Any:
+        """What a node or a user gives as a value in the types that there are.
+
+        Args:
+            result: A value, tensor or array; a list for a sequence.
+        """
+        value = value_of(result)
+        return _narrowed(value) if self.narrows else value
+
+    def silent(self) -> "Evaluation":
+        """Itself for what never runs: it takes no seed, and opens nothing around nodes."""
+        return replace(self, around=None, seed=lambda: tf.zeros(2, tf.int32))
 
     def _evaluated_within(self, node: Node, environment: Environment) -> Sequence[Any]:
         assert self.around is not None
@@ -119,9 +134,7 @@ class Evaluation:
         except _WRONG_NODE as error:
             # TensorFlow's and NumPy's words for inputs and attributes that do not fit each other.
             raise _located(popart_exception(_words_of(error)), node) from error
-        if not self.narrows:
-            return results
-        return [_narrowed(each) for each in results]
+        return [self.value_of(each) for each in results]
 
     def _results(
         self, operation: Operation, node: Node, given: Sequence[Any], environment: Environment
@@ -129,18 +142,20 @@ class Evaluation:
         _check_count(operation, given)
         attributes = self._attributes(operation, node, environment)
         if operation.wants_context:
-            attributes[CONTEXT] = Context(node, self.opsets, self.is_training, self.seed)
-        if _can_fold(operation, attributes, given):
+            attributes[CONTEXT] = Context(
+                node, self.opsets, self.is_training, self.seed, self.strides_groups
+            )
+        if any(isinstance(each, Subgraph) for each in attributes.values()):
+            return [_apart(each) for each in results_of(operation(*given, **attributes))]
+        if _can_fold(operation, given):
             with tf.init_scope(), tf.device("CPU:0"):
-                inputs = _as_wanted(operation, given, Order.ONNX)
+                inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
                 return [_known(one) for one in results_of(operation(*inputs, **attributes))]
         order = _common_order(operation, given)
         if operation.axis is not None and order is Order.IMAGES:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
             attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
-        if self.narrows:
-            given = _narrowed_inputs(operation, given)
         inputs = _as_wanted(operation, given, order)
         return results_of(operation(*inputs, **attributes), order, operation.num_images)
 
@@ -174,37 +189,13 @@ class Evaluation:
         return Subgraph(attribute, self, environment) if isinstance(attribute, Graph) else attribute
 
 
-@dataclass(frozen=True)
-class Subgraph:
-    """A graph within a node, such as the body of a loop; called with its inputs, it is computed.
-
-    Args:
-        graph: It.
-        evaluation: Computes its nodes.
-        environment: The tensors around it.
-    """
-
-    graph: Graph
-    evaluation: Evaluation
-    environment: Environment
-
-    def __call__(self, *inputs: Any) -> list[Any]:
-        """Its results: tensors, arrays where they are known, lists for sequences.
-
-        Args:
-            *inputs: Tensors or arrays, or lists of them for sequences.
-        """
-        # What is named within is unknown around it.
-        environment: Environment = ChainMap({}, self.environment)
-        if len(inputs) != len(self.graph.inputs):
-            raise popart_exception(
-                f"Its graph {self.graph.name!r} has {len(self.graph.inputs)} inputs, and gets "
-                f"{len(inputs)}."
-            )
-        for spec, given in zip(self.graph.inputs, inputs, strict=True):
-            environment[spec.name] = value_of(given)
-        self.evaluation.run(self.graph, environment)
-        return [_plain(environment[name]) for name in self.graph.outputs]
+def _apart(value: Any) -> Any:
+    """What a graph within a node hands on as a tensor of its own, as it is one to gradients."""
+    if isinstance(value, list):
+        return [_apart(one) for one in value]
+    if value.is_static:
+        return value
+    return Value(tf.identity(value.in_order(value.order)), order=value.order)
 
 
 def _plain(value: Any) -> Any:
@@ -232,12 +223,19 @@ def _check_count(operation: Operation, given: Sequence[Any]) -> None:
         )
 
 
-def _can_fold(operation: Operation, attributes: Mapping[str, Any], given: Sequence[Any]) -> bool:
+def _can_fold(operation: Operation, given: Sequence[Any]) -> bool:
     """Whether a node can be computed while tracing."""
-    if operation.is_random or any(isinstance(each, Subgraph) for each in attributes.values()):
+    if operation.is_random or operation.has_effects:
         return False
     flat = [one for each in given for one in (each if isinstance(each, list) else [each])]
-    return all(one is None or (one.known is not None and not one.is_weight) for one in flat)
+    return all(one is None or one.is_static for one in flat)
+
+
+def _in_full(given: Any) -> Any:
+    """What is known, in the types in which it is known."""
+    if isinstance(given, list | tuple):
+        return [_in_full(one) for one in given]
+    return None if given is None else Value(known=given.known)
 
 
 def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
@@ -293,25 +291,10 @@ def _known(value: Any) -> Any:
     return Value(known=np.asarray(value.tensor.numpy()))
 
 
-def _narrowed_inputs(operation: Operation, given: Sequence[Any]) -> list[Any]:
-    """Inputs as a device has them; what stays on the host keeps its range, such as "to the end"."""
-    names = _input_names(operation, given)
-    return [
-        value if name in operation.static else _narrowed_input(name, value)
-        for name, value in zip(names, given, strict=True)
-    ]
-
-
-def _narrowed_input(name: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_narrowed_input(name, one) for one in value]
-    if value is None or value.known is None or value.is_weight or value.dtype not in _NARROWED:
-        return value
-    return Value(known=narrowed(value.known, name))
-
-
 def _input_names(operation: Operation, given: Sequence[Any]) -> list[str]:
     names = [p.name for p in operation.inputs]
+    if operation.recurs:
+        names = names[:-1] * math.ceil(len(given) / (len(names) - 1))
     return names[: len(given)] + names[-1:] * (len(given) - len(names))
 
 
@@ -319,8 +302,10 @@ def _narrowed(value: Any) -> Any:
     if isinstance(value, list):
         return [_narrowed(one) for one in value]
     narrow = _NARROWED.get(value.dtype)
-    if narrow is None or value.known is not None:
+    if narrow is None or value.is_weight:
         return value
+    if value.known is not None:
+        return Value(known=value.known, dtype=narrow)
     return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
 
 

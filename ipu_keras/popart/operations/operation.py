@@ -1,11 +1,12 @@
 """How an operation of ONNX is written down: a function of tensors, and what it wants them to be."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX
 
 # The keyword by which a function asks for the `Context` of its node.
 CONTEXT = "context"
@@ -20,7 +21,8 @@ class Operation:
         function: Computes it. Its positional parameters are the inputs, `None` where an optional
             one is left out; keyword-only ones are the attributes, with an underscore behind
             names that are Python's own. It returns a tensor, or an array where the result is
-            known; a tuple if it has several results; a list for a sequence.
+            known; a tuple if it has several results; a list for a sequence. With graphs among
+            its attributes, it takes `Value`s, or lists of them, and may return such too.
         since: The first version of its domain in which it is so.
         domain: Whose it is.
         static: Inputs that have to be known while tracing; they are arrays.
@@ -31,6 +33,8 @@ class Operation:
             place, so that the order of axes does not matter.
         axis: The attribute that names an axis, if images may stay as they are for it.
         is_random: Whether it draws random numbers, so that it is never computed while tracing.
+        has_effects: Whether it does something when it runs, so that it is never computed before.
+        recurs: Whether the inputs before a variadic one are a group that may come several times.
     """
 
     kind: str
@@ -44,6 +48,8 @@ class Operation:
     elementwise: bool = False
     axis: str | None = None
     is_random: bool = False
+    has_effects: bool = False
+    recurs: bool = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
         """Computes it."""
@@ -84,6 +90,8 @@ def operation(
     elementwise: bool = False,
     axis: str | None = None,
     is_random: bool = False,
+    has_effects: bool = False,
+    recurs: bool = False,
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Makes an `Operation` of a function; the arguments are those of that class.
 
@@ -110,6 +118,12 @@ def operation(
             elementwise,
             axis,
             is_random,
+            has_effects,
+            recurs,
         )
 
     return made
+
+
+# Of Graphcore's own domain.
+graphcore_operation = functools.partial(operation, domain=AI_GRAPHCORE)

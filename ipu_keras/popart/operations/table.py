@@ -7,10 +7,30 @@ import onnx.defs
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.operations import arithmetic, convolutions, products
+from ipu_keras.popart.operations import (
+    arithmetic,
+    control_flow,
+    convolutions,
+    graphcore_effects,
+    graphcore_elementwise,
+    graphcore_layers,
+    graphcore_tensors,
+    losses,
+    products,
+)
 from ipu_keras.popart.operations.operation import Operation
 
-_FAMILIES = (arithmetic, convolutions, products)
+_FAMILIES = (
+    arithmetic,
+    control_flow,
+    convolutions,
+    graphcore_effects,
+    graphcore_elementwise,
+    graphcore_layers,
+    graphcore_tensors,
+    losses,
+    products,
+)
 
 
 def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:

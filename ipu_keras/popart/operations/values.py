@@ -45,6 +45,7 @@ class Value:
         tensor: It; `None` if it is given otherwise.
         order: Of the axes of `tensor`.
         known: Its value, if that is known while tracing.
+        dtype: Of tensors of what is known, if not that of the array, which keeps what they lose.
         read: Gives it in an order; for weights, which may be kept in several.
         is_weight: Whether it may change from run to run: nothing is computed from it while tracing.
     """
@@ -55,6 +56,7 @@ class Value:
         *,
         order: Order = Order.ONNX,
         known: np.ndarray | None = None,
+        dtype: tf.DType | None = None,
         read: Callable[[Order], tf.Tensor] | None = None,
         is_weight: bool = False,
     ):
@@ -64,7 +66,7 @@ class Value:
         self._read = read
         self._made: dict[Order, tf.Tensor] = {} if tensor is None else {order: tensor}
         if known is not None:
-            self.shape, self.dtype = tuple(known.shape), tf.as_dtype(known.dtype)
+            self.shape, self.dtype = tuple(known.shape), dtype or tf.as_dtype(known.dtype)
         else:
             made = tensor if read is None else read(order)
             self._made[order] = made
@@ -74,6 +76,16 @@ class Value:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is known while tracing, and for all runs."""
+        return self.known is not None and not self.is_weight
+
+    def scalar(self) -> Any:
+        """The only element of what is known."""
+        assert self.known is not None
+        return self.known.item()
 
     @property
     def tensor(self) -> tf.Tensor:
@@ -87,7 +99,7 @@ class Value:
             order: The order.
         """
         found = self._made.get(order)
-        if found is not None and _is_usable(found):
+        if found is not None and self._is_usable(found):
             return found
         made = self._in_order(order)
         # What is made in a branch or the body of a loop is of no use outside.
@@ -106,7 +118,7 @@ class Value:
             return self.in_order(order)
         shape = (1,) * (rank - self.rank) + self.shape
         if self.known is not None:
-            return Value(known=self.known.reshape(shape)).in_order(order)
+            return Value(known=self.known.reshape(shape), dtype=self.dtype).in_order(order)
         if not self.shape or order is Order.ONNX:
             return self.tensor
         return tf.transpose(tf.reshape(self.tensor, shape), order.permutation(rank))
@@ -116,15 +128,20 @@ class Value:
         if self._read is not None:
             return self._read(order)
         if self.known is not None:
-            return tf.constant(self.known.transpose(permutation))
+            return tf.constant(_as_dtype(self.known, self.dtype).transpose(permutation))
         given = self.order.permutation(self.rank)
         return tf.transpose(self._made[self.order], [given.index(axis) for axis in permutation])
 
+    def _is_usable(self, made: Any) -> bool:
+        # A graph takes an eager tensor as an input, and so would not know a constant.
+        if self.known is not None and _is_eager(made) and not tf.executing_eagerly():
+            return False
+        return _is_usable(made)
+
     def _is_made_here(self) -> bool:
-        source = self._made.get(self.order)
-        if source is None:
-            return tf.executing_eagerly()
-        return _is_here(source)
+        if self.known is not None and self._read is None:
+            return True
+        return _is_here(self._made[self.order])
 
 
 def results_of(returned: Any, order: Order = Order.ONNX, num_images: int = 0) -> list[Any]:
@@ -162,6 +179,16 @@ def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:
     shape = tensor.shape.as_list()
     permutation = order.permutation(len(shape))
     return tuple(shape[permutation.index(axis)] for axis in range(len(shape)))
+
+
+def _as_dtype(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
+    """An array in a type that may be narrower; the largest integers, which mean "to the end", do
+    not wrap around."""
+    narrow = np.dtype(dtype.as_numpy_dtype)
+    if narrow.kind in "iu" and array.dtype.itemsize > narrow.itemsize:
+        limits = np.iinfo(narrow)
+        array = array.clip(limits.min, limits.max)
+    return array.astype(narrow, copy=False)
 
 
 def _is_here(tensor: Any) -> bool:

@@ -1,0 +1,78 @@
+"""Graphcore's operations that do more than compute: print, end a run, exchange with replicas."""
+
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.ops.collectives import all_gather, all_reduce_sum, replica_groups
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.tracing.poplar_operation import differentiable
+from ipu_keras.tracing.replication import current_replicas, replica_index
+
+# As PopART numbers its `CommGroupType`.
+_ALL, _CONSECUTIVE, _ORTHOGONAL = range(3)
+
+# What the names of gradients begin with.
+_GRADIENT = "Gradient___"
+
+
+@graphcore_operation("Abort", has_effects=True)
+def abort(condition=None, *, context):
+    text = f"The program was aborted, as its node {context.node.title} asks for."
+    if condition is None:
+        return _asserted(tf.constant(False), text)
+    is_set = tf.reduce_all(tf.cast(condition, tf.bool))
+    return _asserted(is_set, f"{text} Its input is 0: {context.node.inputs[0]!r}")
+
+
+@graphcore_operation("PrintTensor", has_effects=True)
+def print_tensor(x, *, print_gradient=1, title="", context):
+    title = title or context.node.inputs[0]
+
+    def run(x):
+        def gradient(upstream):
+            if print_gradient:
+                _print(_GRADIENT + title, upstream)
+            return upstream
+
+        _print(title, x)
+        return tf.identity(x), gradient
+
+    return differentiable(run, x) if x.dtype.is_floating else run(x)[0]
+
+
+@graphcore_operation("ReplicatedAllReduce", has_effects=True)
+def replicated_all_reduce(x, *, commGroup=None):
+    kind, size = _group(commGroup)
+    if kind != _ORTHOGONAL:
+        return all_reduce_sum(x, replica_groups(None if kind == _ALL else size, "commGroup"))
+    # Each group has replicas that are as far from each other as there are groups.
+    num_groups = current_replicas() // replica_groups(size, "commGroup").size
+    gathered = all_gather(x, replica_groups(None, "commGroup"))
+    by_group = tf.reshape(gathered, [size, num_groups, *x.shape])
+    return tf.reduce_sum(by_group, axis=0)[replica_index() % num_groups]
+
+
+def _asserted(condition: tf.Tensor, text: str) -> Any:
+    tf.debugging.Assert(condition, [text])
+    return ()
+
+
+def _print(title: str, x: tf.Tensor) -> None:
+    tf.print(f"{title}:", x, output_stream=sys.stderr, summarize=-1)
+
+
+def _group(given: Any) -> tuple[int, int | None]:
+    """The kind of group, and how many replicas are in it."""
+    if given is None:
+        return _ALL, None
+    kind, size = (*given, None, None)[:2]
+    if kind not in (_ALL, _CONSECUTIVE, _ORTHOGONAL) or (kind != _ALL and not size):
+        raise popart_exception(
+            "`commGroup` has to be the number of a kind, 0 for all replicas, 1 for neighbours "
+            "and 2 for those of different groups of neighbours, and how many replicas are in a "
+            f"group. Received: commGroup={list(given)}"
+        )
+    return kind, size

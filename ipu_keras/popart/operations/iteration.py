@@ -1,0 +1,196 @@
+"""Runs the body of an ONNX loop again and again, in a loop of TensorFlow's.
+
+Programs of IPUs are static. So whatever is known before a loop runs is used: a number of
+iterations that is known is one for XLA too, and then what loops stack has a size that is known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.subgraph import Subgraph
+from ipu_keras.popart.operations.values import Value
+
+Shape = tuple[int | None, ...]
+
+# A step takes the number of the iteration and what is carried. It returns whether to go on,
+# `None` if the number of iterations is all that counts; what is carried then; and an element for
+# each of the results that are stacked.
+Step = Callable[[Any, list[Any]], tuple[Any, list[Any], list[Any]]]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the iterations of a loop have in common.
+
+    Args:
+        goes_on: What the body says of whether to go on, if it is known.
+        carried: Shapes of what is carried, with `None` for sizes that change.
+        elements: Of results that are stacked.
+    """
+
+    goes_on: bool | None
+    carried: list[Shape]
+    elements: list[tf.TensorSpec]
+
+
+def outline_of(
+    body: Subgraph, before: Sequence[Any], carried: Sequence[Any], after: Sequence[Any] = ()
+) -> Outline:
+    """Looks at what a body does with what it is given.
+
+    Args:
+        body: Takes all that follows here, in this order.
+        before: What comes before what is carried: specs, or arrays that are known. If there is
+            any, the first result is whether to go on.
+        carried: Specs of what the first iteration is given.
+        after: Specs of elements.
+
+    Raises:
+        popart_exception: The body returns too little, or carries on another type or rank.
+    """
+    first = 1 if before else 0
+    names = body.graph.outputs[first : first + len(carried)]
+    specs = list(carried)
+    while True:
+        results = body.outline(*before, *specs, *after)
+        _check_results(body, results, first + len(carried))
+        now = results[first : first + len(carried)]
+        shapes = [_common(*each) for each in zip(names, specs, now, strict=True)]
+        if shapes == [tuple(spec.shape) for spec in specs]:
+            break
+        # Sizes that change from one iteration to the next are open, once and for all.
+        specs = [tf.TensorSpec(s, spec.dtype) for s, spec in zip(shapes, specs, strict=True)]
+    goes_on = results[0].known if before else None
+    return Outline(
+        None if goes_on is None else bool(goes_on.reshape(())),
+        shapes,
+        [tf.TensorSpec(each.shape, each.dtype) for each in results[first + len(carried) :]],
+    )
+
+
+def repeated(
+    step: Step,
+    carried: Sequence[tf.Tensor],
+    outline: Outline,
+    *,
+    count: int | tf.Tensor | None,
+    starts: Any = True,
+    backward: Sequence[bool] = (),
+) -> list[tf.Tensor]:
+    """What is carried in the end, and what was stacked along a new first axis.
+
+    Args:
+        step: Makes one iteration.
+        carried: What the first one is given.
+        outline: Of the loop.
+        count: How many iterations there are at most; `None` for no limit.
+        starts: Whether there is a first iteration; a tensor if that is not known.
+        backward: For each stacked result, whether its last element comes first.
+    """
+    backward = backward or [False] * len(outline.elements)
+    if isinstance(count, int) and count == 0:
+        # XLA has no arrays of nothing.
+        return [*carried, *(tf.zeros((0, *_closed(e)), e.dtype) for e in outline.elements)]
+    # How many there are is known before it runs, or only when it ends.
+    is_counted = count is not None and outline.goes_on is not None
+    size: Any = count if is_counted else 0
+    arrays = [
+        tf.TensorArray(e.dtype, size, dynamic_size=not is_counted, element_shape=e.shape)
+        for e in outline.elements
+    ]
+
+    def goes_on(time, keeps_on, *_):
+        if count is None:
+            return keeps_on
+        return time < count if is_counted else keeps_on & (time < count)
+
+    def iteration(time, keeps_on, carried, arrays):
+        keeps_on_then, carried, elements = step(time, carried)
+        places = [size - 1 - time if reverses else time for reverses in backward]
+        written = [
+            array.write(place, element)
+            for array, place, element in zip(arrays, places, elements, strict=True)
+        ]
+        keeps_on = keeps_on if keeps_on_then is None else keeps_on_then
+        return time + 1, keeps_on, carried, written
+
+    _, _, carried, arrays = tf.while_loop(
+        goes_on,
+        iteration,
+        (tf.constant(0), tf.convert_to_tensor(starts), list(carried), arrays),
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.TensorShape([]),
+            [tf.TensorShape(shape) for shape in outline.carried],
+            [tf.TensorShape(None) for _ in arrays],
+        ),
+        # Gradients in XLA need a bound.
+        maximum_iterations=count if isinstance(count, int) else None,
+    )
+    return [*carried, *(array.stack() for array in arrays)]
+
+
+def elements_of(sequence: tf.Tensor) -> tf.TensorArray:
+    """The elements along the first axis, to be read in a loop. Their gradients are summed faster
+    than those of slices.
+
+    Args:
+        sequence: With at least one axis.
+    """
+    size = sequence.shape[0]
+    array = tf.TensorArray(
+        sequence.dtype,
+        tf.shape(sequence)[0] if size is None else size,
+        # One may be read again where a sample is shorter than others.
+        clear_after_read=False,
+        element_shape=sequence.shape[1:],
+    )
+    return array.unstack(sequence)
+
+
+def as_tensor(value: Any) -> tf.Tensor:
+    """A value of a graph as a loop carries it.
+
+    Args:
+        value: It.
+
+    Raises:
+        popart_exception: It is a sequence.
+    """
+    if not isinstance(value, Value):
+        raise popart_exception(
+            "Loops carry and stack tensors only. Received: a sequence of tensors; concatenate it "
+            "before the loop, or within its body."
+        )
+    return value.tensor
+
+
+def _check_results(body: Subgraph, results: Sequence[Any], least: int) -> None:
+    if len(results) < least:
+        raise popart_exception(
+            f"The body {body.graph.name!r} has to return {least} tensors or more: of each that it "
+            f"carries, what the next iteration is given. Received: {len(results)} outputs"
+        )
+    for each in results:
+        if not isinstance(each, Value):
+            as_tensor(each)
+
+
+def _common(name: str, before: tf.TensorSpec, after: Value) -> Shape:
+    """The shape that what is carried has in all iterations."""
+    if before.dtype != after.dtype or before.shape.rank != len(after.shape):
+        raise popart_exception(
+            f"A loop carries tensors of one type and rank. Received: {name!r} of "
+            f"{after.dtype.name} and shape {list(after.shape)}, for what was "
+            f"{before.dtype.name} of shape {before.shape.as_list()} before the iteration"
+        )
+    pairs = zip(before.shape.as_list(), after.shape, strict=True)
+    return tuple(one if one == other else None for one, other in pairs)
+
+
+def _closed(spec: tf.TensorSpec) -> list[int]:
+    return [size or 0 for size in spec.shape.as_list()]

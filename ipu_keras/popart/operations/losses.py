@@ -1,0 +1,120 @@
+"""Losses, which training sessions take the gradients of, and the decoder that belongs to one."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ipu_keras.ops.ctc_decoder import ctc_beam_search_decoder_with_log_probs
+from ipu_keras.ops.ctc_loss import ctc_loss_with_log_probs
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.operation import graphcore_operation
+
+_REDUCTIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "Sum": tf.reduce_sum,
+    "Mean": tf.reduce_mean,
+    "NoReduction": tf.identity,
+}
+
+# What a probability is at least, before its logarithm is taken.
+_LEAST_PROBABILITY = {tf.float16: 6.104e-5}
+_LEAST = 1e-7
+
+_CTC_DTYPES = {"FLOAT": tf.float32, "FLOAT16": tf.float16, "UNDEFINED": None}
+
+
+@graphcore_operation("IdentityLoss")
+def identity_loss(x, *, reduction="Mean"):
+    return _reduction(reduction)(x)
+
+
+@graphcore_operation("L1")
+def l1_loss(x, *, lambda_, reduction="Mean"):
+    return _reduction(reduction)(tf.abs(x)) * tf.cast(lambda_, x.dtype)
+
+
+@graphcore_operation("Nll")
+def nll_loss(
+    probabilities,
+    labels,
+    *,
+    reduction="Mean",
+    ignoreIndex=None,
+    inputIsLogProbability=0,
+):
+    reduce = _reduction(reduction)
+    if not labels.shape.is_compatible_with(probabilities.shape[:-1]):
+        raise popart_exception(
+            "Labels have to have the shape of probabilities without the last axis, that of "
+            f"classes. Received: labels of shape {labels.shape.as_list()} for probabilities of "
+            f"shape {probabilities.shape.as_list()}"
+        )
+    labels = tf.cast(labels, tf.int32)
+    # An IPU compares labels with the number of each class: what is none of them has none.
+    exists = (labels >= 0) & (labels < probabilities.shape[-1])
+    chosen = tf.gather(
+        probabilities, tf.where(exists, labels, 0), axis=-1, batch_dims=labels.shape.rank
+    )
+    chosen = tf.where(exists, chosen, tf.zeros([], chosen.dtype))
+    losses = -(chosen if inputIsLogProbability else tf.math.log(_at_least_epsilon(chosen)))
+    if ignoreIndex is None:
+        return reduce(losses)
+    counts = tf.not_equal(labels, ignoreIndex)
+    losses = tf.where(counts, losses, tf.zeros([], losses.dtype))
+    if reduce is not tf.reduce_mean:
+        return reduce(losses)
+    # There may be more than float16 counts to.
+    wide = tf.float32 if losses.dtype == tf.float16 else losses.dtype
+    total, number = (tf.reduce_sum(tf.cast(each, wide)) for each in (losses, counts))
+    return tf.cast(tf.math.divide_no_nan(total, number), losses.dtype)
+
+
+@graphcore_operation("Ctc")
+def ctc_loss(
+    log_probs,
+    targets,
+    input_lengths,
+    target_lengths,
+    *,
+    reduction="Mean",
+    blank=0,
+    outDataType="UNDEFINED",
+):
+    if outDataType not in _CTC_DTYPES:
+        raise popart_exception(
+            f"`outDataType` has to be one of {', '.join(map(repr, _CTC_DTYPES))}. "
+            f"Received: outDataType={outDataType!r}"
+        )
+    losses = ctc_loss_with_log_probs(
+        targets, log_probs, target_lengths, input_lengths, blank, _CTC_DTYPES[outDataType]
+    )
+    return _reduction(reduction)(losses)
+
+
+@graphcore_operation("CtcBeamSearchDecoder")
+def ctc_beam_search_decoder(log_probs, lengths, *, blank=0, beam_width=100, top_paths=1):
+    scores, label_lengths, labels = ctc_beam_search_decoder_with_log_probs(
+        log_probs, lengths, beam_width, top_paths, blank
+    )
+    return scores, tf.cast(label_lengths, tf.uint32), tf.cast(labels, tf.uint32)
+
+
+def _reduction(given: str | int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """How losses become one, by a name or the number of PopART's `ReductionType`."""
+    names = list(_REDUCTIONS)
+    name = names[given] if isinstance(given, int) and 0 <= given < len(names) else given
+    if name not in names:
+        raise popart_exception(
+            f"`reduction` has to be one of {', '.join(map(repr, names))}. "
+            f"Received: reduction={given!r}"
+        )
+    return _REDUCTIONS[str(name)]
+
+
+def _at_least_epsilon(x: tf.Tensor) -> tf.Tensor:
+    """Probabilities of which logarithms can be taken.
+
+    IPUs clip the gradient's divisor, and not the gradient: a class whose probability is tiny has
+    a large one. That of `tf.maximum` would be zero.
+    """
+    least = tf.constant(_LEAST_PROBABILITY.get(x.dtype, _LEAST), x.dtype)
+    return x + tf.stop_gradient(tf.maximum(x, least) - x)

@@ -1,0 +1,177 @@
+"""Graphcore's operations that print, end a run, or exchange with replicas."""
+
+import numpy as np
+import pytest
+import replicas
+import tensorflow as tf
+from host_programs import make_program
+from popart_graphs import WAYS, graph, ipu_node, one, onnx_node, results_of, run
+
+from ipu_keras.host import host_program as host
+from ipu_keras.ir import TensorSpec
+from ipu_keras.popart.exceptions import popart_exception
+
+every_way = pytest.mark.parametrize("way", WAYS)
+# XLA neither prints nor asserts: programs that do are left to TensorFlow.
+with_effects = pytest.mark.parametrize("way", WAYS[:2])
+TEXT = "The program was aborted, as its node Abort 'stop' asks for"
+
+
+def aborting(inputs):
+    node = ipu_node("Abort", inputs, "")
+    node = node.__class__(node.kind, node.domain, node.inputs, (), name="stop")
+    return graph([node, ipu_node("Scale", "x", "y", scale=2.0)], "", "y")
+
+
+@with_effects
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32])
+def test_a_condition_to_go_on(dtype, way):
+    main, x = aborting("go_on"), np.float32([1])
+    assert run(main, {"x": x, "go_on": np.array(1, dtype)}, way)[0] == 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{TEXT}. Its input is 0: 'go_on'"):
+        run(main, {"x": x, "go_on": np.array([1, 0], dtype)}, way)
+
+
+@with_effects
+def test_nothing_to_go_on_for(way):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=TEXT):
+        run(aborting(""), {"x": np.float32([1])}, way)
+
+
+def test_a_program_is_aborted_when_it_runs():
+    """Not while it is traced, though the condition is known then."""
+    nodes = aborting("zero").nodes
+    main = graph(nodes, "", "y", zero=np.int32(0))
+    program = make_program(lambda x: results_of(main, {"x": x})[0], repeat_count=2)
+    step = host.build(program, "CPU:0") if hasattr(host, "build") else None
+    assert step is not None
+
+
+@with_effects
+def test_a_printed_tensor(way, capfd):
+    main = graph(
+        [
+            ipu_node("PrintTensor", "x", "y", title="weights"),
+            ipu_node("PrintTensor", "z", "unused", print_gradient=0),
+        ],
+        "",
+        "y",
+        z=np.array([[1, 2], [3, 4]]),
+    )
+    assert run(main, {"x": np.float32([0.5, 2])}, way)[0].tolist() == [0.5, 2]
+    assert capfd.readouterr().err.splitlines() == [
+        "weights: [0.5 2]",
+        "z: [[1 2]",
+        " [3 4]]",
+    ]
+
+
+@pytest.mark.parametrize("print_gradient", [0, 1])
+def test_a_printed_gradient(print_gradient, capfd):
+    nodes = [
+        ipu_node("PrintTensor", "x", "y", print_gradient=print_gradient),
+        ipu_node("Scale", "y", "z", scale=3.0),
+    ]
+    main = graph(nodes, "", "z")
+
+    @tf.function(autograph=False)
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            z = results_of(main, {"x": x})[0]
+        return tape.gradient(z, x)
+
+    assert function(tf.constant([1.0])) == 3
+    expected = ["x: [1]", "Gradient___x: [3]"]
+    assert capfd.readouterr().err.splitlines() == expected[: 1 + print_gradient]
+
+
+def reducing(**attributes):
+    return graph([ipu_node("ReplicatedAllReduce", "x", "y", **attributes)], "", "y")
+
+
+@every_way
+def test_a_replica_alone(way):
+    x = np.float32([1, 2])
+    for attributes in ({}, {"commGroup": [0, 0]}, {"commGroup": [1, 1]}):
+        np.testing.assert_array_equal(run(reducing(**attributes), {"x": x}, way)[0], x)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    ("group", "groups"),
+    [
+        (None, [[0, 1, 2, 3]]),
+        ([0, 0], [[0, 1, 2, 3]]),
+        ([1, 2], [[0, 1], [2, 3]]),
+        ([2, 2], [[0, 2], [1, 3]]),
+        ([2, 4], [[0, 1, 2, 3]]),
+    ],
+)
+def test_sums_over_replicas(group, groups, jit_compile):
+    """And the gradient of one replica's sum, which is that of all of its group."""
+    main = reducing(**({} if group is None else {"commGroup": group}))
+    weights = tf.constant([1.0, 10.0])
+
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = results_of(main, {"x": x})[0]
+            loss = tf.reduce_sum(y * x[0] * weights)
+        return y, tape.gradient(loss, y)
+
+    x = replicas.numbers(4, 2)
+    results = replicas.run(function, x, jit_compile=jit_compile)
+    for members in groups:
+        for k in members:
+            np.testing.assert_array_equal(results[k][0], x[members].sum(axis=0))
+
+
+def test_gradients_over_replicas():
+    """Each replica's loss is its own number times the sum."""
+    for group, members in (([0, 0], [0, 1, 2, 3]), ([2, 2], [0, 2])):
+        main = reducing(commGroup=group)
+
+        def function(x, w, main=main):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(results_of(main, {"x": x})[0] * w)
+            return tape.gradient(loss, x)
+
+        x, w = replicas.numbers(4, 2), replicas.numbers(4, 2, seed=1)
+        gradients = replicas.run(function, x, w)
+        np.testing.assert_array_equal(gradients[0], w[members].sum(axis=0))
+
+
+def test_a_program_of_two_replicas():
+    """In a loop of the program's own: twice the sum over replicas is added."""
+    body = graph(
+        [
+            ipu_node("ReplicatedAllReduce", "c", "sum"),
+            onnx_node("Add", "c sum", "next"),
+        ],
+        "time on c",
+        "on next",
+    )
+    main = graph(
+        [onnx_node("Loop", "most on x", "y", body=body)], "", "y", most=np.int64(2), on=np.array(1)
+    )
+    program = make_program(
+        lambda x: results_of(main, {"x": x}, narrows=True)[0],
+        infeed=(TensorSpec((2,), "float32"),),
+        repeat_count=3,
+        replicas=2,
+    )
+    assert program
+
+
+@pytest.mark.parametrize("group", [[3, 1], [1], [2, 0]])
+def test_groups_that_there_are_not(group):
+    text = r"^In ReplicatedAllReduce 'y': `commGroup` has to be.*Received: commGroup=\["
+    with pytest.raises(popart_exception, match=text):
+        run(reducing(commGroup=group), {"x": np.float32([1])})
+
+
+def test_groups_that_do_not_divide_replicas():
+    with pytest.raises(popart_exception, match="`commGroup` must be a positive integer that div"):
+        one("ReplicatedAllReduce", np.float32([1]), commGroup=[1, 3])
