@@ -39,12 +39,14 @@ class Context:
         opsets: Of its model.
         is_training: Whether the graph is trained.
         seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
+        order: Of the axes of the inputs, if the operation takes them in any.
     """
 
     node: Node
     opsets: Mapping[str, int]
     is_training: bool = False
     seed: Callable[[], tf.Tensor] = no_seed
+    order: Order = Order.ONNX
 
     @property
     def num_outputs(self) -> int:
@@ -121,13 +123,13 @@ class Evaluation:
     ) -> Sequence[Any]:
         _check_count(operation, given)
         attributes = self._attributes(operation, node, environment)
+        order = _common_order(operation, given)
         if operation.wants_context:
-            attributes[CONTEXT] = Context(node, self.opsets, self.is_training, self.seed)
+            attributes[CONTEXT] = Context(node, self.opsets, self.is_training, self.seed, order)
         if _can_fold(operation, attributes, given):
             with tf.init_scope(), tf.device("CPU:0"):
                 inputs = _as_wanted(operation, given, Order.ONNX)
                 return [_known(one) for one in results_of(operation(*inputs, **attributes))]
-        order = _common_order(operation, given)
         if operation.axis is not None and order is Order.IMAGES:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
@@ -228,7 +230,7 @@ def _can_fold(operation: Operation, attributes: Mapping[str, Any], given: Sequen
 
 def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
     """In which order an operation that takes several computes."""
-    if not operation.elementwise and operation.axis is None:
+    if not operation.keeps_order:
         return Order.ONNX
     values = _values(given)
     ranks = {value.rank for value in values}
@@ -265,7 +267,7 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
         return value.in_order(Order.IMAGES)
     if name in operation.kernels:
         return value.in_order(Order.KERNEL)
-    if order is Order.IMAGES:
+    if order is Order.IMAGES and (operation.elementwise or value.rank == rank):
         return value.broadcast(rank, order)
     return value.tensor
 

@@ -30,6 +30,9 @@ class Operation:
         elementwise: Whether each element of the only result depends on the elements at its
             place, so that the order of axes does not matter.
         axis: The attribute that names an axis, if images may stay as they are for it.
+        any_order: Whether its function takes images with channels last as they are: it asks
+            `context.order` where axes are, and its results have that order too, unless it
+            returns a `Value`. Inputs of less axes are as in the model.
         is_random: Whether it draws random numbers, so that it is never computed while tracing.
     """
 
@@ -43,6 +46,7 @@ class Operation:
     num_images: int = 0
     elementwise: bool = False
     axis: str | None = None
+    any_order: bool = False
     is_random: bool = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
@@ -67,6 +71,11 @@ class Operation:
         return {name.rstrip("_"): parameter for name, parameter in named.items()}
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether images may stay as they are for it."""
+        return self.elementwise or self.any_order or self.axis is not None
+
+    @property
     def wants_context(self) -> bool:
         """Whether the function takes the `Context` of its node."""
         return any(parameter.name == CONTEXT for parameter in self.parameters)
@@ -83,6 +92,7 @@ def operation(
     num_images: int = 0,
     elementwise: bool = False,
     axis: str | None = None,
+    any_order: bool = False,
     is_random: bool = False,
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Makes an `Operation` of a function; the arguments are those of that class.
@@ -109,6 +119,7 @@ def operation(
             num_images,
             elementwise,
             axis,
+            any_order,
             is_random,
         )
 

@@ -7,10 +7,34 @@ import onnx.defs
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.operations import arithmetic, convolutions, products
+from ipu_keras.popart.operations import (
+    arithmetic,
+    blocks,
+    convolutions,
+    dropout,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    recurrent,
+    regions,
+    resizing,
+)
 from ipu_keras.popart.operations.operation import Operation
 
-_FAMILIES = (arithmetic, convolutions, products)
+_FAMILIES = (
+    arithmetic,
+    blocks,
+    convolutions,
+    dropout,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    recurrent,
+    regions,
+    resizing,
+)
 
 
 def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
@@ -74,4 +98,10 @@ def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
 
 def _default(attribute: onnx.AttributeProto) -> object:
     value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return _text(value)
+
+
+def _text(value: object) -> object:
     return value.decode() if isinstance(value, bytes) else value

@@ -118,7 +118,8 @@ class Value:
         if self.known is not None:
             return tf.constant(self.known.transpose(permutation))
         given = self.order.permutation(self.rank)
-        return tf.transpose(self._made[self.order], [given.index(axis) for axis in permutation])
+        moved = [given.index(axis) for axis in permutation]
+        return _transposed(self._made[self.order], moved)
 
     def _is_made_here(self) -> bool:
         source = self._made.get(self.order)
@@ -162,6 +163,15 @@ def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:
     shape = tensor.shape.as_list()
     permutation = order.permutation(len(shape))
     return tuple(shape[permutation.index(axis)] for axis in range(len(shape)))
+
+
+def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:
+    """A tensor with its axes moved; where only axes of size 1 move, no element does."""
+    shape = tensor.shape.as_list()
+    wide = [axis for axis in permutation if shape[axis] != 1]
+    if wide == sorted(wide) and shape.count(None) <= 1 and 0 not in shape:
+        return tf.reshape(tensor, [-1 if shape[a] is None else shape[a] for a in permutation])
+    return tf.transpose(tensor, permutation)
 
 
 def _is_here(tensor: Any) -> bool:
