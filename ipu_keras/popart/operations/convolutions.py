@@ -1,5 +1,6 @@
 """Convolutions; images have channels last here, and kernels theirs as `(..., in, out)`."""
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -134,17 +135,24 @@ def check_channels(x: tf.Tensor, w: tf.Tensor, group: int) -> None:
 def _convolved_2d(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int) -> tf.Tensor:
     if group == 1 and not _are_dilated(windows):
         return _native_2d(x, w, windows)
-    is_depthwise = group == x.shape[-1] and len(set(windows.strides)) == 1
-    if is_depthwise and not _are_dilated(windows):
-        kernel = tf.reshape(w, [*windows.kernel, group, w.shape[-1] // group])
-        strides = [1, *windows.strides, 1]
-        return tf.nn.depthwise_conv2d(x, kernel, strides, _padding(windows))
-    # TensorFlow's kernels on CPU lack the gradients of the others.
-    one_group = _by_taps if _are_dilated(windows) else _native_2d
+    # TensorFlow's kernels on CPU lack the gradients of these.
+    if _are_dilated(windows):
+        plain = functools.partial(_in_groups, _by_taps)
+    elif group == x.shape[-1] and len(set(windows.strides)) == 1:
+        plain = _depthwise
+    else:
+        plain = functools.partial(_in_groups, _native_2d)
     return _with_gradients_of(
-        lambda x, w: _in_groups(one_group, x, w, windows, group),
+        lambda x, w: plain(x, w, windows, group),
         lambda x, w: _native_2d(x, w, windows),
     )(x, w)
+
+
+def _depthwise(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int) -> tf.Tensor:
+    kernel = tf.reshape(w, [*windows.kernel, group, w.shape[-1] // group])
+    # With explicit pads TensorFlow 2.21 ends the process when it fuses a bias.
+    padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)])
+    return tf.nn.depthwise_conv2d(padded, kernel, [1, *windows.strides, 1], "VALID")
 
 
 def _native_2d(x: tf.Tensor, w: tf.Tensor, windows: Windows) -> tf.Tensor:

@@ -184,9 +184,15 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
                 f"The axis {axis} has no size that is known before anything runs, so it cannot "
                 "be resized. Give the model's input a shape."
             )
-        share = np.float32(size) * np.float32(end - begin)
-        new_size = int(given[axis] if by_size else np.floor(share * np.float32(given[axis])))
+        # Of the whole axis, whatever is cut out: so do ONNX's own inference of shapes and others.
+        grown = np.floor(np.float32(size) * np.float32(given[axis]))
+        new_size = int(given[axis] if by_size else grown)
         scale = np.float32(new_size) / np.float32(size) if by_size else np.float32(given[axis])
+        if new_size < 1:
+            raise popart_exception(
+                f"`scales` must leave something of each axis. Received: {given[axis]} for the "
+                f"axis {axis} of size {size}"
+            )
         if new_size != size or scale != 1 or (begin, end) != (0, 1):
             found[position] = _Axis(size, scale, new_size, begin, end)
     return found
