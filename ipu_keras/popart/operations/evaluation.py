@@ -133,7 +133,8 @@ class Evaluation:
             permutation = order.permutation(rank)
             attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
         inputs = _as_wanted(operation, given, order)
-        return results_of(operation(*inputs, **attributes), order, operation.num_images)
+        returned = _none_an_input(operation(*inputs, **attributes), inputs)
+        return results_of(returned, order, operation.num_images)
 
     def _attributes(
         self, operation: Operation, node: Node, environment: Environment
@@ -255,12 +256,7 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if name in operation.static:
-        if value.known is None:
-            raise popart_exception(
-                f"The input {name!r} has to be known before anything runs, as programs of IPUs "
-                "are static: make it a constant or an initialiser."
-            )
-        return value.known
+        return _array_of(name, value)
     if name in operation.images:
         return value.in_order(Order.IMAGES)
     if name in operation.kernels:
@@ -268,6 +264,29 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
     if order is Order.IMAGES:
         return value.broadcast(rank, order)
     return value.tensor
+
+
+def _array_of(name: str, value: Value) -> np.ndarray:
+    """What has to be known; a tensor that nothing traces is."""
+    if value.known is not None:
+        return value.known
+    tensor = value.tensor
+    if tf.is_symbolic_tensor(tensor):
+        raise popart_exception(
+            f"The input {name!r} has to be known before anything runs, as programs of IPUs "
+            "are static: make it a constant or an initialiser."
+        )
+    return np.asarray(tensor.numpy())
+
+
+def _none_an_input(returned: Any, inputs: Sequence[Any]) -> Any:
+    """The results of an operation, whose gradients by name are not those of its inputs."""
+    given = {id(one) for one in tf.nest.flatten(inputs)}
+
+    def apart(one: Any) -> Any:
+        return tf.identity(one) if tf.is_tensor(one) and id(one) in given else one
+
+    return tuple(apart(one) for one in returned) if isinstance(returned, tuple) else apart(returned)
 
 
 def _known(value: Any) -> Any:

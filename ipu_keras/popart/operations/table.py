@@ -7,10 +7,40 @@ import onnx.defs
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.operations import arithmetic, convolutions, products
+from ipu_keras.popart.operations import (
+    activations,
+    arithmetic,
+    casts,
+    comparisons,
+    constants,
+    convolutions,
+    elementary_functions,
+    indexing,
+    products,
+    random,
+    reductions,
+    sequences,
+    shapes,
+    strings,
+)
 from ipu_keras.popart.operations.operation import Operation
 
-_FAMILIES = (arithmetic, convolutions, products)
+_FAMILIES = (
+    activations,
+    arithmetic,
+    casts,
+    comparisons,
+    constants,
+    convolutions,
+    elementary_functions,
+    indexing,
+    products,
+    random,
+    reductions,
+    sequences,
+    shapes,
+    strings,
+)
 
 
 def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
