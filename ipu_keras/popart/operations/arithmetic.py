@@ -169,4 +169,5 @@ def clip(x, lowest=None, highest=None):
 
 @operation("Clip", since=6, elementwise=True)
 def clip_6(x, *, min_, max_):
-    return tf.clip_by_value(x, min_, max_)
+    # Their defaults are those of 32 bits, whatever the type.
+    return tf.clip_by_value(x, max(min_, float(x.dtype.min)), min(max_, float(x.dtype.max)))

@@ -36,13 +36,18 @@ def constant_of_shape(shape, *, value=None):
 def eye_like(x, *, dtype=None, k):
     if x.shape.rank != 2:
         raise popart_exception(f"The input must be a matrix. Received one of shape {x.shape}")
-    num_rows, num_columns = sizes_of(x)
-    is_one = tf.range(num_columns) - tf.range(num_rows)[:, tf.newaxis] == k
+    rows, columns = (tf.range(size, dtype=tf.int64) for size in sizes_of(x))
+    is_one = columns - rows[:, tf.newaxis] == k
     return tf.cast(is_one, x.dtype if dtype is None else type_of(dtype))
 
 
 @operation("Range", since=11, static=["start", "limit", "delta"])
 def range_(start, limit, delta):
     first, step = start.item(), delta.item()
+    if step == 0:
+        raise popart_exception(
+            "The input `delta` must not be 0. Received: start, limit and delta are "
+            f"{first}, {limit.item()} and {step}"
+        )
     number = max(math.ceil((limit.item() - first) / step), 0)
     return (first + step * np.arange(number)).astype(start.dtype)

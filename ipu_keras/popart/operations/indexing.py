@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.operations.operation import operation
-from ipu_keras.popart.operations.sizes import sizes_of
+from ipu_keras.popart.operations.sizes import product_of, sizes_of
 
 
 @operation("Slice", since=10, static=["starts", "ends", "axes", "steps"])
@@ -126,6 +126,7 @@ def unique(x, *, axis=None, sorted_):
     values, inverse, counts = tf.raw_ops.UniqueWithCountsV2(
         x=x, axis=[axis % x.shape.rank], out_idx=tf.int64
     )
+    values.set_shape([None if i == axis % x.shape.rank else n for i, n in enumerate(x.shape)])
     number = tf.size(counts)
     firsts = tf.math.unsorted_segment_min(tf.range(tf.size(inverse, tf.int64)), inverse, number)
     if sorted_:
@@ -141,8 +142,9 @@ def unique(x, *, axis=None, sorted_):
 
 def _sorting(x: Any, axis: int) -> Any:
     """The order of the parts along an axis, by their first elements, then by the second ones..."""
-    parts = tf.experimental.numpy.moveaxis(x, axis, 0)
-    rows = tf.reshape(parts, [sizes_of(parts)[0], -1])
+    sizes = sizes_of(x)
+    number = sizes.pop(axis)
+    rows = tf.reshape(tf.experimental.numpy.moveaxis(x, axis, 0), [number, product_of(sizes)])
     order = tf.range(tf.shape(rows)[0])
     for column in reversed(range(rows.shape[1])):
         keys = tf.gather(rows[:, column], order)

@@ -97,7 +97,9 @@ def top_k(x, k, *, axis, largest, sorted_):
     ordered = _moved(x, axis, -1)
     if not largest:
         ordered = _reversed_order(ordered)
-    values, positions = tf.math.top_k(ordered, int(k.item()), index_type=tf.int64)
+    values, positions = tf.math.top_k(ordered, int(k.item()))
+    # TensorFlow has a gradient only where the positions have 32 bits.
+    positions = tf.cast(positions, tf.int64)
     if not largest:
         values = _reversed_order(values)
     return _moved(values, -1, axis), _moved(positions, -1, axis)

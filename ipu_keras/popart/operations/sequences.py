@@ -40,7 +40,8 @@ def sequence_insert(sequence, tensor, position=None):
 @operation("SequenceErase", since=11, static=["position"])
 def sequence_erase(sequence, position=None):
     number = len(sequence)
-    at = number - 1 if position is None else _checked(position, -number, number - 1) % number
+    last = np.array(-1)
+    at = _checked(last if position is None else position, -number, number - 1) % number
     return [*sequence[:at], *sequence[at + 1 :]]
 
 

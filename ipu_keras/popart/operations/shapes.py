@@ -99,8 +99,7 @@ def pad(x, pads, constant_value=None, *, mode):
     x = _cropped(x, np.minimum(pads, 0))
     around = np.maximum(pads, 0).T
     if mode == "constant":
-        value = tf.zeros([], x.dtype) if constant_value is None else constant_value
-        return tf.pad(x, around, constant_values=tf.reshape(value, []))
+        return _surrounded(x, around, constant_value)
     if mode == "reflect":
         return tf.pad(x, around, mode="REFLECT")
     if mode == "edge":
@@ -122,6 +121,16 @@ def _cropped(x: Any, pads: np.ndarray) -> Any:
     before, behind = -pads
     sizes = sizes_of(x)
     return tf.slice(x, before, [n - m for n, m in zip(sizes, before + behind, strict=True)])
+
+
+def _surrounded(x: Any, around: np.ndarray, value: Any) -> Any:
+    if value is None:
+        return tf.pad(x, around)
+    value = tf.reshape(value, [])
+    if tf.is_symbolic_tensor(value) and tf.get_static_value(value) is not None:
+        return tf.pad(x, around, constant_values=value)
+    # The gradient of TensorFlow's padding leaves out what is around.
+    return tf.where(tf.pad(tf.ones_like(x, tf.bool), around), tf.pad(x, around), value)
 
 
 def _with_edges(x: Any, around: np.ndarray) -> Any:
