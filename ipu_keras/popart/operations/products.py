@@ -22,7 +22,7 @@ def matmul(a, b):
     return tf.squeeze(product, -2 if b.shape.rank > 1 else -1)
 
 
-@operation("Gemm", since=7)
+@operation("Gemm", since=11)
 def gemm(a, b, c=None, *, alpha, beta, transA, transB):
     product = _scaled(_product(a, b, bool(transA), bool(transB)), alpha)
     if c is None:
@@ -31,6 +31,11 @@ def gemm(a, b, c=None, *, alpha, beta, transA, transB):
         # One row is a bias, which TensorFlow computes with the product, if it is a vector.
         c = tf.squeeze(c, 0)
     return product + _scaled(c, beta)
+
+
+@operation("Gemm", since=7)
+def gemm_7(a, b, c, *, alpha, beta, transA, transB):
+    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
 @operation("Gemm", since=6)

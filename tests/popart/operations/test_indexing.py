@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
-from popart_nodes import case, check, check_gradient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from popart_nodes import Case, case, check, check_gradient
 
 HALF = np.float16
 GRID = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -85,3 +87,34 @@ def test_it_computes_what_pencil_and_paper_do(case):
 )
 def test_its_gradient_is_that_of_differences(kind, inputs, attributes):
     check_gradient(kind, inputs, **attributes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_parts_are_those_of_numpy(data):
+    shape = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=3))
+    x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), unique=True, min_size=1))
+    bounds = st.integers(-8, 8) | st.sampled_from([SMALLEST, LARGEST])
+    starts, ends = (np.array(data.draw(st.tuples(*[bounds] * len(axes)))) for _ in range(2))
+    steps = data.draw(st.tuples(*[st.sampled_from([-2, -1, 1, 3])] * len(axes)))
+    slices = [slice(None)] * len(shape)
+    for axis, *bound in zip(axes, starts, ends, steps, strict=True):
+        slices[axis] = slice(*bound)
+    named = [axis - len(shape) if data.draw(st.booleans()) else axis for axis in axes]
+    check(Case("Slice", [x, starts, ends, named, np.array(steps)], x[tuple(slices)]))
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_what_is_unique_is_that_of_numpy(data):
+    shape = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
+    numbers = data.draw(st.lists(st.integers(-1, 1), min_size=12, max_size=12))
+    x = np.array(numbers[: np.prod(shape)], np.int32).reshape(shape)
+    axis = data.draw(st.sampled_from([None, 0, 1, -1]))
+    values, *others = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    attributes = {} if axis is None else {"axis": axis}
+    expected = (values, *(one.reshape(-1) for one in others))
+    check(Case("Unique", [x], expected, attributes))

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
-from popart_nodes import case, check, check_gradient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from popart_nodes import Case, case, check, check_gradient
 
 HALF = np.float16
 GRID = [[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]]
@@ -87,3 +89,18 @@ def test_the_gradient_of_a_reduction_is_that_of_differences(kind, attributes):
 def test_the_gradients_of_those_with_positions_are_those_of_differences():
     check_gradient("TopK", [GRID, [1]], axis=0, largest=0)
     check_gradient("CumSum", [GRID, 1], reverse=1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_the_largest_are_the_first_of_those_sorted(data):
+    dtype = data.draw(st.sampled_from([np.float32, np.int8, np.uint8]))
+    lowest, highest = {np.float32: (-3, 3), np.int8: (-128, 127), np.uint8: (0, 255)}[dtype]
+    numbers = st.integers(lowest, highest)
+    x = np.array(data.draw(st.lists(numbers, min_size=1, max_size=6)), dtype)
+    k = data.draw(st.integers(0, len(x)))
+    largest = data.draw(st.booleans())
+    # Equal ones stay in their order.
+    order = sorted(range(len(x)), key=lambda i: (-float(x[i]) if largest else float(x[i]), i))[:k]
+    positions = np.array(order, np.int64)
+    check(Case("TopK", [x, [k]], (x[positions], positions), {"largest": int(largest)}))
