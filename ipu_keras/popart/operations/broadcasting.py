@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.operations.sizes import sizes_of
+from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 
 
 def aligned(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
@@ -30,7 +30,7 @@ def aligned(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
         return b
     if axis is None:
         return b
-    behind = a.shape.rank - axis % a.shape.rank - b.shape.rank
+    behind = a.shape.rank - axis_within(axis, a.shape.rank) - b.shape.rank
     if behind < 0:
         raise popart_exception(
             f"The second input, of shape {b.shape}, does not fit into {a.shape} from the "

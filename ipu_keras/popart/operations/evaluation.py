@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
+from ipu_keras.popart.operations.sizes import axis_within
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
 
@@ -131,7 +132,9 @@ class Evaluation:
         if operation.axis is not None and order is Order.IMAGES:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
-            attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
+            attributes[operation.axis] = permutation.index(
+                axis_within(attributes[operation.axis], rank)
+            )
         inputs = _as_wanted(operation, given, order)
         if self.narrows:
             # What is known has its own type until it meets what is not.

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.operations.operation import operation
-from ipu_keras.popart.operations.sizes import product_of, sizes_of
+from ipu_keras.popart.operations.sizes import axis_within, product_of, sizes_of
 
 
 @operation("Slice", since=10, static=["starts", "ends", "axes", "steps"])
@@ -17,7 +17,7 @@ def slice_(x, starts, ends, axes=None, steps=None):
     # TensorFlow takes whole axes by bits of masks.
     whole = 2**rank - 1
     for position in range(len(starts)):
-        axis = position if axes is None else int(axes[position]) % rank
+        axis = axis_within(position if axes is None else int(axes[position]), rank)
         begin[axis], end[axis] = starts[position], ends[position]
         strides[axis] = 1 if steps is None else steps[position]
         whole &= ~(1 << axis)
@@ -31,6 +31,7 @@ def slice_1(x, *, starts, ends, axes=None):
 
 @operation("Gather")
 def gather(x, indices, *, axis):
+    axis = axis_within(axis, x.shape.rank)
     return tf.gather(x, _from_the_front(indices, sizes_of(x)[axis]), axis=axis)
 
 
@@ -67,6 +68,7 @@ def _from_the_front(indices: Any, size: Any) -> Any:
 def _places(x: Any, indices: Any, axis: int) -> Any:
     """Positions on all axes: on one by indices, and where these stand on the others."""
     sizes = sizes_of(indices)
+    axis = axis_within(axis, len(sizes))
     grid = tf.meshgrid(*(tf.range(tf.cast(n, indices.dtype)) for n in sizes), indexing="ij")
     grid[axis] = _from_the_front(indices, sizes_of(x)[axis])
     return tf.stack(grid, axis=-1)
@@ -86,7 +88,7 @@ def one_hot(indices, depth, values, *, axis):
 
 @operation("OneHot", since=9, static=["depth"])
 def one_hot_9(indices, depth, values, *, axis):
-    axis %= indices.shape.rank + 1
+    axis = axis_within(axis, indices.shape.rank + 1)
     is_hot = tf.one_hot(_whole(indices), _number(depth), True, False, axis, tf.bool)
     return tf.where(is_hot, values[1], values[0])
 
@@ -123,10 +125,9 @@ def _positions(condition: Any) -> Any:
 def unique(x, *, axis=None, sorted_):
     if axis is None:
         x, axis = tf.reshape(x, [-1]), 0
-    values, inverse, counts = tf.raw_ops.UniqueWithCountsV2(
-        x=x, axis=[axis % x.shape.rank], out_idx=tf.int64
-    )
-    values.set_shape([None if i == axis % x.shape.rank else n for i, n in enumerate(x.shape)])
+    axis = axis_within(axis, x.shape.rank)
+    values, inverse, counts = tf.raw_ops.UniqueWithCountsV2(x=x, axis=[axis], out_idx=tf.int64)
+    values.set_shape([None if i == axis else n for i, n in enumerate(x.shape)])
     number = tf.size(counts)
     firsts = tf.math.unsorted_segment_min(tf.range(tf.size(inverse, tf.int64)), inverse, number)
     if sorted_:

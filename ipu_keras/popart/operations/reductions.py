@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import axis_within
 
 
 def _reduced(compute: Callable[..., Any], x: Any, axes: Sequence[int] | None, keepdims: int) -> Any:
@@ -55,7 +56,12 @@ def reduce_l1(x, *, axes=None, keepdims):
 
 @operation("ReduceL2")
 def reduce_l2(x, *, axes=None, keepdims):
-    return _reduced_exactly(tf.math.reduce_euclidean_norm, x, axes, keepdims)
+    def norm(x, axis, keepdims):
+        # With 16 bits squares overflow from 256 on. XLA has no kernel for TensorFlow's own norm.
+        wide = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
+        return tf.cast(tf.sqrt(tf.reduce_sum(wide * wide, axis, keepdims)), x.dtype)
+
+    return _reduced_exactly(norm, x, axes, keepdims)
 
 
 @operation("ReduceSumSquare")
@@ -117,10 +123,11 @@ def top_k_1(x, *, axis, k):
 
 def _moved(x: Any, source: int, destination: int) -> Any:
     rank = x.shape.rank
-    if source % rank == destination % rank:
+    source, destination = axis_within(source, rank), axis_within(destination, rank)
+    if source == destination:
         return x
-    order = [axis for axis in range(rank) if axis != source % rank]
-    order.insert(destination % rank, source % rank)
+    order = [axis for axis in range(rank) if axis != source]
+    order.insert(destination, source)
     return tf.transpose(x, order)
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
-from ipu_keras.popart.operations.sizes import sizes_of
+from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 
 
 @operation("SequenceConstruct", since=11)
@@ -17,6 +17,7 @@ def sequence_construct(*inputs):
 
 @operation("SequenceEmpty", since=11)
 def sequence_empty(*, dtype=None):
+    # A list has no type; what is put into it has.
     return []
 
 
@@ -57,6 +58,7 @@ def _checked(position: np.ndarray, lowest: int, highest: int) -> int:
 
 @operation("SplitToSequence", since=11, static=["split"])
 def split_to_sequence(x, split=None, *, axis, keepdims):
+    axis = axis_within(axis, x.shape.rank)
     if split is None:
         parts = tf.split(x, sizes_of(x)[axis], axis)
         return parts if keepdims else [tf.squeeze(part, axis) for part in parts]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
-from ipu_keras.popart.operations.sizes import flattened, sizes_of
+from ipu_keras.popart.operations.sizes import axis_within, flattened, sizes_of
 
 
 @operation("Identity", elementwise=True)
@@ -33,8 +33,11 @@ def size(x):
 @operation("Reshape", since=5, static=["shape"])
 def reshape(x, shape):
     given = sizes_of(x)
-    # 0 is the size that there is.
-    wanted = [given[axis] if size == 0 else size for axis, size in enumerate(shape.tolist())]
+    wanted = shape.tolist()
+    for axis, size in enumerate(wanted):
+        # 0 is the size that there is.
+        if size == 0:
+            wanted[axis] = given[axis_within(axis, len(given))]
     return tf.reshape(x, wanted)
 
 
@@ -51,7 +54,7 @@ def squeeze(x, *, axes=None):
 @operation("Unsqueeze")
 def unsqueeze(x, *, axes):
     rank = x.shape.rank + len(axes)
-    for axis in sorted(axis % rank for axis in axes):
+    for axis in sorted(axis_within(axis, rank) for axis in axes):
         x = tf.expand_dims(x, axis)
     return x
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.popart.exceptions import popart_exception
+
 
 def sizes_of(x: Any) -> list[Any]:
     """The size of each axis.
@@ -18,6 +20,24 @@ def sizes_of(x: Any) -> list[Any]:
         return known
     sizes = tf.unstack(tf.shape(x, out_type=tf.int64))
     return [size if number is None else number for number, size in zip(known, sizes, strict=True)]
+
+
+def axis_within(axis: int, rank: int) -> int:
+    """An axis counted from the first.
+
+    Args:
+        axis: Counted from the first, or below 0 from the last.
+        rank: Number of axes.
+
+    Raises:
+        popart_exception: There are fewer axes.
+    """
+    if not -rank <= axis < rank:
+        raise popart_exception(
+            f"An axis of a tensor of rank {rank} must be from {-rank} to {rank - 1}. "
+            f"Received: {axis}"
+        )
+    return axis % rank
 
 
 def product_of(sizes: Sequence[Any]) -> Any:
@@ -35,8 +55,11 @@ def flattened(x: Any, axis: int) -> Any:
     Args:
         x: It.
         axis: From minus its rank to its rank.
+
+    Raises:
+        popart_exception: There are fewer axes.
     """
     sizes = sizes_of(x)
-    if axis < 0:
-        axis += len(sizes)
+    # It may be behind the last.
+    axis = axis if axis == len(sizes) else axis_within(axis, len(sizes))
     return tf.reshape(x, [product_of(sizes[:axis]), product_of(sizes[axis:])])

@@ -29,6 +29,7 @@ LOGS = np.log(np.float32([[1, 2, 5], [3, 4, 1]]))
         case("ReduceL1", [np.uint32([1, 2])], np.uint32([3])),
         case("ReduceL2", [[[3.0, -4.0], [5.0, 12.0]]], [5.0, 13.0], axes=[1], keepdims=0),
         case("ReduceL2", [[3, 4]], [5]),
+        case("ReduceL2", [HALF([300, 400])], HALF([500])),
         case("ReduceSumSquare", [[[3.0, -4.0], [5.0, 12.0]]], [[25.0], [169.0]], axes=[1]),
         case("ReduceLogSum", [[[0.5, 0.5], [1.0, 0.0]]], [[0.0], [0.0]], axes=[1]),
         case("ReduceLogSum", [[20, 1]], [3]),

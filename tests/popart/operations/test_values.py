@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
@@ -62,6 +63,12 @@ def test_images_are_joined_and_split_as_they_are(axis):
     np.testing.assert_allclose(half, convolved(), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(both, np.concatenate([convolved()] * 2, axis), rtol=1e-5, atol=1e-5)
     assert number == 3
+
+
+@pytest.mark.parametrize("axis", [4, -5])
+def test_an_axis_that_images_do_not_have_is_refused(axis):
+    with pytest.raises(popart_exception, match=rf"In Concat 'y': .* rank 4 .*Received: {axis}"):
+        run(chain(node("Concat", ["conv", "conv"], axis=axis)))
 
 
 def test_what_depends_on_the_order_gets_that_of_onnx():
