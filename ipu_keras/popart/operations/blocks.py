@@ -6,8 +6,8 @@ from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
 
 
-@operation("DepthToSpace", images=["x"], num_images=1)
-def depth_to_space(x, *, blocksize, mode="DCR"):
+@operation("DepthToSpace", since=11, images=["x"], num_images=1)
+def depth_to_space(x, *, blocksize, mode):
     size = blocksize
     _check_images(x)
     if size < 1 or x.shape[-1] % (size * size):
@@ -23,6 +23,11 @@ def depth_to_space(x, *, blocksize, mode="DCR"):
     if mode != "DCR":
         raise popart_exception(f"`mode` must be 'DCR' or 'CRD'. Received: {mode!r}")
     return x if size == 1 else tf.nn.depth_to_space(x, size)
+
+
+@operation("DepthToSpace", images=["x"], num_images=1)
+def depth_to_space_1(x, *, blocksize):
+    return depth_to_space(x, blocksize=blocksize, mode="DCR")
 
 
 @operation("SpaceToDepth", images=["x"], num_images=1)

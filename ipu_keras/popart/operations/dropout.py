@@ -11,8 +11,13 @@ def dropout(x, *, ratio, context):
     return _dropped(x, ratio, context, tf.bool)
 
 
-@operation("Dropout", elementwise=True, is_random=True)
-def dropout_1(x, *, is_test=0, ratio, context):
+@operation("Dropout", since=7, elementwise=True, is_random=True)
+def dropout_7(x, *, ratio, context):
+    return _dropped(x, ratio, context, x.dtype)
+
+
+@operation("Dropout", since=6, elementwise=True, is_random=True)
+def dropout_6(x, *, is_test, ratio, context):
     return _dropped(x, ratio, context, x.dtype, is_test)
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
+from ipu_keras.popart.operations.sizes import axis_within
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
 
@@ -133,9 +134,15 @@ class Evaluation:
         if operation.axis is not None and order is Order.IMAGES:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
-            attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
+            attributes[operation.axis] = permutation.index(
+                axis_within(attributes[operation.axis], rank)
+            )
         inputs = _as_wanted(operation, given, order)
-        return results_of(operation(*inputs, **attributes), order, operation.num_images)
+        if self.narrows:
+            # What is known has its own type until it meets what is not.
+            inputs = tf.nest.map_structure(_narrowed_tensor, inputs)
+        returned = _none_an_input(operation(*inputs, **attributes), inputs)
+        return results_of(returned, order, operation.num_images)
 
     def _attributes(
         self, operation: Operation, node: Node, environment: Environment
@@ -257,12 +264,7 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if name in operation.static:
-        if value.known is None:
-            raise popart_exception(
-                f"The input {name!r} has to be known before anything runs, as programs of IPUs "
-                "are static: make it a constant or an initialiser."
-            )
-        return value.known
+        return _array_of(name, value)
     if name in operation.images:
         return value.in_order(Order.IMAGES)
     if name in operation.kernels:
@@ -270,6 +272,29 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
     if order is Order.IMAGES and (operation.elementwise or value.rank == rank):
         return value.broadcast(rank, order)
     return value.tensor
+
+
+def _array_of(name: str, value: Value) -> np.ndarray:
+    """What has to be known; a tensor that nothing traces is."""
+    if value.known is not None:
+        return value.known
+    tensor = value.tensor
+    if tf.is_symbolic_tensor(tensor):
+        raise popart_exception(
+            f"The input {name!r} has to be known before anything runs, as programs of IPUs "
+            "are static: make it a constant or an initialiser."
+        )
+    return np.asarray(tensor.numpy())
+
+
+def _none_an_input(returned: Any, inputs: Sequence[Any]) -> Any:
+    """The results of an operation, whose gradients by name are not those of its inputs."""
+    given = {id(one) for one in tf.nest.flatten(inputs)}
+
+    def apart(one: Any) -> Any:
+        return tf.identity(one) if tf.is_tensor(one) and id(one) in given else one
+
+    return tuple(apart(one) for one in returned) if isinstance(returned, tuple) else apart(returned)
 
 
 def _known(value: Any) -> Any:
@@ -285,10 +310,15 @@ def _known(value: Any) -> Any:
 def _narrowed(value: Any) -> Any:
     if isinstance(value, list):
         return [_narrowed(one) for one in value]
-    narrow = _NARROWED.get(value.dtype)
-    if narrow is None or value.known is not None:
+    if value.known is not None or value.dtype not in _NARROWED:
         return value
-    return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
+    return Value(_narrowed_tensor(value.in_order(value.order)), order=value.order)
+
+
+def _narrowed_tensor(tensor: Any) -> Any:
+    if not tf.is_tensor(tensor) or tensor.dtype not in _NARROWED:
+        return tensor
+    return tf.cast(tensor, _NARROWED[tensor.dtype])
 
 
 def _words_of(error: Exception) -> str:

@@ -18,10 +18,24 @@ def batch_normalization(x, scale, b, mean, var, *, epsilon, momentum, context):
     return _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context)
 
 
-@operation("BatchNormalization", images=["x"], num_images=1)
-def batch_normalization_1(
-    x, scale, b, mean, var, *, epsilon, is_test=0, momentum, spatial, context
-):
+@operation("BatchNormalization", since=7, images=["x"], num_images=1)
+def batch_normalization_7(x, scale, b, mean, var, *, epsilon, momentum, spatial, context):
+    return batch_normalization_6(
+        x,
+        scale,
+        b,
+        mean,
+        var,
+        epsilon=epsilon,
+        is_test=0,
+        momentum=momentum,
+        spatial=spatial,
+        context=context,
+    )
+
+
+@operation("BatchNormalization", since=6, images=["x"], num_images=1)
+def batch_normalization_6(x, scale, b, mean, var, *, epsilon, is_test, momentum, spatial, context):
     if spatial:
         return _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test)
     # Each element has numbers of its own, in the order of the model: (channels, ...).

@@ -16,13 +16,13 @@ from ipu_keras.popart.operations.windows import Windows, windows_of
 _Pool = Callable[[tf.Tensor, list[int], list[int], list[tuple[int, int]]], tf.Tensor]
 
 
-@operation("AveragePool", images=["x"], num_images=1)
+@operation("AveragePool", since=10, images=["x"], num_images=1)
 def average_pool(
     x,
     *,
     auto_pad,
-    ceil_mode=0,
-    count_include_pad=0,
+    ceil_mode,
+    count_include_pad,
     kernel_shape,
     pads=None,
     strides=None,
@@ -40,16 +40,41 @@ def average_pool(
     return average / tf.constant(share[..., None], x.dtype)
 
 
-@operation("MaxPool", images=["x"], num_images=1)
+@operation("AveragePool", since=7, images=["x"], num_images=1)
+def average_pool_7(x, *, auto_pad, count_include_pad, kernel_shape, pads=None, strides=None):
+    return average_pool(
+        x,
+        auto_pad=auto_pad,
+        ceil_mode=0,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+
+
+@operation("AveragePool", images=["x"], num_images=1)
+def average_pool_1(x, *, auto_pad, kernel_shape, pads=None, strides=None):
+    return average_pool_7(
+        x,
+        auto_pad=auto_pad,
+        count_include_pad=0,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+
+
+@operation("MaxPool", since=10, images=["x"], num_images=1)
 def max_pool(
     x,
     *,
     auto_pad,
-    ceil_mode=0,
+    ceil_mode,
     dilations=None,
     kernel_shape,
     pads=None,
-    storage_order=0,
+    storage_order,
     strides=None,
     context,
 ):
@@ -69,6 +94,33 @@ def max_pool(
     if not context.is_needed(1):
         return result
     return result, _to_model(_indices(x, windows, column_major=storage_order == 1))
+
+
+@operation("MaxPool", since=8, images=["x"], num_images=1)
+def max_pool_8(x, *, auto_pad, kernel_shape, pads=None, storage_order, strides=None, context):
+    return max_pool(
+        x,
+        auto_pad=auto_pad,
+        ceil_mode=0,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        storage_order=storage_order,
+        strides=strides,
+        context=context,
+    )
+
+
+@operation("MaxPool", images=["x"], num_images=1)
+def max_pool_1(x, *, auto_pad, kernel_shape, pads=None, strides=None, context):
+    return max_pool_8(
+        x,
+        auto_pad=auto_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        storage_order=0,
+        strides=strides,
+        context=context,
+    )
 
 
 @operation("LpPool", since=2, images=["x"], num_images=1)

@@ -78,7 +78,7 @@ class _Sequences:
         return tf.zeros([size, self.r.shape[-1]], self.x.dtype)
 
 
-@operation("RNN")
+@operation("RNN", since=7)
 def rnn(
     x,
     w,
@@ -89,11 +89,10 @@ def rnn(
     *,
     activation_alpha=None,
     activation_beta=None,
-    activations=None,
+    activations,
     clip=None,
     direction,
     hidden_size=None,
-    output_sequence=1,
 ):
     # ONNX gives two defaults, for both directions.
     count = 2 if direction == "bidirectional" else 1
@@ -109,7 +108,7 @@ def rnn(
     return _computed(sequences, step, [initial_h], _sum_of_biases)
 
 
-@operation("GRU", since=3)
+@operation("GRU", since=7)
 def gru(
     x,
     w,
@@ -124,8 +123,7 @@ def gru(
     clip=None,
     direction,
     hidden_size=None,
-    linear_before_reset=0,
-    output_sequence=1,
+    linear_before_reset,
 ):
     defaults = ["Sigmoid", "Tanh"]
     chosen = _chosen(activations, defaults, direction, activation_alpha, activation_beta, clip)
@@ -154,7 +152,7 @@ def gru(
     return _computed(sequences, step, [initial_h], _bias_of_inputs)
 
 
-@operation("LSTM")
+@operation("LSTM", since=7)
 def lstm(
     x,
     w,
@@ -172,7 +170,6 @@ def lstm(
     direction,
     hidden_size=None,
     input_forget,
-    output_sequence=1,
 ):
     defaults = ["Sigmoid", "Tanh", "Tanh"]
     chosen = _chosen(activations, defaults, direction, activation_alpha, activation_beta, clip)
@@ -195,6 +192,117 @@ def lstm(
         return f(of_output) * h(cell), cell
 
     return _computed(sequences, step, [initial_h, initial_c], _sum_of_biases)
+
+
+# Their first versions say by an attribute whether all states are wanted; that nodes name them
+# says so too, as it does in all versions.
+
+
+@operation("RNN", since=1)
+def rnn_1(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations,
+    clip=None,
+    direction,
+    hidden_size=None,
+    output_sequence,
+):
+    return rnn(
+        x,
+        w,
+        r,
+        b,
+        sequence_lens,
+        initial_h,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        activations=activations,
+        clip=clip,
+        direction=direction,
+        hidden_size=hidden_size,
+    )
+
+
+@operation("GRU", since=3)
+def gru_3(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction,
+    hidden_size=None,
+    linear_before_reset,
+    output_sequence,
+):
+    return gru(
+        x,
+        w,
+        r,
+        b,
+        sequence_lens,
+        initial_h,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        activations=activations,
+        clip=clip,
+        direction=direction,
+        hidden_size=hidden_size,
+        linear_before_reset=linear_before_reset,
+    )
+
+
+@operation("LSTM", since=1)
+def lstm_1(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    initial_c=None,
+    p=None,
+    *,
+    activation_alpha=None,
+    activation_beta=None,
+    activations=None,
+    clip=None,
+    direction,
+    hidden_size=None,
+    input_forget,
+    output_sequence,
+):
+    return lstm(
+        x,
+        w,
+        r,
+        b,
+        sequence_lens,
+        initial_h,
+        initial_c,
+        p,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        activations=activations,
+        clip=clip,
+        direction=direction,
+        hidden_size=hidden_size,
+        input_forget=input_forget,
+    )
 
 
 def _sequences(x, w, r, b, lengths, direction, activations, num_gates, hidden_size):

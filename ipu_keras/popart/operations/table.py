@@ -8,32 +8,54 @@ import onnx.defs
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.operations import (
+    activations,
     arithmetic,
     blocks,
+    casts,
+    comparisons,
+    constants,
     convolutions,
     dropout,
+    elementary_functions,
+    indexing,
     normalization,
     pooling,
     products,
     quantization,
+    random,
     recurrent,
+    reductions,
     regions,
     resizing,
+    sequences,
+    shapes,
+    strings,
 )
 from ipu_keras.popart.operations.operation import Operation
 
 _FAMILIES = (
+    activations,
     arithmetic,
     blocks,
+    casts,
+    comparisons,
+    constants,
     convolutions,
     dropout,
+    elementary_functions,
+    indexing,
     normalization,
     pooling,
     products,
     quantization,
+    random,
     recurrent,
+    reductions,
     regions,
     resizing,
+    sequences,
+    shapes,
+    strings,
 )
 
 
