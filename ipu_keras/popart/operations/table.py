@@ -8,6 +8,7 @@ import onnx.defs
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.operations import (
+<<<<<<< HEAD
     arithmetic,
     control_flow,
     convolutions,
@@ -17,10 +18,35 @@ from ipu_keras.popart.operations import (
     graphcore_tensors,
     losses,
     products,
+=======
+    activations,
+    arithmetic,
+    blocks,
+    casts,
+    comparisons,
+    constants,
+    convolutions,
+    dropout,
+    elementary_functions,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    regions,
+    resizing,
+    sequences,
+    shapes,
+    strings,
+>>>>>>> p-nn
 )
 from ipu_keras.popart.operations.operation import Operation
 
 _FAMILIES = (
+<<<<<<< HEAD
     arithmetic,
     control_flow,
     convolutions,
@@ -30,6 +56,30 @@ _FAMILIES = (
     graphcore_tensors,
     losses,
     products,
+=======
+    activations,
+    arithmetic,
+    blocks,
+    casts,
+    comparisons,
+    constants,
+    convolutions,
+    dropout,
+    elementary_functions,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    regions,
+    resizing,
+    sequences,
+    shapes,
+    strings,
+>>>>>>> p-nn
 )
 
 
@@ -94,4 +144,10 @@ def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
 
 def _default(attribute: onnx.AttributeProto) -> object:
     value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return _text(value)
+
+
+def _text(value: object) -> object:
     return value.decode() if isinstance(value, bytes) else value
