@@ -12,11 +12,12 @@ from ipu_keras.popart.operations.sizes import axis_within, product_of, sizes_of
 
 @operation("Slice", since=10, static=["starts", "ends", "axes", "steps"])
 def slice_(x, starts, ends, axes=None, steps=None):
-    lengths = {len(each) for each in (starts, ends, axes, steps) if each is not None}
-    if len(lengths) > 1:
+    given = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    given = {name: each for name, each in given.items() if each is not None}
+    if len({len(each) for each in given.values()}) > 1:
         raise popart_exception(
             "The starts, ends, axes and steps must be as many. Received: "
-            f"starts={list(starts)}, ends={list(ends)}, axes={axes}, steps={steps}"
+            + ", ".join(f"{name}={np.asarray(each).tolist()}" for name, each in given.items())
         )
     rank = x.shape.rank
     begin, end = np.zeros(rank, np.int64), np.zeros(rank, np.int64)
