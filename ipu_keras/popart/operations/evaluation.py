@@ -162,9 +162,6 @@ class Evaluation:
                 axis_within(attributes[operation.axis], rank)
             )
         inputs = _as_wanted(operation, given, order)
-        if self.narrows:
-            # What is known has its own type until it meets what is not.
-            inputs = tf.nest.map_structure(_narrowed_tensor, inputs)
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
         return results_of(returned, order, operation.num_images)
 

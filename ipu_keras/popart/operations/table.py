@@ -8,27 +8,22 @@ import onnx.defs
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.operations import (
-<<<<<<< HEAD
-    arithmetic,
-    control_flow,
-    convolutions,
-    graphcore_effects,
-    graphcore_elementwise,
-    graphcore_layers,
-    graphcore_tensors,
-    losses,
-    products,
-=======
     activations,
     arithmetic,
     blocks,
     casts,
     comparisons,
     constants,
+    control_flow,
     convolutions,
     dropout,
     elementary_functions,
+    graphcore_effects,
+    graphcore_elementwise,
+    graphcore_layers,
+    graphcore_tensors,
     indexing,
+    losses,
     normalization,
     pooling,
     products,
@@ -41,32 +36,26 @@ from ipu_keras.popart.operations import (
     sequences,
     shapes,
     strings,
->>>>>>> p-nn
 )
 from ipu_keras.popart.operations.operation import Operation
 
 _FAMILIES = (
-<<<<<<< HEAD
-    arithmetic,
-    control_flow,
-    convolutions,
-    graphcore_effects,
-    graphcore_elementwise,
-    graphcore_layers,
-    graphcore_tensors,
-    losses,
-    products,
-=======
     activations,
     arithmetic,
     blocks,
     casts,
     comparisons,
     constants,
+    control_flow,
     convolutions,
     dropout,
     elementary_functions,
+    graphcore_effects,
+    graphcore_elementwise,
+    graphcore_layers,
+    graphcore_tensors,
     indexing,
+    losses,
     normalization,
     pooling,
     products,
@@ -79,7 +68,6 @@ _FAMILIES = (
     sequences,
     shapes,
     strings,
->>>>>>> p-nn
 )
 
 

@@ -182,7 +182,6 @@ def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:
     return tuple(shape[permutation.index(axis)] for axis in range(len(shape)))
 
 
-<<<<<<< HEAD
 def _as_dtype(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
     """An array in a type that may be narrower; the largest integers, which mean "to the end", do
     not wrap around."""
@@ -191,7 +190,8 @@ def _as_dtype(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
         limits = np.iinfo(narrow)
         array = array.clip(limits.min, limits.max)
     return array.astype(narrow, copy=False)
-=======
+
+
 def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:
     """A tensor with its axes moved; where only axes of size 1 move, no element does."""
     shape = tensor.shape.as_list()
@@ -199,7 +199,6 @@ def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:
     if wide == sorted(wide) and shape.count(None) <= 1 and 0 not in shape:
         return tf.reshape(tensor, [-1 if shape[a] is None else shape[a] for a in permutation])
     return tf.transpose(tensor, permutation)
->>>>>>> p-nn
 
 
 def _is_here(tensor: Any) -> bool:

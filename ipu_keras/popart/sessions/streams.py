@@ -7,7 +7,7 @@ import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, GraphInput
-from ipu_keras.popart.model.narrowing import device_dtype
+from ipu_keras.popart.model.data_types import dtype_on_device
 from ipu_keras.popart.sessions.dataflow import AnchorReturnType, AnchorReturnTypeId, DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.step_io import Stream
@@ -128,7 +128,7 @@ def _input(given: GraphInput, infos: InputShapeInfo, size: StepSize) -> Stream:
             "Give them with popart.InputShapeInfo, as `inputShapeInfo` of the session."
         )
     known = tuple(size for size in shape if size is not None)
-    return Stream(given.name, known, device_dtype(np.dtype(dtype)), size.factors)
+    return Stream(given.name, known, dtype_on_device(np.dtype(dtype)), size.factors)
 
 
 def anchors_of(
