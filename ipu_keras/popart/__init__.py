@@ -1,13 +1,16 @@
 """PopART: builds, runs and trains ONNX models, as `import popart`."""
 
 from ipu_keras.popart import builder as builder
+from ipu_keras.popart import session as session
 from ipu_keras.popart import tensorinfo as tensorinfo
 from ipu_keras.popart.builder import Builder as Builder
 from ipu_keras.popart.core import AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule
 from ipu_keras.popart.core import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
 from ipu_keras.popart.core import AdamMode as AdamMode
 from ipu_keras.popart.core import AdaptiveMode as AdaptiveMode
+from ipu_keras.popart.core import AnchorReturnType as AnchorReturnType
 from ipu_keras.popart.core import AnchorReturnTypeId as AnchorReturnTypeId
+from ipu_keras.popart.core import AttributeContextManager as AttributeContextManager
 from ipu_keras.popart.core import AutodiffSettings as AutodiffSettings
 from ipu_keras.popart.core import AutodiffStitchStrategy as AutodiffStitchStrategy
 from ipu_keras.popart.core import AutomaticLossScalingSettings as AutomaticLossScalingSettings
@@ -19,6 +22,7 @@ from ipu_keras.popart.core import (
 )
 from ipu_keras.popart.core import ClipNormSettings as ClipNormSettings
 from ipu_keras.popart.core import CommGroupType as CommGroupType
+from ipu_keras.popart.core import DataFlow as DataFlow
 from ipu_keras.popart.core import DataType as DataType
 from ipu_keras.popart.core import DebugContext as DebugContext
 from ipu_keras.popart.core import DeviceConnectionType as DeviceConnectionType
@@ -31,15 +35,23 @@ from ipu_keras.popart.core import ExecutionPhaseIOSchedule as ExecutionPhaseIOSc
 from ipu_keras.popart.core import ExecutionPhaseSchedule as ExecutionPhaseSchedule
 from ipu_keras.popart.core import ExecutionPhaseSettings as ExecutionPhaseSettings
 from ipu_keras.popart.core import InitType as InitType
+from ipu_keras.popart.core import InputShapeInfo as InputShapeInfo
 from ipu_keras.popart.core import Instrumentation as Instrumentation
 from ipu_keras.popart.core import IrSerializationFormat as IrSerializationFormat
+from ipu_keras.popart.core import IStepIO as IStepIO
+from ipu_keras.popart.core import IWeightsIO as IWeightsIO
+from ipu_keras.popart.core import KeyValueContextManager as KeyValueContextManager
 from ipu_keras.popart.core import Logger as Logger
 from ipu_keras.popart.core import MergeVarUpdateType as MergeVarUpdateType
+from ipu_keras.popart.core import NameContextManager as NameContextManager
 from ipu_keras.popart.core import NumIOTiles as NumIOTiles
 from ipu_keras.popart.core import OutOfMemoryError as OutOfMemoryError
 from ipu_keras.popart.core import Patterns as Patterns
 from ipu_keras.popart.core import PatternsLevel as PatternsLevel
 from ipu_keras.popart.core import PreAliasPatternType as PreAliasPatternType
+from ipu_keras.popart.core import PyStepIO as PyStepIO
+from ipu_keras.popart.core import PyStepIOCallback as PyStepIOCallback
+from ipu_keras.popart.core import PyWeightsIO as PyWeightsIO
 from ipu_keras.popart.core import RecomputationType as RecomputationType
 from ipu_keras.popart.core import RecomputeType as RecomputeType
 from ipu_keras.popart.core import ReductionType as ReductionType
@@ -158,4 +170,7 @@ from ipu_keras.popart.core import syncPatternFromString as syncPatternFromString
 from ipu_keras.popart.core import syncPatternToString as syncPatternToString
 from ipu_keras.popart.core import versionNumber as versionNumber
 from ipu_keras.popart.core import versionString as versionString
+from ipu_keras.popart.model.transformer import GraphTransformer as GraphTransformer
+from ipu_keras.popart.session import InferenceSession as InferenceSession
+from ipu_keras.popart.session import OutOfMemoryException as OutOfMemoryException
 from ipu_keras.popart.tensorinfo import TensorInfo as TensorInfo

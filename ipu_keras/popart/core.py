@@ -208,3 +208,12 @@ from ipu_keras.popart.options.settings import TensorLocationSettings as TensorLo
 from ipu_keras.popart.options.version import packageHash as packageHash
 from ipu_keras.popart.options.version import versionNumber as versionNumber
 from ipu_keras.popart.options.version import versionString as versionString
+from ipu_keras.popart.sessions.dataflow import AnchorReturnType as AnchorReturnType
+from ipu_keras.popart.sessions.dataflow import DataFlow as DataFlow
+from ipu_keras.popart.sessions.inference import _InferenceSessionCore as _InferenceSessionCore
+from ipu_keras.popart.sessions.input_shapes import InputShapeInfo as InputShapeInfo
+from ipu_keras.popart.sessions.step_io import IStepIO as IStepIO
+from ipu_keras.popart.sessions.step_io import IWeightsIO as IWeightsIO
+from ipu_keras.popart.sessions.step_io import PyStepIO as PyStepIO
+from ipu_keras.popart.sessions.step_io import PyStepIOCallback as PyStepIOCallback
+from ipu_keras.popart.sessions.step_io import PyWeightsIO as PyWeightsIO

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.options.out_of_memory import OutOfMemoryError
+from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.options.patterns import Patterns
 from ipu_keras.popart.options.session_options import SessionOptions
 from ipu_keras.popart.sessions.dataflow import DataFlow

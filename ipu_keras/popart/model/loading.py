@@ -2,6 +2,7 @@
 
 import os
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +31,12 @@ class LoadedModel:
     Args:
         model: As what works on models takes it.
         proto: The message, with the data of all tensors in it.
+        locations: By name of initialiser, the file that its data was in, if it was in one.
     """
 
     model: Model
     proto: ModelProto
+    locations: Mapping[str, str]
 
 
 def load(source: bytes | str | os.PathLike) -> LoadedModel:
@@ -72,9 +75,15 @@ def load(source: bytes | str | os.PathLike) -> LoadedModel:
         content = source if isinstance(source, bytes) else _read(path)
         proto = _decoded(content)
         check_model(proto)
+        locations = {
+            each.name: entry.value
+            for each in proto.graph.initializer
+            for entry in each.external_data
+            if is_external(each) and entry.key == "location"
+        }
         external = ExternalData(folder)
         _put_data_inside(proto.graph, external)
-        return LoadedModel(parsed(proto), proto)
+        return LoadedModel(parsed(proto), proto, locations)
     except popart_exception as error:
         raise popart_exception(f"{what} cannot be loaded: {_shortened(str(error))}") from error
 

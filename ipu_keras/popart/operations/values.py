@@ -101,11 +101,10 @@ class Value:
         found = self._made.get(order)
         if found is not None and self._is_usable(found):
             return found
-        made = self._in_order(order)
-        # What is made in a branch or the body of a loop is of no use outside.
-        if self._is_made_here():
-            self._made[order] = made
-        return made
+        # What is made in a branch or the body of a loop is of no use outside, where it is made
+        # again.
+        self._made[order] = self._in_order(order)
+        return self._made[order]
 
     def broadcast(self, rank: int, order: Order) -> tf.Tensor:
         """It with as many axes, the first of size 1, in an order of all of them.
@@ -138,11 +137,6 @@ class Value:
         if self.known is not None and _is_eager(made) and not tf.executing_eagerly():
             return False
         return _is_usable(made)
-
-    def _is_made_here(self) -> bool:
-        if self.known is not None and self._read is None:
-            return True
-        return _is_here(self._made[self.order])
 
 
 def results_of(returned: Any, order: Order = Order.ONNX, num_images: int = 0) -> list[Any]:
@@ -199,10 +193,6 @@ def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:
     if wide == sorted(wide) and shape.count(None) <= 1 and 0 not in shape:
         return tf.reshape(tensor, [-1 if shape[a] is None else shape[a] for a in permutation])
     return tf.transpose(tensor, permutation)
-
-
-def _is_here(tensor: Any) -> bool:
-    return _is_eager(tensor) or tensor.graph is tf.compat.v1.get_default_graph()
 
 
 def _is_eager(tensor: Any) -> bool:

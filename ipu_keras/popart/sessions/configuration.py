@@ -127,6 +127,10 @@ class Configuration:
             )
         return Pipeline(device_mapping=tuple(found[stage] for stage in stages))
 
+    def options_in_words(self) -> dict[str, str]:
+        """All options by name, as text."""
+        return {name: repr(getattr(self.options, name)) for name in type(self.options).options()}
+
     def synthetic(self, stream: Stream) -> np.ndarray:
         """Made up data for an input.
 
@@ -174,7 +178,7 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
     """The options as the cost model reads those of TensorFlow's programs."""
     config = IPUConfig()
     partials = {"partialsType": options.partialsTypeMatMuls} if options.partialsTypeMatMuls else {}
-    config.matmuls.poplar_options = {**partials, **options.matmulOptions}
+    config.matmuls.poplar_options = partials
     config.convolutions.poplar_options = dict(options.convolutionOptions)
     config.compilation_poplar_options = dict(options.engineOptions)
     config.optimizations.enable_graph_outlining = options.enableOutlining

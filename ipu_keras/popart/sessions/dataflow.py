@@ -1,25 +1,10 @@
 """What a session returns, and how often."""
 
-import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
-
-
-class AnchorReturnTypeId(enum.Enum):
-    """Which values of an anchor a step returns.
-
-    - `Final`: of the last micro-batch.
-    - `EveryN`: of the micro-batches of each n-th batch.
-    - `All`: of all micro-batches.
-    - `Sum`: the sum over all micro-batches.
-    """
-
-    Final = 0
-    EveryN = 1
-    All = 2
-    Sum = 3
+from ipu_keras.popart.options.enumerations import AnchorReturnTypeId
 
 
 class AnchorReturnType:

@@ -1,12 +1,13 @@
 """Sessions that run a model for inference, under the names that PopART's bindings have."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.options.out_of_memory import OutOfMemoryError
+from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.options.session_options import warn_of_meaningless
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
@@ -63,12 +64,8 @@ class _InferenceSessionCore:
         Raises:
             popart_exception: A node of the model cannot be computed, or the device is detached.
         """
-        try:
+        with _noting(err):
             self._session.prepare(loads=loadEngine)
-        except tf.errors.ResourceExhaustedError as error:
-            if err is None:
-                raise
-            err._fail(error.message)
 
     def loadEngineAndConnectStreams(self) -> None:
         """Lets the prepared program run."""
@@ -254,12 +251,8 @@ class _InferenceSessionCore:
         Raises:
             popart_exception: The device cannot compile offline, or as of `prepareDevice`.
         """
-        try:
+        with _noting(err):
             self._session.export(filename)
-        except tf.errors.ResourceExhaustedError as error:
-            if err is None:
-                raise
-            err._fail(error.message)
 
     def loadExecutable(self, filename: str) -> None:
         """Reads what `compileAndExport` has written, which `prepareDevice` then uses.
@@ -271,6 +264,17 @@ class _InferenceSessionCore:
             popart_exception: There is no such file, or it is of another model or of other options.
         """
         self._session.load_exported(filename)
+
+
+@contextlib.contextmanager
+def _noting(found: OutOfMemoryError | None) -> Iterator[None]:
+    """Notes that a program does not fit where users look for it, if they do."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        if found is None:
+            raise
+        found.fail(error.message, error.message)
 
 
 def _check_json(uses_cbor: bool) -> None:

@@ -1,21 +1,29 @@
 """Runs ONNX models on a device: what sessions for inference and for training have in common."""
 
-import copy
+import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from onnx import ModelProto
 
 from ipu_keras.host import host_program as host
-from ipu_keras.ir import TensorSpec
+from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.model.loading import LoadedModel, load
+from ipu_keras.popart.model.saving import move_data_outside, save
+from ipu_keras.popart.model.tensors import tensor_of
 from ipu_keras.popart.operations.evaluation import Environment
 from ipu_keras.popart.sessions.configuration import Configuration
 from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.exported import read_exported, write_exported
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.step import Step
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
@@ -25,10 +33,13 @@ from ipu_keras.popart.tensorinfo import TensorInfo
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.profiling.models import batch_size_of, model_of_executable
 from ipu_keras.profiling.reports import report_of_program
+from ipu_keras.profiling.requested_outputs import current_outputs
+from ipu_keras.profiling.verdict import judge
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.report import Report
+from ipu_keras.store.executable_cache import content_key
 
 
 class Session:
@@ -60,7 +71,7 @@ class Session:
         self._flow = flow
         self._device = device
         configuration = Configuration(
-            copy.deepcopy(options), self._loaded.model.graph, device.numIpus, device.target()
+            options.copy(), self._loaded.model.graph, device.numIpus, device.target()
         )
         self._configuration = configuration
         self._size = StepSize(max(1, flow.batchesPerStep()), 1, configuration.num_replicas)
@@ -76,6 +87,9 @@ class Session:
         self._is_loaded = False
         self._anchors: list[Anchor] = []
         self._num_runs = 0
+        # Of `load_exported`, and what `move_external` has said by name of weight.
+        self._exported: tempfile.TemporaryDirectory | None = None
+        self._moved: dict[str, str] = {}
 
     def prepare(self, *, loads: bool = True) -> None:
         """Compiles the program.
@@ -88,8 +102,7 @@ class Session:
             tf.errors.ResourceExhaustedError: It does not fit on the device.
         """
         ipu_device = self._device.device
-        self._weights.place(ipu_device.name)
-        self._seeds.place(ipu_device.name)
+        self._place(ipu_device.name)
         program = self._program()
         signature = Signature(
             tensors=tuple((each.name, _spec(each)) for each in self._inputs),
@@ -156,12 +169,18 @@ class Session:
                 fit. Nothing has run then.
         """
         executable = self._prepared("run")
+        if not self._is_loaded:
+            raise popart_exception(
+                "The program was prepared with loadEngine=False. Call loadEngineAndConnectStreams "
+                "before run."
+            )
         ipu_device = self._device.device
-        read = [] if self._configuration.is_synthetic else step_io._read(self._inputs)
         outputs = [anchor.stream for anchor in self._anchors]
-        step_io._check_outputs(outputs)
         if self._configuration.is_synthetic:
             read = [self._configuration.synthetic(each) for each in self._inputs]
+        else:
+            step_io._check(self._inputs, outputs)
+            read = step_io._read(self._inputs)
         found = ipu_device.engine.run(executable, [tf.convert_to_tensor(each) for each in read])
         self._num_runs += 1
         if self._configuration.is_synthetic:
@@ -194,7 +213,7 @@ class Session:
                 f"{', '.join(sorted(self._infos))}."
             )
         shape, dtype = self._infos[name]
-        return TensorInfo(dtype.name, list(shape))
+        return TensorInfo(name_of(dtype), list(shape))
 
     def report(self) -> Report:
         """What the program would cost.
@@ -253,7 +272,7 @@ class Session:
         self._check_not_constant("writeWeights")
         self._weights.write(dict(weights_io._items()))
 
-    def reset_weights(self, model: bytes | str, *, ignores_others: bool) -> None:
+    def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
         """Changes the host's weights to those of a model.
 
         Args:
@@ -272,6 +291,100 @@ class Session:
                 "ignoreWeightsInModelWithoutCorrespondingHostWeight=True to leave it out."
             )
         self._weights.write({n: array for n, array in arrays.items() if n in self._weights})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model with the host's weights.
+
+        Args:
+            path: Of the file; one that is there is replaced, in one piece.
+        """
+        proto = self._proto()
+        for file in sorted(set(self._moved.values())):
+            move_data_outside(proto, [n for n, where in self._moved.items() if where == file], file)
+        save(proto, path)
+
+    def move_external(self, before: str, after: str) -> None:
+        """Has `save` write weights that came from one file into another.
+
+        Args:
+            before: The file that they came from, as the model names it.
+            after: The other.
+
+        Raises:
+            popart_exception: No weight came from that file, or the other exists.
+        """
+        moved = [name for name, where in self._loaded.locations.items() if where == before]
+        if not moved:
+            raise popart_exception(
+                f"No weight of the model was in the external file {before!r}. There are: "
+                f"{', '.join(sorted(set(self._loaded.locations.values()))) or 'none'}."
+            )
+        if os.path.exists(after):
+            raise popart_exception(
+                f"The file {after!r} exists. Name another one, which is made when the model is "
+                "written."
+            )
+        self._moved.update(dict.fromkeys(moved, after))
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Compiles the program, and writes what was modelled of it to a file.
+
+        Args:
+            path: Of the file.
+
+        Raises:
+            popart_exception: The device cannot compile offline.
+            tf.errors.ResourceExhaustedError: It does not fit on the device.
+        """
+        if not self._device.canCompileOffline:
+            raise popart_exception(
+                f"Devices of type {self._device.type} cannot compile offline. Acquire an IPU, or "
+                "make an offline one with `DeviceManager().createOfflineIPUDevice({...})`."
+            )
+        # Nothing runs: an offline device is none of TensorFlow's.
+        self._place("/CPU:0")
+        with tempfile.TemporaryDirectory() as folder:
+            program = self._kept_in(self._program(), folder)
+            executable = Executable(
+                program=program, graph=Graph(program.name, ()), host=None, reason="not run"
+            )
+            judge(executable, current_outputs(self._configuration.device_choices.config))
+            write_exported(Path(path), self._digest(), Path(folder))
+
+    def load_exported(self, path: str | os.PathLike[str]) -> None:
+        """Reads what `export` has written, which saves modelling the program.
+
+        Args:
+            path: Of the file.
+
+        Raises:
+            popart_exception: It cannot be read, or is of another session.
+        """
+        folder = tempfile.TemporaryDirectory()
+        read_exported(Path(path), self._digest(), Path(folder.name))
+        self._exported = folder
+
+    def _digest(self) -> str:
+        """Of all that the program follows from."""
+        flow = self._flow
+        anchors = [[name, repr(flow.art(name))] for name in flow.anchors()]
+        device = [self._device.version, self._device.numIpus, self._device.tilesPerIPU]
+        content = [flow.batchesPerStep(), anchors, device, self._configuration.options_in_words()]
+        inputs = [[each.name, list(each.shape), each.dtype.name] for each in self._inputs]
+        return content_key(
+            hashlib.sha256(self._loaded.proto.SerializeToString(deterministic=True)).hexdigest(),
+            json.dumps([content, inputs]),
+        )
+
+    def _proto(self) -> ModelProto:
+        proto = ModelProto()
+        proto.CopyFrom(self._loaded.proto)
+        for tensor in proto.graph.initializer:
+            if tensor.name in self._weights:
+                dtype = self._loaded.model.graph.initialisers[tensor.name].dtype
+                array = self._weights.host_value(tensor.name).astype(dtype)
+                tensor.CopyFrom(tensor_of(array, tensor.name))
+        return proto
 
     def _check_random_state(self, method: str) -> None:
         if not self._configuration.has_random_state:
@@ -299,7 +412,7 @@ class Session:
 
     def _program(self) -> Program:
         returned = map(self._flow.art, self._flow.anchors())
-        return Program(
+        program = Program(
             name=self._program_name,
             step=self._step(),
             infeed=tuple(map(_spec, self._inputs)),
@@ -311,6 +424,13 @@ class Session:
             model_name=self._loaded.model.graph.name or None,
             device_choices=self._configuration.device_choices,
         )
+        exported = self._exported
+        return program if exported is None else self._kept_in(program, exported.name)
+
+    def _kept_in(self, program: Program, folder: str) -> Program:
+        """A program whose models are looked for, and kept, in a folder."""
+        choices = replace(self._configuration.device_choices, cache_folder=Path(folder))
+        return replace(program, device_choices=choices)
 
     def _step(self) -> Step:
         return Step(
@@ -327,11 +447,14 @@ class Session:
         """Traces the step, if nothing has yet, for the shapes and types of its tensors."""
         if self._infos:
             return
-        device = self._device.device.name
-        self._weights.place(device)
-        self._seeds.place(device)
+        self._place(self._device.device.name)
         function = tf.function(lambda *tensors: self._step()(tensors), autograph=False)
         function.get_concrete_function(*(tf.TensorSpec(e.shape, e.dtype) for e in self._inputs))
+
+    def _place(self, device: str) -> None:
+        """Says which TensorFlow device has what the session keeps."""
+        self._weights.place(device)
+        self._seeds.place(device)
 
     def _described_anchors(self) -> list[Anchor]:
         names = self._flow.anchors()
@@ -360,8 +483,11 @@ def _check_anchors(flow: DataFlow, names: Sequence[str]) -> None:
 
 def _weights_in(loaded: LoadedModel) -> dict[str, np.ndarray]:
     """The initialisers that a device keeps from step to step; the others are constants."""
-    arrays = loaded.model.graph.initialisers
-    return {n: array for n, array in arrays.items() if np.issubdtype(array.dtype, np.floating)}
+    return {
+        name: narrowed(array, name)
+        for name, array in loaded.model.graph.initialisers.items()
+        if np.issubdtype(array.dtype, np.floating)
+    }
 
 
 def _operation(op: Any) -> dict[str, Any]:

@@ -41,6 +41,9 @@ class Stream:
 class IStepIO:
     """What users give a step, and get of it."""
 
+    def _check(self, inputs: list[Stream], outputs: list[Stream]) -> None:
+        """Refuses what does not fit, as far as that is known before anything runs."""
+
     def _read(self, streams: list[Stream]) -> list[np.ndarray]:
         """The inputs of a step, each `(micro-batches, ...)`."""
         raise NotImplementedError
@@ -87,27 +90,22 @@ class PyStepIO(IStepIO):
         self._checks = enable
 
     def _read(self, streams: list[Stream]) -> list[np.ndarray]:
-        cursors = [self._found(self._inputs, "inputs", stream) for stream in streams]
-        for cursor, stream in zip(cursors, streams, strict=True):
-            self._check(cursor, stream, "input")
         return [
-            _as_dtype(cursor.take(stream.num_elements), stream).reshape(
+            _as_dtype(self._inputs[stream.name].take(stream.num_elements), stream).reshape(
                 stream.num_batches, *stream.shape
             )
-            for cursor, stream in zip(cursors, streams, strict=True)
+            for stream in streams
         ]
 
     def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
-        cursors = [self._found(self._outputs, "outputs", stream) for stream, _ in results]
-        for cursor, (stream, _) in zip(cursors, results, strict=True):
-            self._check(cursor, stream, "output")
-        for cursor, (_, values) in zip(cursors, results, strict=True):
-            cursor.put(values)
+        for stream, values in results:
+            self._outputs[stream.name].put(values)
 
-    def _check_outputs(self, streams: list[Stream]) -> None:
-        """Refuses arrays for results before anything runs."""
-        for stream in streams:
-            self._check(self._found(self._outputs, "outputs", stream), stream, "output")
+    def _check(self, inputs: list[Stream], outputs: list[Stream]) -> None:
+        for stream in inputs:
+            self._check_one(self._found(self._inputs, "inputs", stream), stream, "input")
+        for stream in outputs:
+            self._check_one(self._found(self._outputs, "outputs", stream), stream, "output")
 
     def _found(self, cursors: Mapping[str, "_Cursor"], what: str, stream: Stream) -> "_Cursor":
         if stream.name not in cursors:
@@ -117,7 +115,7 @@ class PyStepIO(IStepIO):
             )
         return cursors[stream.name]
 
-    def _check(self, cursor: "_Cursor", stream: Stream, what: str) -> None:
+    def _check_one(self, cursor: "_Cursor", stream: Stream, what: str) -> None:
         _check_dtype(cursor.array, stream, reads=what == "input")
         if self._checks and cursor.array.size != stream.num_elements:
             raise popart_exception(_sizes(cursor.array.size, stream, what))
@@ -177,6 +175,10 @@ class PyStepIOCallback(IStepIO):
 
 class IWeightsIO:
     """Where weights are read from, or written to."""
+
+    def _items(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and arrays."""
+        raise NotImplementedError
 
 
 class PyWeightsIO(IWeightsIO):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import Graph, GraphInput
 from ipu_keras.popart.model.data_types import dtype_on_device
-from ipu_keras.popart.sessions.dataflow import AnchorReturnType, AnchorReturnTypeId, DataFlow
+from ipu_keras.popart.model.graph import Graph, GraphInput
+from ipu_keras.popart.options.enumerations import AnchorReturnTypeId
+from ipu_keras.popart.sessions.dataflow import AnchorReturnType, DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import OutfeedMode

@@ -59,11 +59,18 @@ class Weights:
         """Changes the host's weights.
 
         Args:
-            arrays: By name of tensor; all are weights.
+            arrays: By name of tensor.
 
         Raises:
-            popart_exception: One has another shape or type than the weight. Nothing is changed.
+            popart_exception: There is no such weight, or one has another shape or type. Nothing
+                is changed.
         """
+        unknown = [name for name in arrays if name not in self._host]
+        if unknown:
+            raise popart_exception(
+                f"There is no weight {unknown[0]!r} in the model. There are: "
+                f"{', '.join(self._host) or 'none'}."
+            )
         for name, array in arrays.items():
             _check_like(name, array, self._host[name])
         self._host.update({name: np.array(array) for name, array in arrays.items()})

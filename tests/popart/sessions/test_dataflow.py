@@ -3,7 +3,8 @@
 import pytest
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.sessions.dataflow import AnchorReturnType, AnchorReturnTypeId, DataFlow
+from ipu_keras.popart.options.enumerations import AnchorReturnTypeId
+from ipu_keras.popart.sessions.dataflow import AnchorReturnType, DataFlow
 
 
 @pytest.mark.parametrize("name", ["All", "ALL", "all", "aLL"])

@@ -47,18 +47,18 @@ def test_scalars_and_empty_arrays():
 )
 def test_arrays_that_do_not_fit(array, text):
     with pytest.raises(popart_exception) as error:
-        PyStepIO({"x": array}, {})._read([stream()])
+        PyStepIO({"x": array}, {})._check([stream()], [])
     assert text in str(error.value)
     with pytest.raises(popart_exception) as error:
-        PyStepIO({}, {"x": array})._check_outputs([stream()])
+        PyStepIO({}, {"x": array})._check([], [stream()])
     assert text.replace("input", "output") in str(error.value)
 
 
 def test_arrays_that_are_missing():
     with pytest.raises(popart_exception, match="no array for tensor x in the inputs"):
-        PyStepIO({"y": np.empty(1)}, {})._read([stream()])
+        PyStepIO({"y": np.empty(1)}, {})._check([stream()], [])
     with pytest.raises(popart_exception, match="no array for tensor x in the outputs"):
-        PyStepIO({}, {})._check_outputs([stream()])
+        PyStepIO({}, {})._check([], [stream()])
 
 
 def test_without_checks_arrays_are_read_on_and_wrap_around():

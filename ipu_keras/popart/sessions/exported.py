@@ -1,0 +1,73 @@
+"""Compiled programs in files: what `compileAndExport` writes, and `loadExecutable` reads.
+
+A file is a ZIP archive. It has what was modelled of the program, as the cache of executables keeps
+it, and what it was compiled for. The code that XLA made for the host cannot be taken out of
+TensorFlow; that is made again.
+"""
+
+import json
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.store.atomic_files import write_atomically
+from ipu_keras.store.executable_cache import SUFFIX
+
+_SESSION = "session.json"
+_FORMAT = "ipu_keras exported session"
+
+# Of what is unpacked: the graph and the model of ResNet-50 take 12 MB each.
+_MOST_BYTES = 2**29
+
+
+def write_exported(path: Path, session: str, folder: Path) -> None:
+    """Writes a file in one piece; its folder is made.
+
+    Args:
+        path: Of the file.
+        session: Digest of what it was compiled for.
+        folder: Where the cache has kept what was modelled.
+    """
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(_SESSION, json.dumps({"format": _FORMAT, "session": session}))
+        for entry in sorted(folder.glob(f"*{SUFFIX}")):
+            archive.write(entry, entry.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content.getvalue())
+
+
+def read_exported(path: Path, session: str, folder: Path) -> None:
+    """Unpacks a file.
+
+    Args:
+        path: Of the file.
+        session: Digest of what it has to be compiled for.
+        folder: Where the cache is to find what was modelled.
+
+    Raises:
+        popart_exception: It cannot be read, is none of `write_exported`, or of another session.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read(_SESSION))
+            if header["format"] != _FORMAT:
+                raise ValueError(f"its format is {header['format']!r}")
+            if header["session"] != session:
+                raise popart_exception(
+                    f"The executable in {str(path)!r} was compiled for another session: the model, "
+                    "the DataFlow, the options and the device have to be those of the session "
+                    "that wrote it. Call compileAndExport of this one."
+                )
+            entries = [info for info in archive.infolist() if info.filename.endswith(SUFFIX)]
+            if sum(info.file_size for info in entries) > _MOST_BYTES:
+                raise ValueError(f"its entries have more than {_MOST_BYTES} bytes")
+            for info in entries:
+                # Whatever folders a name has, its file goes into this one.
+                (folder / Path(info.filename).name).write_bytes(archive.read(info))
+    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        raise popart_exception(
+            f"{str(path)!r} cannot be loaded as an executable: {error}. Give the file that "
+            "compileAndExport has written."
+        ) from error
