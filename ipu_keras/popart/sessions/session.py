@@ -3,7 +3,9 @@
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +90,7 @@ class Session:
         self._anchors: list[Anchor] = []
         self._num_runs = 0
         # Of `load_exported`, and what `move_external` has said by name of weight.
-        self._exported: tempfile.TemporaryDirectory | None = None
+        self._exported: str | None = None
         self._moved: dict[str, str] = {}
 
     def prepare(self, *, loads: bool = True) -> None:
@@ -360,8 +362,9 @@ class Session:
         Raises:
             popart_exception: It cannot be read, or is of another session.
         """
-        folder = tempfile.TemporaryDirectory()
-        read_exported(Path(path), self._digest(), Path(folder.name))
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        read_exported(Path(path), self._digest(), Path(folder))
         self._exported = folder
 
     def _digest(self) -> str:
@@ -425,7 +428,7 @@ class Session:
             device_choices=self._configuration.device_choices,
         )
         exported = self._exported
-        return program if exported is None else self._kept_in(program, exported.name)
+        return program if exported is None else self._kept_in(program, exported)
 
     def _kept_in(self, program: Program, folder: str) -> Program:
         """A program whose models are looked for, and kept, in a folder."""
