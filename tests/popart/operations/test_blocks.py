@@ -12,7 +12,9 @@ DEEP = np.float32([0, 1, 2, 3, 4, 5, 6, 7]).reshape(1, 8, 1, 1)
     "one",
     [
         # Pixels of a block are apart by the number of channels, or next to each other.
-        case("DepthToSpace", [DEEP], np.float32([[[[0, 2], [4, 6]], [[1, 3], [5, 7]]]]), blocksize=2),
+        case(
+            "DepthToSpace", [DEEP], np.float32([[[[0, 2], [4, 6]], [[1, 3], [5, 7]]]]), blocksize=2
+        ),
         case(
             "DepthToSpace",
             [DEEP],
@@ -28,12 +30,18 @@ DEEP = np.float32([0, 1, 2, 3, 4, 5, 6, 7]).reshape(1, 8, 1, 1)
             mode="CRD",
         ),
         case("DepthToSpace", [DEEP], DEEP, blocksize=1),
-        case("SpaceToDepth", [np.float32([[[[0, 2], [4, 6]], [[1, 3], [5, 7]]]])], DEEP, blocksize=2),
+        case(
+            "SpaceToDepth", [np.float32([[[[0, 2], [4, 6]], [[1, 3], [5, 7]]]])], DEEP, blocksize=2
+        ),
         case("SpaceToDepth", [DEEP], DEEP, blocksize=1),
-        case("SpaceToDepth", [DEEP.reshape(1, 2, 2, 2).astype(np.float16)],
-             np.float16([0, 4, 1, 5, 2, 6, 3, 7]).reshape(1, 8, 1, 1), blocksize=2),
+        case(
+            "SpaceToDepth",
+            [DEEP.reshape(1, 2, 2, 2).astype(np.float16)],
+            np.float16([0, 4, 1, 5, 2, 6, 3, 7]).reshape(1, 8, 1, 1),
+            blocksize=2,
+        ),
     ],
-)  # fmt: skip
+)
 def test_by_hand(one):
     check(one)
 

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -74,19 +72,46 @@ CASES = [
         np.float32([[[-1, 1], [100 - 5 / 28**0.5, 100 + 5 / 28**0.5]]] * 2),
         epsilon=3.0,
     ),
-    case("LRN", [np.float32([[[[1]], [[2]], [[3]]]])],
-         np.float32([[[[1 / 6]], [[2 / 15]], [[3 / 14]]]]), size=3, alpha=3.0, beta=1.0, bias=1.0),
+    case(
+        "LRN",
+        [np.float32([[[[1]], [[2]], [[3]]]])],
+        np.float32([[[[1 / 6]], [[2 / 15]], [[3 / 14]]]]),
+        size=3,
+        alpha=3.0,
+        beta=1.0,
+        bias=1.0,
+    ),
     # Two channels: the one behind counts.
-    case("LRN", [np.float32([[[1], [2], [3]]])], np.float32([[[1 / 6], [2 / 14], [3 / 10]]]),
-         size=2, alpha=2.0, beta=1.0, bias=1.0),
+    case(
+        "LRN",
+        [np.float32([[[1], [2], [3]]])],
+        np.float32([[[1 / 6], [2 / 14], [3 / 10]]]),
+        size=2,
+        alpha=2.0,
+        beta=1.0,
+        bias=1.0,
+    ),
     case("LpNormalization", [np.float32([[3, 4], [0, 0]])], np.float32([[0.6, 0.8], [0, 0]])),
-    case("LpNormalization", [np.float32([[3, -1], [1, 1]])], np.float32([[0.75, -0.5], [0.25, 0.5]]),
-         axis=0, p=1),
-    case("MeanVarianceNormalization", [np.float32([[1, 3], [5, 5]])],
-         np.float32([[-1, 1], [0, 0]]), axes=[-1]),
-    case("MeanVarianceNormalization", [np.float32([[[[1, 3]], [[7, 5]]]])],
-         np.float32([[[[-1, 1]], [[1, -1]]]]), version=9),
-]  # fmt: skip
+    case(
+        "LpNormalization",
+        [np.float32([[3, -1], [1, 1]])],
+        np.float32([[0.75, -0.5], [0.25, 0.5]]),
+        axis=0,
+        p=1,
+    ),
+    case(
+        "MeanVarianceNormalization",
+        [np.float32([[1, 3], [5, 5]])],
+        np.float32([[-1, 1], [0, 0]]),
+        axes=[-1],
+    ),
+    case(
+        "MeanVarianceNormalization",
+        [np.float32([[[[1, 3]], [[7, 5]]]])],
+        np.float32([[[[-1, 1]], [[1, -1]]]]),
+        version=9,
+    ),
+]
 
 
 @pytest.mark.parametrize("one", CASES)
@@ -119,7 +144,9 @@ def test_is_test_wins_over_further_results():
     inputs = [IMAGES, SCALE, OFFSET, MEAN, VARIANCE]
     attributes = {"epsilon": 1.0, "is_test": 1, "momentum": 0.5}
     one = Case("BatchNormalization", inputs, (None,) * 5, attributes, 6)
-    np.testing.assert_allclose(traced(one.model(), one.given)[0], NORMALIZED, rtol=1e-5)
+    result, mean, *_ = traced(one.model(), one.given)
+    np.testing.assert_allclose(result, NORMALIZED, rtol=1e-5)
+    np.testing.assert_array_equal(mean, MEAN)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
@@ -134,7 +161,8 @@ def test_local_responses_as_defined(size, rank):
     check(Case("LRN", [x], expected.astype(np.float32), {"size": size, "alpha": 0.5}))
 
 
-@pytest.mark.parametrize(("shape", "outputs"), itertools.product([(4, 3, 2), (2, 3, 2, 2)], [1, 5]))
+@pytest.mark.parametrize("shape", [(4, 3, 2), (2, 3, 2, 2)])
+@pytest.mark.parametrize("outputs", [1, 5])
 def test_gradient_of_batch_normalization(shape, outputs):
     """TensorFlow's one operation for it has 32 bits, and the one of 64 bits defines it."""
     x = RANDOM.normal(size=shape)
@@ -152,8 +180,22 @@ def test_gradient_of_batch_normalization(shape, outputs):
         gradients.append(tape.gradient(loss, tensors, unconnected_gradients=zero))
     for ours, exact in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, exact, rtol=1e-3, atol=1e-3)
-    if outputs == 1:
-        check_gradient("BatchNormalization", [x, *others], epsilon=1e-3)
+    # Running statistics are no parameters.
+    assert not any(np.any(each) for each in gradients[0][3:])
+
+
+def test_gradient_of_normalization_by_running_statistics():
+    others = [np.abs(RANDOM.normal(size=3)) for _ in range(4)]
+    model = Case("BatchNormalization", [others[0]] * 5, None).model()
+
+    def normalized(x, scale, offset):
+        tensors = [x, scale, offset, *others[2:]]
+        return outputs_of(model, {f"x{i}": one for i, one in enumerate(tensors)})[0]
+
+    values = [tf.constant(RANDOM.normal(size=(2, 3, 2))), *others[:2]]
+    by_tape, by_differences = tf.test.compute_gradient(normalized, values)
+    for ours, differences in zip(by_tape, by_differences, strict=True):
+        np.testing.assert_allclose(ours, differences, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
