@@ -125,7 +125,8 @@ class AliasFinder(MetaPathFinder, Loader):
 def _is_installed(name: str) -> bool:
     """Whether another distribution has a module of this name; says so."""
     found = PathFinder.find_spec(name)
-    if found is None:
+    # A folder of that name which is on the path, and no package, has no origin.
+    if found is None or found.origin is None:
         return False
     warnings.warn(
         f"`import {name}` gives the module that is installed at {found.origin}. ipu_keras has one "

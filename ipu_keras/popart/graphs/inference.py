@@ -85,11 +85,19 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
     if onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain):
         types = _by_onnx(proto, around)
         _check_sizes(proto, types, around)
-    names = [name for name in proto.input if name]
-    all_known = bool(names) and all(name in around.known for name in names)
-    if not all_known and proto.op_type != "Shape" and all(map(is_complete, types)):
+    if all(map(is_complete, types)) and not _may_be_a_shape(proto, around):
         return Inferred(types)
     return _by_tracing(proto, types, around)
+
+
+def _may_be_a_shape(proto: onnx.NodeProto, around: Surroundings) -> bool:
+    """Whether a result is a value that shapes of other tensors may depend on."""
+    names = [name for name in proto.input if name]
+    if proto.op_type == "Shape":
+        return True
+    return bool(names) and all(
+        name in around.known and around.known[name].dtype.kind in "iu" for name in names
+    )
 
 
 def _constant(proto: onnx.NodeProto) -> Inferred:
@@ -254,7 +262,14 @@ def _type_of(result: Any, given: onnx.TypeProto | None) -> onnx.TypeProto | None
             return given
         inner = _type_of(result[0], None)
         return None if inner is None else onnx.helper.make_sequence_type_proto(inner)
-    if result is None or (any(size is None for size in result.shape) and is_complete(given)):
+    if result is None:
         return given
     dtype = np.dtype(object) if result.dtype == tf.string else result.dtype.as_numpy_dtype
-    return tensor_type(number_of(np.dtype(dtype)), result.shape)
+    return tensor_type(number_of(np.dtype(dtype)), _sizes(result.shape, shape_of(given)))
+
+
+def _sizes(traced: Sequence[int | None], given: Sequence[int | None] | None) -> list[int | None]:
+    """Sizes that ONNX says, and where it does not those that were found."""
+    if given is None or len(given) != len(traced):
+        return list(traced)
+    return [found if size is None else size for found, size in zip(traced, given, strict=True)]
