@@ -4,6 +4,7 @@ ONNX knows them for most of its own operations. For others, and where it cannot 
 is traced: what TensorFlow finds is what a session will find.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.tensor_types import (
     is_complete,
+    num_elements,
     shape_of,
     tensor_type,
     words_of,
@@ -37,7 +39,7 @@ _IR_VERSION = 8
 _MADE_UP = "unk__"
 
 # ONNX puts this before each error, and once before all.
-_MARK = "[ShapeInferenceError]"
+_MARK = re.compile(r"\[\w+InferenceError\]")
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,11 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
     if proto.op_type == "Constant" and domain == AI_ONNX:
         return _constant(proto)
     types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
-    if onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain):
+    if any(around.types.get(name) is None for name in _names(proto)):
+        # As in a subgraph whose inputs get their types when it is called.
+        return Inferred(types)
+    is_known = onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain)
+    if is_known and not _has_untyped_results(proto):
         types = _by_onnx(proto, around)
         _check_sizes(proto, types, around)
     if all(map(is_complete, types)) and not _may_be_a_shape(proto, around):
@@ -108,14 +114,12 @@ def _constant(proto: onnx.NodeProto) -> Inferred:
 
 
 def _by_onnx(proto: onnx.NodeProto, around: Surroundings) -> list[onnx.TypeProto | None]:
-    names = dict.fromkeys([*filter(None, proto.input), *free_names(proto)])
+    names = _names(proto)
     model = onnx.ModelProto(ir_version=_IR_VERSION)
     model.graph.name = "node"
     model.graph.node.append(proto)
     for name in names:
-        type_ = around.types.get(name)
-        if type_ is not None:
-            model.graph.input.append(onnx.ValueInfoProto(name=name, type=type_))
+        model.graph.input.append(onnx.ValueInfoProto(name=name, type=around.types[name]))
         if name in around.known:
             tensor = onnx.numpy_helper.from_array(around.known[name], name)
             model.graph.initializer.append(tensor)
@@ -125,7 +129,7 @@ def _by_onnx(proto: onnx.NodeProto, around: Surroundings) -> list[onnx.TypeProto
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except onnx.shape_inference.InferenceError as error:
-        text = str(error).rpartition(_MARK)[2].strip()
+        text = _MARK.split(str(error))[-1].strip()
         raise refusal(proto, text, around) from error
     found = {each.name: each.type for each in inferred.graph.value_info}
     return [_or_none(found.get(name)) for name in proto.output]
@@ -150,6 +154,18 @@ def _check_sizes(
         if shape is not None and any(size is not None and size < 0 for size in shape):
             text = f"Its result would have negative sizes: {shape}."
             raise refusal(proto, text, around)
+    if proto.op_type == "Reshape":
+        # Which ONNX leaves to whatever computes it.
+        numbers = {num_elements(each) for each in (around.types[proto.input[0]], types[0])}
+        if None not in numbers and len(numbers) > 1:
+            text = f"Its result would have another number of elements: {shape_of(types[0])}."
+            raise refusal(proto, text, around)
+
+
+def _has_untyped_results(proto: onnx.NodeProto) -> bool:
+    """Whether a graph within has a result of which nothing is known; ONNX would call it wrong."""
+    graphs = (graph for each in proto.attribute for graph in (each.g, *each.graphs))
+    return any(not each.type.WhichOneof("value") for graph in graphs for each in graph.output)
 
 
 def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_exception:
@@ -164,6 +180,11 @@ def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_ex
     title = Node(proto.op_type, proto.domain, (), tuple(proto.output), proto.name).title
     end = "" if text.endswith((".", "!", "?")) else "."
     return popart_exception(f"In {title}: {text}{end} Received: {given or 'no inputs'}")
+
+
+def _names(proto: onnx.NodeProto) -> list[str]:
+    """All tensors that a node takes, itself or in the graphs within."""
+    return list(dict.fromkeys([*filter(None, proto.input), *free_names(proto)]))
 
 
 def free_names(proto: onnx.NodeProto) -> list[str]:
@@ -194,7 +215,7 @@ def _by_tracing(
     proto: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], around: Surroundings
 ) -> Inferred:
     """What tracing the operation finds; without one, what is known already."""
-    names = [*filter(None, proto.input), *free_names(proto)]
+    names = _names(proto)
     domain = proto.domain or AI_ONNX
     version = around.opsets.get(domain, 1)
     if not _exists(domain, proto.op_type, version) or not all(
