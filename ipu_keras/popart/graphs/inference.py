@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import new_trace
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.tensor_types import (
     is_complete,
@@ -218,15 +219,15 @@ def _by_tracing(
     names = _names(proto)
     domain = proto.domain or AI_ONNX
     version = around.opsets.get(domain, 1)
-    if not _exists(domain, proto.op_type, version) or not all(
-        _can_be_made(around.types.get(name)) for name in names
+    if not _exists(proto, around.opsets) or not all(
+        shape_of(around.types[name]) is not None for name in names
     ):
         return Inferred(types)
     operation = operation_of(domain, proto.op_type, version)
     if not _are_static_ones_known(operation, proto, around.known):
         return Inferred(types)
     graph = parsed_graph(onnx.GraphProto(node=[proto]))
-    with tf.Graph().as_default():
+    with new_trace().as_default():
         environment: Environment = {name: _made(name, around) for name in names}
         evaluation = Evaluation(around.opsets, seed=lambda: tf.zeros(2, tf.int32))
         try:
@@ -249,12 +250,14 @@ def _by_tracing(
     return Inferred(found, known)
 
 
-def _exists(domain: str, kind: str, version: int) -> bool:
-    return any(each.since <= version for each in OPERATIONS.get((domain, kind), ()))
-
-
-def _can_be_made(type_: onnx.TypeProto | None) -> bool:
-    return shape_of(type_) is not None
+def _exists(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Whether there is an operation for a node, and for all in the graphs within."""
+    domain = proto.domain or AI_ONNX
+    version = opsets.get(domain, 1)
+    graphs = (graph for each in proto.attribute for graph in (each.g, *each.graphs))
+    return any(
+        each.since <= version for each in OPERATIONS.get((domain, proto.op_type), ())
+    ) and all(_exists(node, opsets) for graph in graphs for node in graph.node)
 
 
 def _are_static_ones_known(

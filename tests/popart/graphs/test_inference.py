@@ -75,3 +75,28 @@ def test_sizes_that_are_not_known_are_not_the_same():
     for id_ in (first, second):
         assert shape_of(builder.draft.types[id_]) == [2, None]
         assert not any(size.dim_param for size in builder.draft.types[id_].tensor_type.shape.dim)
+
+
+def test_what_is_known_is_computed_at_once():
+    builder = Builder(opsets={"ai.onnx": 11})
+    x = builder.addInputTensor("FLOAT", [4, 3])
+    numbers = [builder.aiOnnx.constant(np.array([each], np.int64)) for each in (2, -2)]
+    shape = builder.aiOnnx.add(numbers)
+    assert builder.getTensorShape(shape) == [1]
+    np.testing.assert_array_equal(builder.draft.known[shape], [0])
+    weights = builder.addInitializedInputTensor(np.ones(3, np.float32))
+    assert builder.getTensorShape(builder.aiOnnx.add([x, weights])) == [4, 3]
+
+
+def test_unknown_operations_within_are_no_reason_to_refuse():
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [4])
+    condition = builder.addInputTensor("BOOL", [])
+    branches = []
+    for _ in range(2):
+        branch = builder.createSubgraphBuilder()
+        (result,) = branch.customOp("Mine", 1, "com.acme", [x], {})
+        branch.addOutputTensor(branch.aiOnnx.neg([result]))
+        branches.append(branch)
+    (result,) = builder.aiOnnx.logical_if([condition], 1, *branches)
+    assert shape_of(builder.draft.types[result]) is None
