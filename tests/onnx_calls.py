@@ -172,7 +172,7 @@ CALLS: dict[str, list[Call]] = {
     "matmul": [of(_X, f(3, 4))],
     "matmulinteger": [of(_UINT8, ("UINT8", (3, 4)))],
     "maxpool": [of(_IMAGE, **_POOLED), of(_IMAGE, num_outputs=2, **_POOLED, since=8)],
-    "maxroipool": [of(_IMAGE, f(3, 5), pooled_shape=[2, 2])],
+    "maxroipool": [of(_IMAGE, np.array([[0, 0, 0, 3, 3]] * 3, np.float32), pooled_shape=[2, 2])],
     "maxunpool": [of(f(1, 1, 2, 2), ("INT64", (1, 1, 2, 2)), **_POOLED, strides=[2, 2])],
     "meanvariancenormalization": [of(_IMAGE)],
     "mod": [of(("INT32", (2, 3)), ("INT32", (2, 3)))],

@@ -35,6 +35,11 @@ def is_computed(kind: str, version: int) -> bool:
     return any(each.since <= version for each in OPERATIONS.get((AI_ONNX, kind), ()))
 
 
+def draws(kind: str) -> bool:
+    """Whether an operation takes random numbers, which sessions have a seed for."""
+    return any(each.is_random for each in OPERATIONS.get((AI_ONNX, kind), ()))
+
+
 def new_forms() -> list[tuple[str, int]]:
     """Methods with the first opset of each form of an operation that there is."""
     return [
@@ -43,6 +48,7 @@ def new_forms() -> list[tuple[str, int]]:
         for name, method in onnx_methods(version).items()
         if (version == VERSIONS[0] or onnx_methods(version - 1).get(name) != method)
         and is_computed(method.kind, version)
+        and not draws(method.kind)
     ]
 
 
