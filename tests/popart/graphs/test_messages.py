@@ -9,6 +9,7 @@ from onnx_calls import called
 from ipu_keras.popart.builder import Builder
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.methods import onnx_methods
+from ipu_keras.popart.graphs.tensor_types import shape_of
 
 
 @pytest.mark.parametrize("version", [6, 8, 9, 11])
@@ -53,17 +54,19 @@ def test_names_in_subgraphs_are_taken():
     assert again.aiOnnx.neg([x]) == builder.aiOnnx.neg([x]) == "Neg:0/1"
 
 
-def test_declared_types_say_what_nobody_knows():
-    node = helper.make_node("Mine", ["x"], ["y"], domain="com.acme")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
-    y = helper.make_tensor_value_info("y", TensorProto.INT32, [5])
-    opsets = [helper.make_opsetid("", 10), helper.make_opsetid("com.acme", 1)]
-    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets)
-    model.ir_version = 4
-    builder = Builder()
-    builder.customOp("Mine", 1, "com.acme", [builder.addInputTensor("FLOAT", [2])], {})
-    from_file = builder.getModelProto()
-    assert onnx.ModelProto.FromString(from_file).graph.node[0].domain == "com.acme"
+@pytest.mark.parametrize("declared", [[3, 2], None])
+def test_declared_types_say_what_does_not_follow(declared):
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    shape = helper.make_tensor_value_info("shape", TensorProto.INT64, [2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, declared)
+    opsets = [helper.make_opsetid("", 10)]
+    graph = helper.make_graph([node], "g", [x, shape], [y])
+    builder = Builder(
+        helper.make_model(graph, opset_imports=opsets, ir_version=4).SerializeToString()
+    )
+    assert shape_of(builder.draft.types["y"]) == declared
+    assert builder.getTensorDtypeString("y") == "float32"
 
 
 @pytest.mark.parametrize("version", [8, 9])
