@@ -125,7 +125,7 @@ class AliasFinder(MetaPathFinder, Loader):
 def _is_installed(name: str) -> bool:
     """Whether another distribution has a module of this name; says so."""
     found = PathFinder.find_spec(name)
-    # A folder of that name which is on the path, and no package, has no origin.
+    # A folder that merely has the name is found too, as a part of a namespace: it has no file.
     if found is None or found.origin is None:
         return False
     warnings.warn(

@@ -680,7 +680,8 @@ def get_ipu_config(session: Any = None) -> list[IPUConfig]:
 def reset_ipu_configuration() -> None:
     """Gives up all IPU devices, once they have finished what they are executing.
 
-    Does nothing if no IPU system is configured.
+    Does nothing if no IPU system is configured. Devices that PopART's `DeviceManager` has acquired
+    are left as they are.
     """
     SYSTEM.reset()
 

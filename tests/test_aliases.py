@@ -185,6 +185,36 @@ def test_everything_works_without_the_hook():
     )
 
 
+def test_a_popart_that_is_installed_wins(tmp_path):
+    (tmp_path / "popart.py").write_text("is_foreign = True\n")
+    printed = run(f"""
+        import warnings
+        sys.path.insert(0, {str(tmp_path)!r})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import ipu_keras
+            import popart
+        print(popart.is_foreign)
+        print([str(each.message) for each in caught if "`import popart`" in str(each.message)])
+        """)
+    message = (
+        f"`import popart` gives the module that is installed at {tmp_path / 'popart.py'}. "
+        "ipu_keras has one of the same name: `import ipu_keras.popart` gives that."
+    )
+    assert printed.splitlines() == ["True", str([message])]
+
+
+def test_a_folder_called_popart_hides_nothing(tmp_path):
+    (tmp_path / "popart").mkdir()
+    printed = run(f"""
+        sys.path.insert(0, {str(tmp_path)!r})
+        import ipu_keras
+        import popart, popart_core
+        print(popart.__name__, popart_core.__name__)
+        """)
+    assert printed == "ipu_keras.popart ipu_keras.popart.core\n"
+
+
 def test_the_hook_costs_a_start_nothing():
     printed = run(f"""
         import time

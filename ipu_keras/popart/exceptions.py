@@ -15,3 +15,40 @@ class poplar_exception(Exception):
 
 class poplibs_exception(Exception):
     """An operation's implementation refused something."""
+
+
+class OutOfMemoryError:
+    """Whether a program fits on its device; `prepareDevice` of a session's core fills it in."""
+
+    def __init__(self) -> None:
+        self._message: str | None = None
+        self._summary_report = self._profile_path = ""
+
+    def isSuccessful(self) -> bool:
+        """Whether it fits."""
+        return self._message is None
+
+    def getSummaryReport(self) -> str:
+        """What needs how much memory, if it does not fit."""
+        return self._summary_report
+
+    def getProfilePath(self) -> str:
+        """The file with the profile of a program that does not fit; empty if there is none."""
+        return self._profile_path
+
+    def fail(self, message: str, summary_report: str = "", profile_path: str = "") -> None:
+        """Notes that it does not fit; for sessions.
+
+        Args:
+            message: What to tell users.
+            summary_report: What needs how much memory.
+            profile_path: The file with the profile.
+        """
+        self._message = message
+        self._summary_report, self._profile_path = summary_report, profile_path
+
+    def __str__(self) -> str:
+        return self._message or "The program fits."
+
+    def __repr__(self) -> str:
+        return f"OutOfMemoryError({str(self)!r})"

@@ -4,7 +4,14 @@ import dataclasses
 
 import pytest
 
-from ipu_keras.machine.target import TARGETS, Confidence, Provenance, target_named
+from ipu_keras.machine.target import (
+    TARGETS,
+    VERSIONS,
+    Confidence,
+    Provenance,
+    target_named,
+    target_of_version,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +44,21 @@ def test_a_tile_is_made_of_elements_and_code_has_some_of_them(target):
 def test_another_name():
     with pytest.raises(ValueError, match=r"one of gc2, gc200, bow\. Received: target='gc3'"):
         target_named("gc3")
+
+
+def test_the_target_of_a_generation():
+    for version, name in VERSIONS.items():
+        whole = TARGETS[name]
+        assert target_of_version(version) is whole
+        assert target_of_version(version, whole.num_tiles) is whole
+    small = target_of_version("ipu1", 4)
+    assert (small.num_tiles, small.provenance["num_tiles"].source) == (4, "caller")
+    with pytest.raises(ValueError, match=r"one of ipu1, ipu2, ipu21\. Received: version='ipu3'"):
+        target_of_version("ipu3")
+    for tiles in (-1, 1217):
+        message = rf"at most 1216, .* version 'ipu1' has\. Received: num_tiles={tiles}"
+        with pytest.raises(ValueError, match=message):
+            target_of_version("ipu1", tiles)
 
 
 def test_numbers_of_the_caller():

@@ -28,8 +28,8 @@ from ipu_keras.popart.graphs.annotation_names import (
 )
 from ipu_keras.popart.graphs.attributes import attribute_of, value_of
 from ipu_keras.popart.graphs.node_attributes import NodeAttributes
-from ipu_keras.popart.graphs.tensor_location import TensorLocation
 from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
+from ipu_keras.popart.options.settings import TensorLocation
 
 _ON_CHIP = TensorLocation()
 _PARTIALS_TYPES = ("FLOAT", "HALF")

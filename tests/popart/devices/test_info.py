@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import re
 import subprocess
@@ -177,6 +178,37 @@ def test_threads_attach_one_handle_once():
         thread.join()
     assert results == [True] * 8
     assert len(SYSTEM.acquired) == 1
+
+
+def test_threads_acquire_while_tensorflow_is_configured():
+    failures = []
+
+    def use():
+        try:
+            for _ in range(30):
+                with contextlib.ExitStack() as stack:
+                    device = DeviceManager().acquireAvailableDevice(2)
+                    if device is not None:
+                        stack.enter_context(device)
+                        with tf.device(device.device.name):
+                            x = tf.constant([1.0, 2.0]) * 2.0
+                        assert x.numpy().tolist() == [2.0, 4.0]
+                        assert sorted(device.device.ipus) == sorted(device.driverIds)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    config = IPUConfig()
+    config.auto_select_ipus = [1, 2]
+    for _ in range(20):
+        config.configure_ipu_system()
+        SYSTEM.reset()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert SYSTEM.acquired == ()
 
 
 def test_a_process_may_end_with_devices_attached():

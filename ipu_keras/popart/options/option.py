@@ -1,0 +1,130 @@
+"""How an option is written down, and what all classes of options have in common."""
+
+import difflib
+import enum
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+from ipu_keras.popart.options.values import Kind
+
+
+class Effect(enum.Enum):
+    """What an option changes here; the value is the sentence of its documentation.
+
+    * `RESULTS`: what sessions compute, return or refuse.
+    * `MODEL`: what a program would cost on IPUs.
+    * `FILES`: which files are written.
+    * `NONE`: nothing, which sessions warn of.
+    """
+
+    RESULTS = "It changes what sessions compute, return or refuse."
+    MODEL = "It changes what a program is said to cost, and no numbers."
+    FILES = "It changes which files are written."
+    NONE = "It has no meaning here: sessions warn if it is not the default."
+
+
+class Option:
+    """An attribute that is checked when it is assigned.
+
+    Args:
+        kind: What it takes.
+        default: What it is at first.
+        documentation: What it is about, in a sentence or two.
+        effect: What it changes, if that is for it alone to say.
+    """
+
+    def __init__(self, kind: Kind, default: Any, documentation: str, effect: Effect | None = None):
+        self._kind = kind
+        self._default = default
+        self.effect = effect
+        sentence = "" if effect is None else f" {effect.value}"
+        shown = default if isinstance(default, enum.Enum) else repr(default)
+        first = f"{kind.expected[:1].upper()}{kind.expected[1:]}; {shown} at first."
+        self.__doc__ = f"{documentation}{sentence} {first}"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @property
+    def default(self) -> Any:
+        """A copy of what it is at first."""
+        return self._kind.taken(self._name, self._default)
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self if instance is None else vars(instance)[self._name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = self._kind.taken(self._name, value)
+
+
+class Settings:
+    """Some options. Values are checked when they are assigned, and there are no other attributes.
+
+    Args:
+        *values: Options in the order of their class.
+        **named: Options by name.
+    """
+
+    _options: dict[str, Option] = {}  # noqa: RUF012
+
+    def __init_subclass__(cls) -> None:
+        cls._options = {name: each for name, each in vars(cls).items() if isinstance(each, Option)}
+        if "__init__" not in vars(cls):
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            cls.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+                [
+                    inspect.Parameter(name, kind, default=option.default)
+                    for name, option in cls._options.items()
+                ]
+            )
+
+    def __init__(self, *values: Any, **named: Any):
+        if len(values) > len(self._options):
+            raise TypeError(
+                f"{type(self).__name__} takes {', '.join(self._options) or 'no arguments'}. "
+                f"Received: {len(values)} values"
+            )
+        given = dict(zip(self._options, values, strict=False))
+        if twice := sorted(given.keys() & named):
+            raise TypeError(f"{type(self).__name__} has got {', '.join(twice)} more than once")
+        for name, option in self._options.items():
+            setattr(self, name, option.default)
+        for name, value in {**given, **named}.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def options(cls) -> Mapping[str, Option]:
+        """All options by name."""
+        return MappingProxyType(cls._options)
+
+    def copy(self) -> Self:
+        """The same options, which do not change with these."""
+        twin = type(self).__new__(type(self))
+        for name in self._options:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._options:
+            raise AttributeError(self._unknown(name))
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(self._unknown(name))
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!s}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+    def _unknown(self, name: str) -> str:
+        lower = {option.lower(): option for option in self._options}
+        close = difflib.get_close_matches(name.lower(), lower, n=1)
+        hint = f" Did you mean {lower[close[0]]!r}?" if close else ""
+        return f"{type(self).__name__!r} has no option {name!r}.{hint}"

@@ -1,0 +1,466 @@
+"""The options of a session."""
+
+import warnings
+from typing import Any
+
+from ipu_keras.popart.options.enumerations import (
+    DotCheck,
+    Instrumentation,
+    MergeVarUpdateType,
+    RecomputationType,
+    ReductionType,
+    SubgraphCopyingStrategy,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from ipu_keras.popart.options.option import Effect, Option, Settings
+from ipu_keras.popart.options.settings import (
+    AccumulateOuterFragmentSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    ExecutionPhaseSettings,
+    NumIOTiles,
+    TensorLocation,
+    TensorLocationSettings,
+)
+from ipu_keras.popart.options.values import (
+    BOOL,
+    NUMBER,
+    TEXT,
+    Kind,
+    choice,
+    dict_of,
+    integer,
+    list_of,
+    one_of,
+    set_of,
+)
+
+
+def _dot_check(value: Any) -> DotCheck:
+    """One, or its name, which later releases take."""
+    if isinstance(value, DotCheck):
+        return value
+    if isinstance(value, str) and value in DotCheck.__members__:
+        return DotCheck[value]
+    raise TypeError
+
+
+def _io_tiles(value: Any) -> int:
+    return integer(0).take(int(value) if isinstance(value, NumIOTiles) else value)
+
+
+DOT_CHECK = Kind("a DotCheck or its name", _dot_check)
+IO_TILES = Kind("an int or a NumIOTiles", _io_tiles, integer(0).check)
+
+
+class SessionOptions(Settings):
+    """How a session computes a model, and what it would cost on IPUs.
+
+    Values are checked when they are assigned, as are single items of options that are dicts,
+    lists and sets. A session works with the options as they are when it is made.
+
+    Example:
+
+    >>> options = SessionOptions()
+    >>> options.enableGradientAccumulation = True
+    >>> options.accumulationFactor = 4
+    >>> options.engineOptions["autoReport.all"] = "true"
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    # How often a model is on the machine, and which IPUs compute what.
+
+    enableReplicatedGraphs = Option(
+        BOOL, False, "Whether there are `replicatedGraphCount` replicas.", Effect.RESULTS
+    )
+    replicatedGraphCount = Option(
+        integer(1),
+        1,
+        "Replicas of the model; the IPUs of the device are divided among them.",
+        Effect.RESULTS,
+    )
+    enableDistributedReplicatedGraphs = Option(
+        BOOL, False, "Whether other processes have replicas as well.", Effect.RESULTS
+    )
+    globalReplicationFactor = Option(
+        integer(1), 1, "Replicas of all processes together.", Effect.RESULTS
+    )
+    globalReplicaOffset = Option(
+        integer(0), 0, "The number of this process's first replica.", Effect.RESULTS
+    )
+    virtualGraphMode = Option(
+        one_of(VirtualGraphMode),
+        VirtualGraphMode.Off,
+        "How operations are put on IPUs.",
+        Effect.RESULTS,
+    )
+    enablePipelining = Option(
+        BOOL,
+        False,
+        "Whether the stages of a model compute different batches at the same time. Training "
+        "without accumulation then uses weights that are some batches old.",
+        Effect.RESULTS,
+    )
+
+    # What a batch is.
+
+    enableGradientAccumulation = Option(
+        BOOL, False, "Whether a batch has `accumulationFactor` micro-batches.", Effect.RESULTS
+    )
+    accumulationFactor = Option(
+        integer(1),
+        1,
+        "Micro-batches whose gradients are accumulated before an update.",
+        Effect.RESULTS,
+    )
+    accumulationAndReplicationReductionType = Option(
+        one_of(ReductionType),
+        ReductionType.Sum,
+        "Whether the gradients of micro-batches and replicas are added or averaged.",
+        Effect.RESULTS,
+    )
+    batchSerializationSettings = Option(
+        one_of(BatchSerializationSettings),
+        BatchSerializationSettings(),
+        "How batches are computed in parts. Masks of dropout change with it.",
+        Effect.RESULTS,
+    )
+    automaticLossScalingSettings = Option(
+        one_of(AutomaticLossScalingSettings),
+        AutomaticLossScalingSettings(),
+        "How the loss is scaled by what its gradients are like.",
+        Effect.RESULTS,
+    )
+    disableGradAccumulationTensorStreams = Option(
+        BOOL,
+        False,
+        "Whether accumulated gradients are left on the device, and so are not in models that "
+        "are written.",
+        Effect.RESULTS,
+    )
+
+    # Data.
+
+    syntheticDataMode = Option(
+        one_of(SyntheticDataMode),
+        SyntheticDataMode.Off,
+        "What inputs hold instead of data; nothing is then copied, and anchors are not written.",
+        Effect.RESULTS,
+    )
+    constantWeights = Option(
+        BOOL,
+        True,
+        "Whether an inference session may take its weights for constants. They then cannot be "
+        "replaced.",
+        Effect.RESULTS,
+    )
+    enableSupportedDataTypeCasting = Option(
+        BOOL, True, "Whether 64-bit types are narrowed to those that an IPU has.", Effect.RESULTS
+    )
+    enablePrefetchDatastreams = Option(
+        BOOL, True, "Whether inputs are fetched before they are needed.", Effect.NONE
+    )
+    defaultPrefetchBufferingDepth = Option(
+        integer(1), 1, "How many inputs are fetched in advance.", Effect.NONE
+    )
+    prefetchBufferingDepthMap = Option(
+        dict_of(integer(1)), {}, "How many are, by name of the input.", Effect.NONE
+    )
+    rearrangeAnchorsOnHost = Option(
+        BOOL,
+        True,
+        "Whether anchors are put in order on the host, and not on the device.",
+        Effect.MODEL,
+    )
+    groupHostSync = Option(
+        BOOL,
+        False,
+        "Whether all inputs are copied at the beginning of a step, and all anchors at its end.",
+        Effect.MODEL,
+    )
+    hostAllReduce = Option(
+        BOOL,
+        False,
+        "Whether gradients go to the host, by the callbacks of the session.",
+        Effect.RESULTS,
+    )
+    hostWeightUpdate = Option(
+        BOOL,
+        False,
+        "Whether weights are updated on the host, by the callbacks of the session.",
+        Effect.RESULTS,
+    )
+    hostAllReduceRemoteBuffer = Option(
+        BOOL, False, "Whether `hostAllReduce` uses remote buffers.", Effect.NONE
+    )
+
+    # Numbers.
+
+    enableStochasticRounding = Option(
+        BOOL, False, "Whether results in half precision are rounded at random.", Effect.RESULTS
+    )
+    enableFloatingPointChecks = Option(
+        BOOL, False, "Whether a run fails in which a number is infinite or none.", Effect.RESULTS
+    )
+    enableNonStableSoftmax = Option(
+        BOOL, False, "Whether softmax leaves out what keeps it from overflowing.", Effect.RESULTS
+    )
+    enableStableNorm = Option(
+        BOOL, False, "Whether variances are computed after the mean was subtracted.", Effect.RESULTS
+    )
+    groupNormStridedChannelGrouping = Option(
+        BOOL,
+        False,
+        "Whether groups of group normalisations are every so many channels, and not neighbours.",
+        Effect.RESULTS,
+    )
+    partialsTypeMatMuls = Option(
+        choice("", "float", "half"),
+        "",
+        "The type of the partial sums of matrix products; that of their inputs if it is empty.",
+        Effect.RESULTS,
+    )
+    strictOpVersions = Option(
+        BOOL,
+        True,
+        "Whether an operation must be there in the version of its opset; else the latest is taken.",
+        Effect.RESULTS,
+    )
+    enableLoadAndOffloadRNGState = Option(
+        BOOL, False, "Whether the state of random numbers can be read and set.", Effect.RESULTS
+    )
+
+    # Compiling.
+
+    compileEngine = Option(
+        BOOL, True, "Whether the program is compiled. It cannot be run if not.", Effect.RESULTS
+    )
+    enableEngineCaching = Option(
+        BOOL, False, "Whether compiled programs are kept in `cachePath`.", Effect.RESULTS
+    )
+    cachePath = Option(TEXT, "session_cache", "Where compiled programs are kept.", Effect.RESULTS)
+    engineOptions = Option(
+        dict_of(TEXT),
+        {},
+        "Options of the engine: reports, and whether a program may be too large.",
+        Effect.RESULTS,
+    )
+    convolutionOptions = Option(
+        dict_of(TEXT),
+        {},
+        "Options of convolutions, such as `availableMemoryProportion`.",
+        Effect.MODEL,
+    )
+    lstmOptions = Option(
+        dict_of(TEXT), {}, "Options of LSTMs, such as `availableMemoryProportion`.", Effect.MODEL
+    )
+    reportOptions = Option(dict_of(TEXT), {}, "Options of reports.", Effect.NONE)
+    gclOptions = Option(
+        dict_of(TEXT), {}, "Options of the communication between IPUs.", Effect.NONE
+    )
+    instrumentWithHardwareCycleCounter = Option(
+        BOOL,
+        False,
+        "Whether `getCycleCount` can be asked for the cycles of a step.",
+        Effect.RESULTS,
+    )
+    hardwareInstrumentations = Option(
+        set_of(one_of(Instrumentation)),
+        {Instrumentation.Outer},
+        "What the cycle counter counts.",
+        Effect.RESULTS,
+    )
+
+    # Memory and time on IPUs.
+
+    autoRecomputation = Option(
+        one_of(RecomputationType),
+        RecomputationType.NoRecompute,
+        "Which operations are computed again in the backward pass, to need less memory.",
+        Effect.MODEL,
+    )
+    explicitRecomputation = Option(
+        BOOL, False, "Whether these are operations of the graph.", Effect.MODEL
+    )
+    enableOutlining = Option(
+        BOOL, True, "Whether parts of the graph that are alike share their code.", Effect.MODEL
+    )
+    outlineThreshold = Option(
+        NUMBER,
+        1.0,
+        "What a part must be worth to be shared; all are if it is negative.",
+        Effect.MODEL,
+    )
+    subgraphCopyingStrategy = Option(
+        one_of(SubgraphCopyingStrategy),
+        SubgraphCopyingStrategy.OnEnterAndExit,
+        "When inputs and outputs of shared parts are copied.",
+        Effect.MODEL,
+    )
+    mergeVarUpdate = Option(
+        one_of(MergeVarUpdateType),
+        MergeVarUpdateType.Off,
+        "Which updates of weights are merged.",
+        Effect.MODEL,
+    )
+    mergeVarUpdateMemThreshold = Option(
+        integer(0), 1000000, "How many bytes of weights are merged.", Effect.MODEL
+    )
+    decomposeGradSum = Option(
+        BOOL, False, "Whether sums of many gradients are trees of additions.", Effect.MODEL
+    )
+    enableFullyConnectedPass = Option(
+        BOOL,
+        True,
+        "Whether products of the forward and backward pass share the layout of their weights.",
+        Effect.MODEL,
+    )
+    enableGroupedMatmuls = Option(
+        BOOL, True, "Whether matrix products of the same shape are computed together.", Effect.MODEL
+    )
+    numIOTiles = Option(
+        IO_TILES, 0, "Tiles of each IPU that are set apart for input and output.", Effect.MODEL
+    )
+    executionPhaseSettings = Option(
+        one_of(ExecutionPhaseSettings),
+        ExecutionPhaseSettings(),
+        "How a model is computed in phases, with tensors loaded for each.",
+        Effect.MODEL,
+    )
+    accumulateOuterFragmentSettings = Option(
+        one_of(AccumulateOuterFragmentSettings),
+        AccumulateOuterFragmentSettings(),
+        "How what follows the accumulation of gradients runs.",
+        Effect.MODEL,
+    )
+    activationTensorLocationSettings = Option(
+        one_of(TensorLocationSettings),
+        TensorLocationSettings(),
+        "Where activations and gradients are kept.",
+        Effect.MODEL,
+    )
+    weightTensorLocationSettings = Option(
+        one_of(TensorLocationSettings),
+        TensorLocationSettings(),
+        "Where weights are kept.",
+        Effect.MODEL,
+    )
+    optimizerStateTensorLocationSettings = Option(
+        one_of(TensorLocationSettings),
+        TensorLocationSettings(),
+        "Where the optimizer's state is kept.",
+        Effect.MODEL,
+    )
+    accumulatorTensorLocationSettings = Option(
+        one_of(TensorLocationSettings),
+        TensorLocationSettings(),
+        "Where accumulated gradients are kept.",
+        Effect.MODEL,
+    )
+    tensorLocationSettingsOverride = Option(
+        dict_of(one_of(TensorLocation)), {}, "Where single tensors are kept, by name.", Effect.MODEL
+    )
+
+    # Files.
+
+    dotChecks = Option(
+        set_of(DOT_CHECK), set(), "When `.dot` files of the graph are written.", Effect.FILES
+    )
+    dotOpNames = Option(
+        BOOL, False, "Whether they have the names of operations beside their kinds.", Effect.FILES
+    )
+    firstDotOp = Option(
+        integer(-(2**63)), 0, "The first operation of the schedule that they have.", Effect.FILES
+    )
+    finalDotOp = Option(
+        integer(-(2**63)),
+        10000,
+        "The operation of the schedule before which they end.",
+        Effect.FILES,
+    )
+    logDir = Option(
+        TEXT, "", "The directory for them; the current one if it is empty.", Effect.FILES
+    )
+
+    # What IPUs have and the emulator has not.
+
+    aliasZeroCopy = Option(
+        BOOL, False, "Whether shared parts work on tensors in place.", Effect.NONE
+    )
+    customCodelets = Option(
+        list_of(TEXT), [], "Files of vertices that are added to the graph.", Effect.NONE
+    )
+    customCodeletCompileFlags = Option(TEXT, "", "How they are compiled.", Effect.NONE)
+    enableOutliningCopyCostPruning = Option(
+        BOOL, True, "Whether outlining counts copies.", Effect.NONE
+    )
+    outlineSequenceBreakCost = Option(
+        NUMBER, 10000.0, "What it costs outlining to break sequences up.", Effect.NONE
+    )
+    kahnTieBreaker = Option(
+        TEXT, "greedy", "Which of the operations that could come next does.", Effect.NONE
+    )
+    timeLimitScheduler = Option(
+        NUMBER, 1e9, "For how many seconds a better order is looked for.", Effect.NONE
+    )
+    swapLimitScheduler = Option(
+        integer(-(2**63)),
+        1000000000,
+        "In how many steps a better order is looked for.",
+        Effect.NONE,
+    )
+    transitiveClosureOptimizationThreshold = Option(
+        integer(0),
+        100000,
+        "Up to how many operations the scheduler simplifies a graph.",
+        Effect.NONE,
+    )
+    serializedPoprithmsShiftGraphsDir = Option(
+        TEXT, "", "Where the scheduler's graphs are written.", Effect.NONE
+    )
+    serializedPoprithmsAnnealGraphsDir = Option(
+        TEXT, "", "Where the scheduler's graphs are written, by their older name.", Effect.NONE
+    )
+    exportPoplarComputationGraph = Option(
+        BOOL, False, "Whether Poplar's computation graph is written.", Effect.NONE
+    )
+    exportPoplarVertexGraph = Option(
+        BOOL, False, "Whether Poplar's vertex graph is written.", Effect.NONE
+    )
+    separateCallOpPdfs = Option(
+        BOOL, True, "Whether pictures of graphs are one for each shared part.", Effect.NONE
+    )
+    opxAliasChecking = Option(
+        BOOL, False, "Whether the compiler checks which tensors share memory.", Effect.NONE
+    )
+    opxModifyChecking = Option(
+        BOOL, False, "Whether the compiler checks which tensors are modified.", Effect.NONE
+    )
+    useHostCopyOps = Option(
+        BOOL, False, "Whether copies from and to the host are operations of the graph.", Effect.NONE
+    )
+    enableExplicitMainLoops = Option(
+        BOOL, False, "Whether the loops over batches are operations of the graph.", Effect.NONE
+    )
+
+
+def warn_of_meaningless(options: SessionOptions) -> None:
+    """Warns of options that were set and have no meaning here; sessions call it when they are made.
+
+    Args:
+        options: Of a session.
+    """
+    idle = [
+        name
+        for name, option in SessionOptions.options().items()
+        if option.effect is Effect.NONE and getattr(options, name) != option.default
+    ]
+    if idle:
+        warnings.warn(
+            f"These options are set but have no meaning here: {', '.join(idle)}. They change "
+            "neither what a session computes nor what it would cost; leave them out.",
+            stacklevel=3,
+        )

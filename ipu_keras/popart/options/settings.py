@@ -1,0 +1,223 @@
+"""Settings: options of sessions that have parts."""
+
+from typing import Any
+
+from ipu_keras.popart.options.enumerations import (
+    AccumulateOuterFragmentSchedule,
+    AutodiffStitchStrategy,
+    BatchSerializationBatchSchedule,
+    BatchSerializationMethod,
+    BatchSerializationTransformContext,
+    ExecutionPhaseIOSchedule,
+    ExecutionPhaseSchedule,
+    ReplicatedTensorSharding,
+    TensorStorage,
+    TileSet,
+)
+from ipu_keras.popart.options.option import Option, Settings
+from ipu_keras.popart.options.values import BOOL, NUMBER, TEXT, integer, list_of, one_of
+
+
+class TensorLocation(Settings):
+    """Where a tensor is kept.
+
+    Args:
+        *values: `storage`; `storage` and `replicatedTensorSharding`; or `storage`,
+            `loadTileSet`, `storageTileSet` and `replicatedTensorSharding`.
+        **named: These by name.
+
+    Example:
+
+    >>> TensorLocation(TensorStorage.OffChip, ReplicatedTensorSharding.On)
+    TensorLocation(storage=TensorStorage.OffChip, loadTileSet=TileSet.Compute, \
+storageTileSet=TileSet.Compute, replicatedTensorSharding=ReplicatedTensorSharding.On)
+    """
+
+    storage = Option(one_of(TensorStorage), TensorStorage.OnChip, "In which memory it is kept.")
+    loadTileSet = Option(one_of(TileSet), TileSet.Compute, "The tiles that load it.")
+    storageTileSet = Option(one_of(TileSet), TileSet.Compute, "The tiles that keep it.")
+    replicatedTensorSharding = Option(
+        one_of(ReplicatedTensorSharding),
+        ReplicatedTensorSharding.Off,
+        "Whether each replica keeps a part of it only.",
+    )
+
+    def __init__(self, *values: Any, **named: Any):
+        if len(values) == 2 and isinstance(values[-1], ReplicatedTensorSharding):
+            named["replicatedTensorSharding"] = values[-1]
+            values = values[:1]
+        super().__init__(*values, **named)
+
+
+class TensorLocationSettings(Settings):
+    """Where tensors of a kind are kept.
+
+    Args:
+        location: Of those that are large enough; a `TensorStorage` stands for a location in it.
+        minElementsForOffChip: Smaller ones stay in the memory of the IPU.
+        minElementsForReplicatedTensorSharding: Smaller ones are kept whole by each replica.
+    """
+
+    location = Option(one_of(TensorLocation), TensorLocation(), "Of those that are large enough.")
+    minElementsForOffChip = Option(
+        integer(0), 2, "Tensors of fewer elements stay in the memory of the IPU."
+    )
+    minElementsForReplicatedTensorSharding = Option(
+        integer(0), 8192, "Tensors of fewer elements are kept whole by each replica."
+    )
+
+    def __init__(
+        self,
+        location: TensorLocation | TensorStorage = TensorStorage.OnChip,
+        minElementsForOffChip: int = 2,
+        minElementsForReplicatedTensorSharding: int = 8192,
+    ):
+        is_storage = isinstance(location, TensorStorage)
+        super().__init__(
+            TensorLocation(location) if is_storage else location,
+            minElementsForOffChip,
+            minElementsForReplicatedTensorSharding,
+        )
+
+
+class BatchSerializationSettings(Settings):
+    """How batches are computed in parts, one after the other."""
+
+    factor = Option(integer(0), 0, "The number of compute batches to split operations into.")
+    concatOnVirtualGraphChange = Option(
+        BOOL, True, "Whether the parts become one where another virtual graph begins."
+    )
+    concatOnExecutionPhaseChange = Option(
+        BOOL, True, "Whether the parts become one where another execution phase begins."
+    )
+    concatOnPipelineStageChange = Option(
+        BOOL, True, "Whether the parts become one where another pipeline stage begins."
+    )
+    transformContext = Option(
+        one_of(BatchSerializationTransformContext),
+        BatchSerializationTransformContext.Fwd,
+        "Whether this is done before the backward pass is made, or after that.",
+    )
+    method = Option(
+        one_of(BatchSerializationMethod), BatchSerializationMethod.UnrollDynamic, "How it is done."
+    )
+    batchSchedule = Option(
+        one_of(BatchSerializationBatchSchedule),
+        BatchSerializationBatchSchedule.Isomorphic,
+        "In which order the operations of the parts run.",
+    )
+
+
+class AutodiffSettings(Settings):
+    """How backward graphs are made."""
+
+    stitchStrategy = Option(
+        one_of(AutodiffStitchStrategy),
+        AutodiffStitchStrategy.RecomputeAllNonInputs,
+        "Where they get the values of the forward graph from.",
+    )
+
+
+class ExecutionPhaseSettings(Settings):
+    """How a model is computed in phases, with tensors loaded for each."""
+
+    phases = Option(integer(0), 0, "Number of phases of the whole model.")
+    stages = Option(
+        integer(1), 2, "Number of overlapping stages: 1 for one IPU, 2 for two that take turns."
+    )
+    weightIOSchedule = Option(
+        one_of(ExecutionPhaseIOSchedule),
+        ExecutionPhaseIOSchedule.Preload,
+        "When weights are loaded.",
+    )
+    activationIOSchedule = Option(
+        one_of(ExecutionPhaseIOSchedule),
+        ExecutionPhaseIOSchedule.Preload,
+        "When activations and gradients are loaded.",
+    )
+    optimizerStateIOSchedule = Option(
+        one_of(ExecutionPhaseIOSchedule),
+        ExecutionPhaseIOSchedule.OnDemand,
+        "When the optimizer's state is loaded.",
+    )
+    accumulatorIOSchedule = Option(
+        one_of(ExecutionPhaseIOSchedule),
+        ExecutionPhaseIOSchedule.Preload,
+        "When accumulated gradients are loaded.",
+    )
+    schedule = Option(
+        one_of(ExecutionPhaseSchedule),
+        ExecutionPhaseSchedule.Interleaving,
+        "In which order the weights of a phase are updated.",
+    )
+
+
+class AccumulateOuterFragmentSettings(Settings):
+    """How what follows the accumulation of gradients runs."""
+
+    schedule = Option(
+        one_of(AccumulateOuterFragmentSchedule),
+        AccumulateOuterFragmentSchedule.Serial,
+        "In which order it runs.",
+    )
+    excludedVirtualGraphs = Option(
+        list_of(integer(0)), [], "Virtual graphs that are not computed beside others."
+    )
+
+
+class AutomaticLossScalingSettings(Settings):
+    """How the loss is scaled by what its gradients are like."""
+
+    enabled = Option(BOOL, False, "Whether it is.")
+    binEdgeLocation = Option(
+        NUMBER, 0.125, "From where on a gradient is large, as a part of the largest number."
+    )
+    thresholdUpperCountProportion = Option(
+        NUMBER, 1e-7, "The part of gradients that may be large before the scale becomes less."
+    )
+
+
+class ClipNormSettings(Settings):
+    """The gradients of some weights, and how long they may be together.
+
+    Args:
+        weightIds: Names of the weights.
+        maxNorm: The largest norm of their gradients together.
+    """
+
+    weightIds = Option(list_of(TEXT), [], "Names of the weights.")
+    maxNorm = Option(NUMBER, 0.0, "The largest norm of their gradients together.")
+
+    def __init__(self, weightIds: list[str], maxNorm: float):
+        super().__init__(weightIds, maxNorm)
+
+
+class NumIOTiles:
+    """A number of tiles that are set apart for input and output.
+
+    Args:
+        numIOTiles: It.
+
+    Example:
+
+    >>> int(NumIOTiles(32))
+    32
+    """
+
+    def __init__(self, numIOTiles: int = 0):
+        self._number = integer(0).taken("numIOTiles", numIOTiles)
+
+    def __int__(self) -> int:
+        return self._number
+
+    def __index__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self._number == (other._number if isinstance(other, NumIOTiles) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+    def __repr__(self) -> str:
+        return f"NumIOTiles({self._number})"

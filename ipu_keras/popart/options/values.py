@@ -1,0 +1,261 @@
+"""Values that options can have: each is checked when it is assigned, and when a part of it is."""
+
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, MutableSet
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.settings.counts import integer_in
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an option takes.
+
+    Args:
+        expected: How errors call it, such as "a bool".
+        take: Returns what is kept for a value that was given; raises `TypeError` without a text
+            if it is not taken.
+        check: Returns what is wrong with a value of the right type, or nothing.
+    """
+
+    expected: str
+    take: Callable[[Any], Any]
+    check: Callable[[Any], str] = lambda value: ""
+
+    def taken(self, name: str, value: Any) -> Any:
+        """What is kept for a value.
+
+        Args:
+            name: Of the option, for errors.
+            value: What was given.
+
+        Raises:
+            TypeError: It is of another type.
+            popart_exception: It is of the right type, but not in range.
+        """
+        try:
+            kept = self.take(value)
+        except TypeError:
+            raise TypeError(
+                f"`{name}` must be {self.expected}. Received: {name}={value!r} of type "
+                f"{type(value).__name__}"
+            ) from None
+        if wrong := self.check(kept):
+            raise popart_exception(f"`{name}` must be {wrong}. Received: {name}={value!r}")
+        return kept
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError
+
+
+def _integer(value: Any) -> int:
+    number = integer_in(value)
+    if number is None:
+        raise TypeError
+    return number
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+BOOL = Kind("a bool", _bool)
+NUMBER = Kind("a float", _number)
+TEXT = Kind("a str", _text)
+
+
+def integer(least: int) -> Kind:
+    """Integers of at least so much, as far as 64 bits go.
+
+    Args:
+        least: The smallest.
+    """
+    return Kind(
+        "an int",
+        _integer,
+        lambda value: "" if least <= value < 2**63 else f"at least {least}, and less than 2**63",
+    )
+
+
+def one_of(kind: type) -> Kind:
+    """Members of an enumeration, or objects of a class, of which a copy is kept.
+
+    Args:
+        kind: It.
+    """
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError
+        return value.copy() if hasattr(value, "copy") else value
+
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    return Kind(f"{article} {kind.__name__}", take)
+
+
+def choice(*texts: str) -> Kind:
+    """Some texts.
+
+    Args:
+        *texts: They.
+    """
+    return Kind(
+        "a str",
+        _text,
+        lambda value: "" if value in texts else f"one of {', '.join(map(repr, texts))}",
+    )
+
+
+def list_of(item: Kind) -> Kind:
+    """Lists of values.
+
+    Args:
+        item: What each is.
+    """
+
+    def take(value: Any) -> "CheckedList":
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+            raise TypeError
+        return CheckedList(item, value)
+
+    return Kind(f"a list, each item {item.expected}", take)
+
+
+def set_of(item: Kind) -> Kind:
+    """Sets of values.
+
+    Args:
+        item: What each is.
+    """
+
+    def take(value: Any) -> "CheckedSet":
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+            raise TypeError
+        return CheckedSet(item, value)
+
+    return Kind(f"a set, each item {item.expected}", take)
+
+
+def dict_of(item: Kind) -> Kind:
+    """Dictionaries of values by text.
+
+    Args:
+        item: What each value is.
+    """
+
+    def take(value: Any) -> "CheckedDict":
+        if not isinstance(value, Mapping):
+            raise TypeError
+        return CheckedDict(item, value)
+
+    return Kind(f"a dict from str, each value {item.expected}", take)
+
+
+class CheckedDict(UserDict):
+    """A dictionary by text whose values are checked.
+
+    Args:
+        item: What each is.
+        values: What it begins with.
+    """
+
+    def __init__(self, item: Kind, values: Mapping):
+        self._item = item
+        super().__init__(values)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, str):
+            raise TypeError(f"Keys must be str. Received: {key!r} of type {type(key).__name__}")
+        super().__setitem__(key, self._item.taken(key, value))
+
+
+class CheckedList(MutableSequence):
+    """A list whose items are checked. It equals lists with the same items.
+
+    Args:
+        item: What each is.
+        values: What it begins with.
+    """
+
+    def __init__(self, item: Kind, values: Iterable):
+        self._item = item
+        self._values = [item.taken("item", value) for value in values]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._values[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            self._values[index] = CheckedList(self._item, value)
+        else:
+            self._values[index] = self._item.taken("item", value)
+
+    def __delitem__(self, index: Any) -> None:
+        del self._values[index]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def insert(self, index: int, value: Any) -> None:
+        """Puts an item before an index."""
+        self._values.insert(index, self._item.taken("item", value))
+
+    def __eq__(self, other: object) -> bool:
+        return self._values == (other._values if isinstance(other, CheckedList) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+class CheckedSet(MutableSet):
+    """A set whose items are checked. It equals sets with the same items.
+
+    Args:
+        item: What each is.
+        values: What it begins with.
+    """
+
+    def __init__(self, item: Kind, values: Iterable):
+        self._item = item
+        self._values = {item.taken("item", value) for value in values}
+
+    def _from_iterable(self, values: Iterable) -> set:  # type: ignore[override]
+        # What `|` and its like return, which is nobody's option.
+        return set(values)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._values
+
+    def __iter__(self) -> Iterator:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, value: Any) -> None:
+        """Adds an item."""
+        self._values.add(self._item.taken("item", value))
+
+    def discard(self, value: Any) -> None:
+        """Removes an item if it is there."""
+        self._values.discard(value)
+
+    def __repr__(self) -> str:
+        return repr(self._values)

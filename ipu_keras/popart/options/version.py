@@ -1,0 +1,20 @@
+"""The release of PopART that this is like."""
+
+from ipu_keras.store.canonical_json import digest
+
+_VERSION = (2, 1, 0)
+
+
+def versionString() -> str:
+    """The release, such as `"2.1.0"`."""
+    return ".".join(map(str, _VERSION))
+
+
+def versionNumber() -> tuple[int, int, int]:
+    """The release as numbers: major, minor and point."""
+    return _VERSION
+
+
+def packageHash() -> str:
+    """Ten hexadecimal digits that are the same for the same release."""
+    return digest(versionString())[:10]

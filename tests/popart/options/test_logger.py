@@ -1,0 +1,49 @@
+import doctest
+import logging
+
+import pytest
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.options import logger as module
+from ipu_keras.popart.options.logger import getLogger
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before():
+    yield
+    for name in ("popart", "popart.session", "popart.builder"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_examples():
+    assert doctest.testmod(module).failed == 0
+
+
+def test_messages_are_those_of_pythons_loggers(caplog):
+    getLogger().setLevel("TRACE")
+    session = getLogger("session")
+    for name in ("debug", "info", "warn", "error", "critical"):
+        getattr(session, name)(f"{name} 100%")
+    assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("popart.session", "DEBUG", "debug 100%"),
+        ("popart.session", "INFO", "info 100%"),
+        ("popart.session", "WARNING", "warn 100%"),
+        ("popart.session", "ERROR", "error 100%"),
+        ("popart.session", "CRITICAL", "critical 100%"),
+    ]
+
+
+def test_a_part_has_a_level_of_its_own(caplog):
+    getLogger().setLevel("OFF")
+    getLogger("builder").setLevel("INFO")
+    getLogger("builder").info("seen")
+    getLogger("session").critical("not seen")
+    getLogger().critical("not seen")
+    assert [record.getMessage() for record in caplog.records] == ["seen"]
+
+
+def test_unknown_names():
+    with pytest.raises(popart_exception, match=r"^Unknown logger\. Received: name='x'; it must be"):
+        getLogger("x")
+    with pytest.raises(popart_exception, match=r"^Unknown logging level\. Received: level='loud'"):
+        getLogger().setLevel("loud")
