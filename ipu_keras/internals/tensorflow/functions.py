@@ -166,6 +166,11 @@ def set_attribute_of_new(graph: Any, name: str, value: Any) -> None:
         graph._attr_scope_map[name] = value
 
 
+def new_trace() -> Any:
+    """An empty graph like that of a function, in which what is known can be computed at once."""
+    return _FUNC_GRAPH.get()("trace")
+
+
 def is_trace(graph: Any) -> bool:
     """Whether a graph is that of a function, and not of a session."""
     return isinstance(graph, _FUNC_GRAPH.get())

@@ -12,8 +12,9 @@ from ipu_keras.popart.exceptions import popart_exception
 
 
 def _is_integer(value: Any) -> bool:
-    # Members of PopART's enumerations are, too.
-    return hasattr(value, "__index__") or isinstance(value, np.bool_)
+    # Members of PopART's enumerations have an index; arrays have the method, but mostly none.
+    is_scalar = not isinstance(value, np.ndarray) and hasattr(value, "__index__")
+    return is_scalar or isinstance(value, np.bool_)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,7 +14,7 @@ from ipu_keras.popart.graphs.annotations import Annotations, NameContextManager
 from ipu_keras.popart.graphs.attributes import attribute_of_any
 from ipu_keras.popart.graphs.debug_context import debug_name, one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
-from ipu_keras.popart.graphs.messages import model_of, resume
+from ipu_keras.popart.graphs.messages import DEFAULT_AI_ONNX, model_of, resume
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore, element_of
 from ipu_keras.popart.graphs.tensor_types import (
     is_complete,
@@ -29,7 +29,6 @@ from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.options.enumerations import RecomputeType
 from ipu_keras.store.atomic_files import write_atomically
 
-DEFAULT_AI_ONNX = 10
 DEFAULT_AI_ONNX_ML = 1
 DEFAULT_AI_GRAPHCORE = 1
 

@@ -94,14 +94,14 @@ class GraphDraft:
         self.inputs.append(id_)
 
     def note_declared(self, id_: str, type_: onnx.TypeProto) -> None:
-        """Takes the type of a tensor from a model, if nothing is known of it.
+        """Takes the type of a tensor from a model, if the number of its axes is not known.
 
         Args:
             id_: Of the tensor.
             type_: What the model declares.
         """
-        if self._own_types.get(id_, type_) is None and type_.WhichOneof("value"):
-            self._own_types[id_] = type_
+        if id_ in self._own_types and shape_of(self._own_types[id_]) is None:
+            self._own_types[id_] = type_ if type_.WhichOneof("value") else None
 
     def add_output(self, id_: str) -> None:
         """Makes a tensor an output.

@@ -4,6 +4,7 @@ ONNX knows them for most of its own operations. For others, and where it cannot 
 is traced: what TensorFlow finds is what a session will find.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import new_trace
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.tensor_types import (
     is_complete,
+    num_elements,
     shape_of,
     tensor_type,
     words_of,
@@ -37,7 +40,7 @@ _IR_VERSION = 8
 _MADE_UP = "unk__"
 
 # ONNX puts this before each error, and once before all.
-_MARK = "[ShapeInferenceError]"
+_MARK = re.compile(r"\[\w+InferenceError\]")
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,26 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
     if proto.op_type == "Constant" and domain == AI_ONNX:
         return _constant(proto)
     types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
-    if onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain):
+    if any(around.types.get(name) is None for name in _names(proto)):
+        # As in a subgraph whose inputs get their types when it is called.
+        return Inferred(types)
+    is_known = onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain)
+    if is_known and not _has_untyped_results(proto):
         types = _by_onnx(proto, around)
         _check_sizes(proto, types, around)
-    names = [name for name in proto.input if name]
-    all_known = bool(names) and all(name in around.known for name in names)
-    if not all_known and proto.op_type != "Shape" and all(map(is_complete, types)):
+    if all(map(is_complete, types)) and not _may_be_a_shape(proto, around):
         return Inferred(types)
     return _by_tracing(proto, types, around)
+
+
+def _may_be_a_shape(proto: onnx.NodeProto, around: Surroundings) -> bool:
+    """Whether a result is a value that shapes of other tensors may depend on."""
+    names = [name for name in proto.input if name]
+    if proto.op_type == "Shape":
+        return True
+    return bool(names) and all(
+        name in around.known and around.known[name].dtype.kind in "iu" for name in names
+    )
 
 
 def _constant(proto: onnx.NodeProto) -> Inferred:
@@ -100,14 +115,12 @@ def _constant(proto: onnx.NodeProto) -> Inferred:
 
 
 def _by_onnx(proto: onnx.NodeProto, around: Surroundings) -> list[onnx.TypeProto | None]:
-    names = dict.fromkeys([*filter(None, proto.input), *free_names(proto)])
+    names = _names(proto)
     model = onnx.ModelProto(ir_version=_IR_VERSION)
     model.graph.name = "node"
     model.graph.node.append(proto)
     for name in names:
-        type_ = around.types.get(name)
-        if type_ is not None:
-            model.graph.input.append(onnx.ValueInfoProto(name=name, type=type_))
+        model.graph.input.append(onnx.ValueInfoProto(name=name, type=around.types[name]))
         if name in around.known:
             tensor = onnx.numpy_helper.from_array(around.known[name], name)
             model.graph.initializer.append(tensor)
@@ -117,7 +130,7 @@ def _by_onnx(proto: onnx.NodeProto, around: Surroundings) -> list[onnx.TypeProto
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except onnx.shape_inference.InferenceError as error:
-        text = str(error).rpartition(_MARK)[2].strip()
+        text = _MARK.split(str(error))[-1].strip()
         raise refusal(proto, text, around) from error
     found = {each.name: each.type for each in inferred.graph.value_info}
     return [_or_none(found.get(name)) for name in proto.output]
@@ -142,6 +155,18 @@ def _check_sizes(
         if shape is not None and any(size is not None and size < 0 for size in shape):
             text = f"Its result would have negative sizes: {shape}."
             raise refusal(proto, text, around)
+    if proto.op_type == "Reshape":
+        # Which ONNX leaves to whatever computes it.
+        numbers = {num_elements(each) for each in (around.types[proto.input[0]], types[0])}
+        if None not in numbers and len(numbers) > 1:
+            text = f"Its result would have another number of elements: {shape_of(types[0])}."
+            raise refusal(proto, text, around)
+
+
+def _has_untyped_results(proto: onnx.NodeProto) -> bool:
+    """Whether a graph within has a result of which nothing is known; ONNX would call it wrong."""
+    graphs = (graph for each in proto.attribute for graph in (each.g, *each.graphs))
+    return any(not each.type.WhichOneof("value") for graph in graphs for each in graph.output)
 
 
 def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_exception:
@@ -156,6 +181,11 @@ def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_ex
     title = Node(proto.op_type, proto.domain, (), tuple(proto.output), proto.name).title
     end = "" if text.endswith((".", "!", "?")) else "."
     return popart_exception(f"In {title}: {text}{end} Received: {given or 'no inputs'}")
+
+
+def _names(proto: onnx.NodeProto) -> list[str]:
+    """All tensors that a node takes, itself or in the graphs within."""
+    return list(dict.fromkeys([*filter(None, proto.input), *free_names(proto)]))
 
 
 def free_names(proto: onnx.NodeProto) -> list[str]:
@@ -186,18 +216,18 @@ def _by_tracing(
     proto: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], around: Surroundings
 ) -> Inferred:
     """What tracing the operation finds; without one, what is known already."""
-    names = [*filter(None, proto.input), *free_names(proto)]
+    names = _names(proto)
     domain = proto.domain or AI_ONNX
     version = around.opsets.get(domain, 1)
-    if not _exists(domain, proto.op_type, version) or not all(
-        _can_be_made(around.types.get(name)) for name in names
+    if not _exists(proto, around.opsets) or not all(
+        shape_of(around.types[name]) is not None for name in names
     ):
         return Inferred(types)
     operation = operation_of(domain, proto.op_type, version)
     if not _are_static_ones_known(operation, proto, around.known):
         return Inferred(types)
     graph = parsed_graph(onnx.GraphProto(node=[proto]))
-    with tf.Graph().as_default():
+    with new_trace().as_default():
         environment: Environment = {name: _made(name, around) for name in names}
         evaluation = Evaluation(around.opsets, seed=lambda: tf.zeros(2, tf.int32))
         try:
@@ -220,12 +250,14 @@ def _by_tracing(
     return Inferred(found, known)
 
 
-def _exists(domain: str, kind: str, version: int) -> bool:
-    return any(each.since <= version for each in OPERATIONS.get((domain, kind), ()))
-
-
-def _can_be_made(type_: onnx.TypeProto | None) -> bool:
-    return shape_of(type_) is not None
+def _exists(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
+    """Whether there is an operation for a node, and for all in the graphs within."""
+    domain = proto.domain or AI_ONNX
+    version = opsets.get(domain, 1)
+    graphs = (graph for each in proto.attribute for graph in (each.g, *each.graphs))
+    return any(
+        each.since <= version for each in OPERATIONS.get((domain, proto.op_type), ())
+    ) and all(_exists(node, opsets) for graph in graphs for node in graph.node)
 
 
 def _are_static_ones_known(
@@ -254,7 +286,14 @@ def _type_of(result: Any, given: onnx.TypeProto | None) -> onnx.TypeProto | None
             return given
         inner = _type_of(result[0], None)
         return None if inner is None else onnx.helper.make_sequence_type_proto(inner)
-    if result is None or (any(size is None for size in result.shape) and is_complete(given)):
+    if result is None:
         return given
     dtype = np.dtype(object) if result.dtype == tf.string else result.dtype.as_numpy_dtype
-    return tensor_type(number_of(np.dtype(dtype)), result.shape)
+    return tensor_type(number_of(np.dtype(dtype)), _sizes(result.shape, shape_of(given)))
+
+
+def _sizes(traced: Sequence[int | None], given: Sequence[int | None] | None) -> list[int | None]:
+    """Sizes that ONNX says, and where it does not those that were found."""
+    if given is None or len(given) != len(traced):
+        return list(traced)
+    return [found if size is None else size for found, size in zip(traced, given, strict=True)]

@@ -15,7 +15,8 @@ from ipu_keras.popart.model.graph import AI_ONNX
 _OLD_FORMAT, _NEW_FORMAT = 3, 4
 _LAST_OPSET_OF_OLD_FORMAT = 8
 
-_DEFAULT_AI_ONNX = 10
+# The version of a model without an operation of ai.onnx.
+DEFAULT_AI_ONNX = 10
 
 
 def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
@@ -26,7 +27,7 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
         folder: Where it will be, so that files with values are named from there; `None` if it
             will not be a file.
     """
-    opsets = {AI_ONNX: _DEFAULT_AI_ONNX, **draft.opsets}
+    opsets = {AI_ONNX: DEFAULT_AI_ONNX, **draft.opsets}
     is_old = opsets[AI_ONNX] <= _LAST_OPSET_OF_OLD_FORMAT
     model = onnx.ModelProto(
         ir_version=_OLD_FORMAT if is_old else _NEW_FORMAT,

@@ -1,5 +1,6 @@
 """The types of tensors: PopART's names for them, NumPy's and ONNX's."""
 
+import math
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -87,6 +88,17 @@ def shape_of(type_: onnx.TypeProto | None) -> list[int | None] | None:
     if not type_.tensor_type.HasField("shape"):
         return None
     return [d.dim_value if d.HasField("dim_value") else None for d in type_.tensor_type.shape.dim]
+
+
+def num_elements(type_: onnx.TypeProto | None) -> int | None:
+    """How many elements a tensor has; `None` if that is not known.
+
+    Args:
+        type_: Its type, as far as it is known.
+    """
+    shape = shape_of(type_)
+    sizes = [] if shape is None else [size for size in shape if size is not None]
+    return math.prod(sizes) if shape is not None and len(sizes) == len(shape) else None
 
 
 def is_complete(type_: onnx.TypeProto | None) -> bool:
