@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.data_types import narrowed
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
 from ipu_keras.popart.operations.table import defaults_of, operation_of
@@ -139,8 +138,6 @@ class Evaluation:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
             attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
-        if self.narrows:
-            given = _narrowed_inputs(operation, given)
         inputs = _as_wanted(operation, given, order)
         return results_of(operation(*inputs, **attributes), order, operation.num_images)
 
@@ -254,11 +251,12 @@ def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
 
 def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
     """The inputs of an operation as it wants them."""
-    names = _input_names(operation, given)
+    names = [p.name for p in operation.inputs]
+    names += names[-1:] * (len(given) - len(names))
     rank = max((value.rank for value in _values(given)), default=0)
     return [
         _wanted(operation, name, value, order, rank)
-        for name, value in zip(names, given, strict=True)
+        for name, value in zip(names, given, strict=False)
     ]
 
 
@@ -291,28 +289,6 @@ def _known(value: Any) -> Any:
         return value
     # A tensor of rank 0 becomes a number.
     return Value(known=np.asarray(value.tensor.numpy()))
-
-
-def _narrowed_inputs(operation: Operation, given: Sequence[Any]) -> list[Any]:
-    """Inputs as a device has them; what stays on the host keeps its range, such as "to the end"."""
-    names = _input_names(operation, given)
-    return [
-        value if name in operation.static else _narrowed_input(name, value)
-        for name, value in zip(names, given, strict=True)
-    ]
-
-
-def _narrowed_input(name: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_narrowed_input(name, one) for one in value]
-    if value is None or value.known is None or value.is_weight or value.dtype not in _NARROWED:
-        return value
-    return Value(known=narrowed(value.known, name))
-
-
-def _input_names(operation: Operation, given: Sequence[Any]) -> list[str]:
-    names = [p.name for p in operation.inputs]
-    return names[: len(given)] + names[-1:] * (len(given) - len(names))
 
 
 def _narrowed(value: Any) -> Any:

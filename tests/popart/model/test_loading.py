@@ -360,9 +360,9 @@ BAD_FILES = {
         attribute_of(type=AttributeProto.GRAPH, ints=[1]),
         "Its attribute 'alpha' is of type GRAPH, so its value is in `g`. Received: `ints`",
     ),
-    "a sparse attribute": (
-        attribute_of(type=AttributeProto.SPARSE_TENSOR),
-        "Its attribute 'alpha' is a sparse tensor, which PopART does not know.",
+    "sparse attributes": (
+        attribute_of(type=AttributeProto.SPARSE_TENSORS),
+        "Its attribute 'alpha' is sparse tensors, which PopART does not know.",
     ),
     "a type as an attribute": (
         attribute_of(type=AttributeProto.TYPE_PROTO),

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -8,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
-from ipu_keras.popart.model.tensors import array_of, tensor_of
+from ipu_keras.popart.model.tensors import array_of, dense_array_of, tensor_of
 
 NUMBERS = [each for each in range(1, 17) if each not in (TensorProto.STRING, TensorProto.BFLOAT16)]
 
@@ -108,3 +110,35 @@ def test_texts_cannot_be_elsewhere():
     outside = TensorProto(data_type=TensorProto.FLOAT, data_location=onnx.TensorProto.EXTERNAL)
     with pytest.raises(popart_exception, match=r"w cannot have its data in another file\."):
         array_of(outside, "w")
+
+
+def sparse(values, indices, dims):
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(np.array(values, np.float32)),
+        numpy_helper.from_array(np.array(indices, np.int64)),
+        dims,
+    )
+
+
+@pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
+def test_sparse_tensors(indices):
+    found = dense_array_of(sparse([1, 2], indices, [2, 3]), "w")
+    np.testing.assert_array_equal(found, np.array([[0, 1, 0], [0, 0, 2]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("values", "indices", "dims", "text"),
+    [
+        ([1], [6], [2, 3], "w has indices that do not fit. Expected: one within dimensions=[2, 3]"),
+        ([1], [-1], [2, 3], "w has indices that do not fit."),
+        ([1], [[0, 3]], [2, 3], "w has indices that do not fit."),
+        ([1], [1, 2], [2, 3], "for each of 1 values. Received: indices of type int64 and"),
+        ([1], [[1]], [2, 3], "w has indices that do not fit."),
+        ([[1]], [[1, 1]], [2, 3], "w has indices that do not fit."),
+        ([1], [0], [2**20, 2**10], "w is a sparse tensor of more than 67108864 elements"),
+        ([1], [0], [-1], "w has a negative dimension. Received: dimensions=[-1]"),
+    ],
+)
+def test_sparse_tensors_that_are_none(values, indices, dims, text):
+    with pytest.raises(popart_exception, match=re.escape(text)):
+        dense_array_of(sparse(values, indices, dims), "w")
