@@ -42,6 +42,8 @@ def test_arrays_come_back(case):
 def test_data_in_fields_is_that_in_bytes(case):
     array, number = case
     values = array.ravel()
+    if number == TensorProto.BOOL:
+        values = values.astype(int)
     if number == TensorProto.FLOAT16:
         values = values.view(np.uint16)
     if number in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
