@@ -20,12 +20,13 @@ test-browser: $(VENV)/test.stamp
 demo: $(VENV)/demo.stamp
 	$(VENV)/bin/python examples/digits.py
 
-# Models and calls made at random; not of `make test`, as it takes hours. `make fuzz MINUTES=5`
+# Models, calls and files made at random; not of `make test`, as it takes hours. `make fuzz MINUTES=5`
 # stops earlier, and SEED=... goes on where another run stopped.
 MINUTES ?= 120
 SEED ?= 0
 fuzz: $(VENV)/test.stamp
 	$(VENV)/bin/python tests/fuzz/wrong_calls.py --seed $(SEED) --minutes $(MINUTES)
+	$(VENV)/bin/python tests/fuzz/onnx_files.py --seed $(SEED) --minutes $(MINUTES)
 	$(VENV)/bin/python tests/fuzz/trainings.py --seed $(SEED) --minutes $(MINUTES)
 
 bench: $(VENV)/demo.stamp

@@ -210,7 +210,17 @@ def work(case: tuple[int, str]) -> str:
     """
     seed, place = case
     if not _STATE:
-        _begin(Path(place))
+        prepare(Path(place) / str(os.getpid()))
+        _watch_and_bound()
+    return verdict_on(seed)
+
+
+def verdict_on(seed: int) -> str:
+    """The verdict on one damaged model, in the process that is prepared for it.
+
+    Args:
+        seed: Of the damage.
+    """
     rng = random.Random(seed)
     content = damaged(rng, rng.choice(_STATE["models"]))
     path = _STATE["folder"] / "model.onnx"
@@ -268,12 +278,16 @@ def _computed(model: Any) -> str:
     return "computed"
 
 
-def _begin(place: Path) -> None:
-    """Computes the models that are right, and then bounds and watches the process."""
+def prepare(place: Path) -> None:
+    """Makes a folder with all that a hostile model may name, and computes what is right.
+
+    Args:
+        place: Of the folder.
+    """
     from onnx_models import models
 
     warnings.simplefilter("ignore")
-    folder = place / str(os.getpid()) / "model"
+    folder = place / "model"
     folder.mkdir(parents=True)
     (folder.parent / "secret.bin").write_bytes(bytes(1000))
     (folder / "link").symlink_to("../secret.bin")
@@ -288,13 +302,17 @@ def _begin(place: Path) -> None:
             verdict = _verdict(source, called)
             # Operations of some models may not be there yet.
             assert verdict in ("computed", "refused", "refused in computing"), verdict
-    sys.addaudithook(_note_opened)
+
+
+def _watch_and_bound() -> None:
+    sys.addaudithook(note_opened)
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, now + MOST_BYTES))
 
 
-def _note_opened(event: str, arguments: tuple) -> None:
+def note_opened(event: str, arguments: tuple) -> None:
+    """Remembers files outside of the model's folder; a hook of what is opened."""
     if event != "open" or not _STATE["watches"] or isinstance(arguments[0], int):
         return
     path = Path(os.path.realpath(os.fsdecode(arguments[0])))

@@ -1,6 +1,10 @@
 """A few of the models and calls that `make fuzz` makes, and that it would see a difference."""
 
+import collections
+import random
+
 import numpy as np
+import onnx_files
 import pytest
 from correct_calls import correct_calls
 from isolated import Crash, isolated
@@ -52,6 +56,40 @@ def test_wrong_calls_are_judged():
     verdicts = [work(seed)[0].split(":")[0] for seed in range(60)]
     assert set(verdicts) <= {"refused", "accepted", "UNNAMED"}
     assert verdicts.count("refused") > 20
+
+
+@pytest.fixture
+def onnx_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(onnx_files, "_STATE", {})
+    onnx_files.prepare(tmp_path)
+    return tmp_path / "model"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_onnx_files_are_judged(onnx_folder):
+    verdicts = collections.Counter(onnx_files.verdict_on(seed) for seed in range(300))
+    assert set(verdicts) <= {"refused", "refused in computing", "computed", "loaded"}
+    assert min(verdicts["refused"], verdicts["computed"]) > 20
+
+
+def test_a_damaged_file_is_always_the_same(onnx_folder):
+    content = (onnx_folder / "model.onnx").read_bytes()
+    damaged = [onnx_files.damaged(random.Random(seed), content) for seed in range(100)]
+    again = [onnx_files.damaged(random.Random(seed), content) for seed in range(100)]
+    assert damaged == again
+    assert len(set(damaged)) > 80
+
+
+def test_files_outside_of_the_models_folder_are_seen(onnx_folder, monkeypatch):
+    def load(source):
+        for path in (onnx_folder / "weights.bin", "up/model/weights.bin", "link", "/etc/passwd"):
+            onnx_files.note_opened("open", (path, "r", 0))
+        raise KeyError("x")
+
+    monkeypatch.setattr("ipu_keras.popart.model.loading.load", load)
+    secret = str(onnx_folder.parent / "secret.bin")
+    assert onnx_files.verdict_on(0) == f"OUTSIDE: {[secret, '/etc/passwd']}"
 
 
 def _end_the_process(case):

@@ -40,6 +40,7 @@ _VALUES = {
     AttributeProto.STRING: ("s", False),
     AttributeProto.TENSOR: ("t", False),
     AttributeProto.GRAPH: ("g", False),
+    AttributeProto.SPARSE_TENSOR: ("sparse_tensor", False),
     AttributeProto.FLOATS: ("floats", True),
     AttributeProto.INTS: ("ints", True),
     AttributeProto.STRINGS: ("strings", True),
@@ -47,7 +48,6 @@ _VALUES = {
     AttributeProto.GRAPHS: ("graphs", True),
 }
 _NEWER = {
-    AttributeProto.SPARSE_TENSOR: "a sparse tensor",
     AttributeProto.SPARSE_TENSORS: "sparse tensors",
     AttributeProto.TYPE_PROTO: "a type",
     AttributeProto.TYPE_PROTOS: "types",

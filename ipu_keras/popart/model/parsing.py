@@ -10,7 +10,7 @@ from onnx import AttributeProto
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
-from ipu_keras.popart.model.tensors import array_of, text_of
+from ipu_keras.popart.model.tensors import array_of, dense_array_of, text_of
 
 
 def parsed(proto: onnx.ModelProto) -> Model:
@@ -75,6 +75,8 @@ def _value(proto: AttributeProto) -> Any:
             return text_of(proto.s, what)
         case AttributeProto.TENSOR:
             return array_of(proto.t, what)
+        case AttributeProto.SPARSE_TENSOR:
+            return dense_array_of(proto.sparse_tensor, what)
         case AttributeProto.GRAPH:
             return parsed_graph(proto.g)
         case AttributeProto.FLOATS:

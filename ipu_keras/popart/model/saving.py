@@ -61,14 +61,15 @@ def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = Fa
         popart_exception: It cannot be written there, or is larger than 2 GB.
     """
     path = Path(os.fsdecode(path))
+    if os.path.isdir(path):
+        raise popart_exception(f"The file {str(path)!r} cannot be written: Is a directory.")
     large = [each for each in proto.graph.initializer if _num_bytes(each) >= _LEAST_BYTES]
     kept = None
     if external_data and large:
         # Never a model without its data, nor one with that of another: the data has a name of
         # its own, and is there before what refers to it.
         kept = path.with_name(f"{path.name}.{_digest(large)}.data")
-        if not kept.is_file():
-            _write(kept, map(raw_data_of, large))
+        _write(kept, map(raw_data_of, large))
         proto = _without_data(proto, {each.name for each in large}, kept.name)
     if any(is_external(each) for each in proto.graph.initializer):
         proto = _as_seen_from(path.parent, proto)

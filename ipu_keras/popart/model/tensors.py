@@ -15,6 +15,8 @@ from ipu_keras.popart.model.external_data import ExternalData
 MOST_ALONG_AXIS = 2**31 - 1
 MOST_ELEMENTS = 2**40
 MOST_AXES = 64
+# Of a tensor that a file describes by a few of its elements.
+MOST_DENSE = 2**26
 
 _FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
 # Where the data of a type is, if it is not in `raw_data`.
@@ -91,6 +93,49 @@ def array_of(tensor: TensorProto, what: str, external: ExternalData | None = Non
             raise popart_exception(f"{what} has texts in `raw_data`. Expected: `string_data`.")
         return _of_bytes(tensor.raw_data, what, dtype, shape)
     return _of_field(tensor, expected, what, dtype, shape)
+
+
+def dense_array_of(tensor: onnx.SparseTensorProto, what: str) -> np.ndarray:
+    """All elements of a tensor of which a message has those that are not 0.
+
+    Args:
+        tensor: The message.
+        what: What errors call it.
+
+    Raises:
+        popart_exception: The message contradicts itself, or the tensor is large.
+    """
+    values = array_of(tensor.values, f"{what}, of its values,")
+    indices = array_of(tensor.indices, f"{what}, of its indices,")
+    shape = tuple(tensor.dims)
+    check_dimensions(shape, what)
+    size = math.prod(shape)
+    if size > MOST_DENSE:
+        # A few bytes would be enough to take all memory that there is.
+        raise popart_exception(
+            f"{what} is a sparse tensor of more than {MOST_DENSE} elements, as IPUs have dense "
+            f"ones only. Received: dimensions={_shown(shape)}"
+        )
+    is_flat = indices.ndim == 1
+    bounds = np.array([size] if is_flat else shape)
+    if (
+        indices.dtype != np.int64
+        or values.ndim != 1
+        or indices.shape not in ((len(values),), (len(values), len(shape)))
+        or (indices < 0).any()
+        or (indices >= bounds).any()
+    ):
+        raise popart_exception(
+            f"{what} has indices that do not fit. Expected: one within "
+            f"dimensions={_shown(shape)} for each of {values.size} values. Received: indices of "
+            f"type {indices.dtype} and dimensions={_shown(indices.shape)}"
+        )
+    dense = np.zeros(shape, values.dtype)
+    if is_flat:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
 
 
 def tensor_of(array: np.ndarray, name: str) -> TensorProto:

@@ -175,10 +175,10 @@ class GraphTransformer:
         graph = self._proto.graph
         external = ExternalData(Path())
         found = [each for each in all_tensors(graph) if each[0].data_type == old]
-        arrays = [
-            _converted(array_of(tensor, what, external), what, dtype_of(new), clip)
-            for tensor, what in found
-        ]
+        arrays = []
+        for tensor, what in found:
+            array = array_of(tensor, what, external)
+            arrays.append(_converted(array, what, dtype_of(new), clip))
         for (tensor, _), array in zip(found, arrays, strict=True):
             _put(tensor, array)
         for each in all_graphs(graph):

@@ -260,11 +260,12 @@ def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
 
 def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
     """The inputs of an operation as it wants them."""
-    names = _input_names(operation, given)
+    names = [p.name for p in operation.inputs]
+    names += names[-1:] * (len(given) - len(names))
     rank = max((value.rank for value in _values(given)), default=0)
     return [
         _wanted(operation, name, value, order, rank)
-        for name, value in zip(names, given, strict=True)
+        for name, value in zip(names, given, strict=False)
     ]
 
 
