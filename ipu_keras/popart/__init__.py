@@ -7,7 +7,16 @@ from ipu_keras.popart.core import AccumulateOuterFragmentSchedule as AccumulateO
 from ipu_keras.popart.core import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
 from ipu_keras.popart.core import AdamMode as AdamMode
 from ipu_keras.popart.core import AdaptiveMode as AdaptiveMode
+from ipu_keras.popart.core import AiGraphcoreOpset1 as AiGraphcoreOpset1
+from ipu_keras.popart.core import AiOnnxMlOpset1 as AiOnnxMlOpset1
+from ipu_keras.popart.core import AiOnnxOpset6 as AiOnnxOpset6
+from ipu_keras.popart.core import AiOnnxOpset7 as AiOnnxOpset7
+from ipu_keras.popart.core import AiOnnxOpset8 as AiOnnxOpset8
+from ipu_keras.popart.core import AiOnnxOpset9 as AiOnnxOpset9
+from ipu_keras.popart.core import AiOnnxOpset10 as AiOnnxOpset10
+from ipu_keras.popart.core import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.core import AnchorReturnTypeId as AnchorReturnTypeId
+from ipu_keras.popart.core import AttributeContextManager as AttributeContextManager
 from ipu_keras.popart.core import AutodiffSettings as AutodiffSettings
 from ipu_keras.popart.core import AutodiffStitchStrategy as AutodiffStitchStrategy
 from ipu_keras.popart.core import AutomaticLossScalingSettings as AutomaticLossScalingSettings
@@ -33,8 +42,10 @@ from ipu_keras.popart.core import ExecutionPhaseSettings as ExecutionPhaseSettin
 from ipu_keras.popart.core import InitType as InitType
 from ipu_keras.popart.core import Instrumentation as Instrumentation
 from ipu_keras.popart.core import IrSerializationFormat as IrSerializationFormat
+from ipu_keras.popart.core import KeyValueContextManager as KeyValueContextManager
 from ipu_keras.popart.core import Logger as Logger
 from ipu_keras.popart.core import MergeVarUpdateType as MergeVarUpdateType
+from ipu_keras.popart.core import NameContextManager as NameContextManager
 from ipu_keras.popart.core import NumIOTiles as NumIOTiles
 from ipu_keras.popart.core import OutOfMemoryError as OutOfMemoryError
 from ipu_keras.popart.core import Patterns as Patterns
