@@ -233,17 +233,6 @@ def test_the_hook_costs_a_start_nothing():
     assert float(printed) < 0.003
 
 
-def test_a_folder_of_the_name_hides_nothing(tmp_path):
-    (tmp_path / "popart").mkdir()
-    run(f"""
-        sys.path.insert(0, {str(tmp_path)!r})
-        import ipu_keras, warnings
-        warnings.simplefilter("error")
-        import popart
-        assert popart.__name__ == "ipu_keras.popart"
-        """)
-
-
 def test_the_hook_outlives_the_package():
     printed = run("""
         import pathlib

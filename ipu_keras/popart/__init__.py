@@ -8,6 +8,14 @@ from ipu_keras.popart.core import AccumulateOuterFragmentSchedule as AccumulateO
 from ipu_keras.popart.core import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
 from ipu_keras.popart.core import AdamMode as AdamMode
 from ipu_keras.popart.core import AdaptiveMode as AdaptiveMode
+from ipu_keras.popart.core import AiGraphcoreOpset1 as AiGraphcoreOpset1
+from ipu_keras.popart.core import AiOnnxMlOpset1 as AiOnnxMlOpset1
+from ipu_keras.popart.core import AiOnnxOpset6 as AiOnnxOpset6
+from ipu_keras.popart.core import AiOnnxOpset7 as AiOnnxOpset7
+from ipu_keras.popart.core import AiOnnxOpset8 as AiOnnxOpset8
+from ipu_keras.popart.core import AiOnnxOpset9 as AiOnnxOpset9
+from ipu_keras.popart.core import AiOnnxOpset10 as AiOnnxOpset10
+from ipu_keras.popart.core import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.core import AnchorReturnType as AnchorReturnType
 from ipu_keras.popart.core import AnchorReturnTypeId as AnchorReturnTypeId
 from ipu_keras.popart.core import AttributeContextManager as AttributeContextManager
