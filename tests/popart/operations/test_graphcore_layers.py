@@ -94,10 +94,11 @@ def lstm(x, weights, bias, initial):
     h, c = initial
     outputs = []
     for step in x:
-        f, i, g, o = (np.concatenate([step, h], 1) @ w + b for w, b in zip(weights, bias))
-        sigmoid = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
+        gates = np.concatenate([step, h], 1) @ weights + bias[:, None]
+        g = gates[2]
+        f, i, _, o = 1 / (1 + np.exp(-gates))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
         outputs.append(h)
     return np.array(outputs), c
 

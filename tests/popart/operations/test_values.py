@@ -32,6 +32,7 @@ def test_an_order_is_made_once():
 @pytest.mark.parametrize("first", ["branch", "outside"])
 def test_an_order_that_a_branch_made_is_not_used_outside(first):
     """The other way round it is."""
+
     @tf.function(autograph=False)
     def function(x, condition):
         value = Value(x)
