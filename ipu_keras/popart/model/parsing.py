@@ -56,11 +56,24 @@ def _value(value: Any) -> Any:
         return value.decode()
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
+    if isinstance(value, onnx.SparseTensorProto):
+        return _dense(value)
     if isinstance(value, onnx.GraphProto):
         return parsed_graph(value)
     if isinstance(value, list):
         return [_value(one) for one in value]
     return value
+
+
+def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
+    """All elements of a tensor that a message describes by those which are not 0."""
+    values, indices = numpy_helper.to_array(proto.values), numpy_helper.to_array(proto.indices)
+    array = np.zeros(tuple(proto.dims), values.dtype)
+    if indices.ndim == 1:
+        array.reshape(-1)[indices] = values
+    else:
+        array[tuple(indices.T)] = values
+    return array
 
 
 def _input(proto: onnx.ValueInfoProto) -> GraphInput:

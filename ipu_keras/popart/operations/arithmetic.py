@@ -1,7 +1,12 @@
-"""Operations on each element of tensors, whose shapes broadcast."""
+"""Arithmetic on each element of tensors, whose shapes broadcast."""
+
+from functools import reduce
+from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.broadcasting import aligned
 from ipu_keras.popart.operations.operation import operation
 
 
@@ -10,6 +15,159 @@ def add(a, b):
     return a + b
 
 
-@operation("Relu", elementwise=True)
-def relu(x):
-    return tf.nn.relu(x)
+@operation("Add", since=6)
+def add_6(a, b, *, axis=None, broadcast):
+    return a + aligned(a, b, axis, broadcast)
+
+
+@operation("Sub", since=7, elementwise=True)
+def sub(a, b):
+    return a - b
+
+
+@operation("Sub", since=6)
+def sub_6(a, b, *, axis=None, broadcast):
+    return a - aligned(a, b, axis, broadcast)
+
+
+@operation("Mul", since=7, elementwise=True)
+def mul(a, b):
+    return a * b
+
+
+@operation("Mul", since=6)
+def mul_6(a, b, *, axis=None, broadcast):
+    return a * aligned(a, b, axis, broadcast)
+
+
+@operation("Div", since=7, elementwise=True)
+def div(a, b):
+    # Of integers, without what remains, towards zero.
+    return tf.truncatediv(a, b) if a.dtype.is_integer else a / b
+
+
+@operation("Div", since=6)
+def div_6(a, b, *, axis=None, broadcast):
+    return div(a, aligned(a, b, axis, broadcast))
+
+
+@operation("Pow", since=7, elementwise=True)
+def pow_(x, y):
+    return tf.pow(x, y)
+
+
+@operation("Pow")
+def pow_1(x, y, *, axis=None, broadcast):
+    return tf.pow(x, aligned(x, y, axis, broadcast))
+
+
+@operation("Mod", since=10, elementwise=True)
+def mod(a, b, *, fmod):
+    if fmod:
+        return _remainder(a, b)
+    if a.dtype.is_floating:
+        raise popart_exception(
+            "The attribute `fmod` must be 1 for floating point numbers. Received: "
+            f"fmod=0 for {a.dtype.name}"
+        )
+    return tf.math.floormod(a, b)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """What remains of a division towards zero, with the gradients that TensorFlow has not."""
+    shape = tf.broadcast_dynamic_shape(tf.shape(a), tf.shape(b))
+
+    @tf.custom_gradient
+    def remainder(a, b):
+        wide = _with_remainders(a.dtype)
+        divide = tf.truncatemod if wide in (tf.int64, tf.float32, tf.float64) else tf.math.floormod
+        result = tf.cast(divide(tf.cast(a, wide), tf.cast(b, wide)), a.dtype)
+        return result, lambda gradient: (gradient, -gradient * ((a - result) / b))
+
+    return remainder(tf.broadcast_to(a, shape), tf.broadcast_to(b, shape))
+
+
+def _with_remainders(dtype: tf.DType) -> tf.DType:
+    """The type in which remainders are computed, for TensorFlow has few kernels that do."""
+    if dtype.is_floating:
+        return dtype if dtype.size > 2 else tf.float32
+    return dtype if dtype is tf.uint64 else tf.int64
+
+
+@operation("BitShift", since=11, elementwise=True)
+def bit_shift(x, y, *, direction):
+    if direction not in ("LEFT", "RIGHT"):
+        raise popart_exception(
+            f"The attribute `direction` must be 'LEFT' or 'RIGHT'. Received: {direction!r}"
+        )
+    shift = tf.bitwise.left_shift if direction == "LEFT" else tf.bitwise.right_shift
+    # TensorFlow would shift by one less than all bits.
+    return tf.where(y < x.dtype.size * 8, shift(x, y), tf.zeros([], x.dtype))
+
+
+@operation("Sum", since=6, elementwise=True)
+def sum_(*data):
+    return reduce(tf.add, data)
+
+
+@operation("Mean", since=6, elementwise=True)
+def mean(*data):
+    return reduce(tf.add, data) / len(data)
+
+
+@operation("Max", since=6, elementwise=True)
+def max_(*data):
+    return reduce(tf.maximum, data)
+
+
+@operation("Min", since=6, elementwise=True)
+def min_(*data):
+    return reduce(tf.minimum, data)
+
+
+@operation("Abs", since=6, elementwise=True)
+def abs_(x):
+    return x if x.dtype.is_unsigned else tf.abs(x)
+
+
+@operation("Neg", since=6, elementwise=True)
+def neg(x):
+    return -x
+
+
+@operation("Sign", since=9, elementwise=True)
+def sign(x):
+    return tf.cast(x > 0, x.dtype) if x.dtype.is_unsigned else tf.sign(x)
+
+
+@operation("Reciprocal", since=6, elementwise=True)
+def reciprocal(x):
+    return tf.math.reciprocal(x)
+
+
+@operation("Ceil", since=6, elementwise=True)
+def ceil(x):
+    return tf.math.ceil(x)
+
+
+@operation("Floor", since=6, elementwise=True)
+def floor(x):
+    return tf.floor(x)
+
+
+@operation("Round", since=11, elementwise=True)
+def round_(x):
+    # To the nearest even number from the middle, as ONNX wants it.
+    return tf.round(x)
+
+
+@operation("Clip", since=11, elementwise=True)
+def clip(x, lowest=None, highest=None):
+    x = x if lowest is None else tf.maximum(x, lowest)
+    return x if highest is None else tf.minimum(x, highest)
+
+
+@operation("Clip", since=6, elementwise=True)
+def clip_6(x, *, min_, max_):
+    # Their defaults are those of 32 bits, whatever the type.
+    return tf.clip_by_value(x, max(min_, float(x.dtype.min)), min(max_, float(x.dtype.max)))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
+from ipu_keras.popart.operations.sizes import axis_within
 from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
@@ -37,6 +38,7 @@ class Context:
         opsets: Of its model.
         is_training: Whether the graph is trained.
         seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
+        order: Of the axes of the inputs, if the operation takes them in any.
         strides_groups: As of `Evaluation`.
     """
 
@@ -44,6 +46,7 @@ class Context:
     opsets: Mapping[str, int]
     is_training: bool = False
     seed: Callable[[], tf.Tensor] = no_seed
+    order: Order = Order.ONNX
     strides_groups: bool = False
 
     @property
@@ -135,9 +138,10 @@ class Evaluation:
     ) -> Sequence[Any]:
         _check_count(operation, given)
         attributes = self._attributes(operation, node, environment)
+        order = _common_order(operation, given)
         if operation.wants_context:
             attributes[CONTEXT] = Context(
-                node, self.opsets, self.is_training, self.seed, self.strides_groups
+                node, self.opsets, self.is_training, self.seed, order, self.strides_groups
             )
         if any(isinstance(each, Subgraph) for each in attributes.values()):
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
@@ -145,13 +149,15 @@ class Evaluation:
             with tf.init_scope(), tf.device("CPU:0"):
                 inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
                 return [_known(one) for one in results_of(operation(*inputs, **attributes))]
-        order = _common_order(operation, given)
         if operation.axis is not None and order is Order.IMAGES:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)
-            attributes[operation.axis] = permutation.index(attributes[operation.axis] % rank)
+            attributes[operation.axis] = permutation.index(
+                axis_within(attributes[operation.axis], rank)
+            )
         inputs = _as_wanted(operation, given, order)
-        return results_of(operation(*inputs, **attributes), order, operation.num_images)
+        returned = _none_an_input(operation(*inputs, **attributes), inputs)
+        return results_of(returned, order, operation.num_images)
 
     def _attributes(
         self, operation: Operation, node: Node, environment: Environment
@@ -234,7 +240,7 @@ def _in_full(given: Any) -> Any:
 
 def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
     """In which order an operation that takes several computes."""
-    if not operation.elementwise and operation.axis is None:
+    if not operation.keeps_order:
         return Order.ONNX
     values = _values(given)
     ranks = {value.rank for value in values}
@@ -263,19 +269,37 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if name in operation.static:
-        if value.known is None:
-            raise popart_exception(
-                f"The input {name!r} has to be known before anything runs, as programs of IPUs "
-                "are static: make it a constant or an initialiser."
-            )
-        return value.known
+        return _array_of(name, value)
     if name in operation.images:
         return value.in_order(Order.IMAGES)
     if name in operation.kernels:
         return value.in_order(Order.KERNEL)
-    if order is Order.IMAGES:
+    if order is Order.IMAGES and (operation.elementwise or value.rank == rank):
         return value.broadcast(rank, order)
     return value.tensor
+
+
+def _array_of(name: str, value: Value) -> np.ndarray:
+    """What has to be known; a tensor that nothing traces is."""
+    if value.known is not None:
+        return value.known
+    tensor = value.tensor
+    if tf.is_symbolic_tensor(tensor):
+        raise popart_exception(
+            f"The input {name!r} has to be known before anything runs, as programs of IPUs "
+            "are static: make it a constant or an initialiser."
+        )
+    return np.asarray(tensor.numpy())
+
+
+def _none_an_input(returned: Any, inputs: Sequence[Any]) -> Any:
+    """The results of an operation, whose gradients by name are not those of its inputs."""
+    given = {id(one) for one in tf.nest.flatten(inputs)}
+
+    def apart(one: Any) -> Any:
+        return tf.identity(one) if tf.is_tensor(one) and id(one) in given else one
+
+    return tuple(apart(one) for one in returned) if isinstance(returned, tuple) else apart(returned)
 
 
 def _known(value: Any) -> Any:
@@ -295,6 +319,7 @@ def _narrowed(value: Any) -> Any:
     if narrow is None or value.is_weight:
         return value
     if value.known is not None:
+        # It keeps its own type until it meets what is not known.
         return Value(known=value.known, dtype=narrow)
     return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
 

@@ -32,6 +32,9 @@ class Operation:
         elementwise: Whether each element of the only result depends on the elements at its
             place, so that the order of axes does not matter.
         axis: The attribute that names an axis, if images may stay as they are for it.
+        any_order: Whether its function takes images with channels last as they are: it asks
+            `context.order` where axes are, and its results have that order too, unless it
+            returns a `Value`. Inputs of less axes are as in the model.
         is_random: Whether it draws random numbers, so that it is never computed while tracing.
         has_effects: Whether it does something when it runs, so that it is never computed before.
         recurs: Whether the inputs before a variadic one are a group that may come several times.
@@ -47,6 +50,7 @@ class Operation:
     num_images: int = 0
     elementwise: bool = False
     axis: str | None = None
+    any_order: bool = False
     is_random: bool = False
     has_effects: bool = False
     recurs: bool = False
@@ -73,6 +77,11 @@ class Operation:
         return {name.rstrip("_"): parameter for name, parameter in named.items()}
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether images may stay as they are for it."""
+        return self.elementwise or self.any_order or self.axis is not None
+
+    @property
     def wants_context(self) -> bool:
         """Whether the function takes the `Context` of its node."""
         return any(parameter.name == CONTEXT for parameter in self.parameters)
@@ -89,6 +98,7 @@ def operation(
     num_images: int = 0,
     elementwise: bool = False,
     axis: str | None = None,
+    any_order: bool = False,
     is_random: bool = False,
     has_effects: bool = False,
     recurs: bool = False,
@@ -117,6 +127,7 @@ def operation(
             num_images,
             elementwise,
             axis,
+            any_order,
             is_random,
             has_effects,
             recurs,

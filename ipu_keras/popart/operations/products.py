@@ -1,10 +1,73 @@
-"""Products of matrices."""
+"""Products of matrices, and what else is computed from matrices."""
+
+from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
 
 
 @operation("MatMul")
 def matmul(a, b):
-    return tf.matmul(a, b)
+    if a.shape.rank > 1 and b.shape.rank > 1:
+        return _product(a, b)
+    # As in NumPy: a vector is a row on the left and a column on the right.
+    rows = a if a.shape.rank > 1 else a[tf.newaxis, :]
+    columns = b if b.shape.rank > 1 else b[:, tf.newaxis]
+    product = _product(rows, columns)
+    product = product if b.shape.rank > 1 else tf.squeeze(product, -1)
+    if a.shape.rank > 1:
+        return product
+    return tf.squeeze(product, -2 if b.shape.rank > 1 else -1)
+
+
+@operation("Gemm", since=11)
+def gemm(a, b, c=None, *, alpha, beta, transA, transB):
+    product = _scaled(_product(a, b, bool(transA), bool(transB)), alpha)
+    if c is None:
+        return product
+    if c.shape.rank == 2 and c.shape[0] == 1:
+        # One row is a bias, which TensorFlow computes with the product, if it is a vector.
+        c = tf.squeeze(c, 0)
+    return product + _scaled(c, beta)
+
+
+@operation("Gemm", since=7)
+def gemm_7(a, b, c, *, alpha, beta, transA, transB):
+    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@operation("Gemm", since=6)
+def gemm_6(a, b, c, *, alpha, beta, transA, transB, broadcast):
+    result = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    if not broadcast and not result.shape.is_compatible_with(c.shape):
+        raise popart_exception(
+            f"The third input must have the shape {result.shape} of the result, as the "
+            f"attribute `broadcast` is 0. Received: {c.shape}. Set `broadcast` to 1."
+        )
+    return result
+
+
+def _product(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    if not a.dtype.is_unsigned:
+        return tf.matmul(a, b, transpose_a, transpose_b)
+    # TensorFlow multiplies no matrices of these; what overflows does so alike.
+    product = tf.matmul(tf.cast(a, tf.int64), tf.cast(b, tf.int64), transpose_a, transpose_b)
+    return tf.cast(product, a.dtype)
+
+
+def _scaled(x: Any, factor: float) -> Any:
+    if factor == 1:
+        return x
+    if x.dtype.is_integer:
+        return tf.cast(tf.cast(x, tf.float64) * factor, x.dtype)
+    return factor * x
+
+
+@operation("Det", since=11)
+def det(x):
+    if x.dtype is tf.float16:
+        # TensorFlow has no kernel for it.
+        return tf.cast(tf.linalg.det(tf.cast(x, tf.float32)), x.dtype)
+    return tf.linalg.det(x)

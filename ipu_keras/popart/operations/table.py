@@ -8,28 +8,66 @@ import onnx.defs
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.operations import (
+    activations,
     arithmetic,
+    blocks,
+    casts,
+    comparisons,
+    constants,
     control_flow,
     convolutions,
+    dropout,
+    elementary_functions,
     graphcore_effects,
     graphcore_elementwise,
     graphcore_layers,
     graphcore_tensors,
+    indexing,
     losses,
+    normalization,
+    pooling,
     products,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    regions,
+    resizing,
+    sequences,
+    shapes,
+    strings,
 )
 from ipu_keras.popart.operations.operation import Operation
 
 _FAMILIES = (
+    activations,
     arithmetic,
+    blocks,
+    casts,
+    comparisons,
+    constants,
     control_flow,
     convolutions,
+    dropout,
+    elementary_functions,
     graphcore_effects,
     graphcore_elementwise,
     graphcore_layers,
     graphcore_tensors,
+    indexing,
     losses,
+    normalization,
+    pooling,
     products,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    regions,
+    resizing,
+    sequences,
+    shapes,
+    strings,
 )
 
 
@@ -94,4 +132,10 @@ def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
 
 def _default(attribute: onnx.AttributeProto) -> object:
     value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return _text(value)
+
+
+def _text(value: object) -> object:
     return value.decode() if isinstance(value, bytes) else value

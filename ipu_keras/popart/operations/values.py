@@ -130,7 +130,8 @@ class Value:
         if self.known is not None:
             return tf.constant(_as_dtype(self.known, self.dtype).transpose(permutation))
         given = self.order.permutation(self.rank)
-        return tf.transpose(self._made[self.order], [given.index(axis) for axis in permutation])
+        moved = [given.index(axis) for axis in permutation]
+        return _transposed(self._made[self.order], moved)
 
     def _is_usable(self, made: Any) -> bool:
         # A graph takes an eager tensor as an input, and so would not know a constant.
@@ -182,13 +183,18 @@ def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:
 
 
 def _as_dtype(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
-    """An array in a type that may be narrower; the largest integers, which mean "to the end", do
-    not wrap around."""
-    narrow = np.dtype(dtype.as_numpy_dtype)
-    if narrow.kind in "iu" and array.dtype.itemsize > narrow.itemsize:
-        limits = np.iinfo(narrow)
-        array = array.clip(limits.min, limits.max)
-    return array.astype(narrow, copy=False)
+    """An array in a type that may be narrower: as a cast of C does it."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.as_numpy_dtype, copy=False)
+
+
+def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:
+    """A tensor with its axes moved; where only axes of size 1 move, no element does."""
+    shape = tensor.shape.as_list()
+    wide = [axis for axis in permutation if shape[axis] != 1]
+    if wide == sorted(wide) and shape.count(None) <= 1 and 0 not in shape:
+        return tf.reshape(tensor, [-1 if shape[a] is None else shape[a] for a in permutation])
+    return tf.transpose(tensor, permutation)
 
 
 def _is_here(tensor: Any) -> bool:

@@ -224,6 +224,26 @@ def test_images_between_convolutions_keep_their_channels_last():
     np.testing.assert_allclose(ours, 2 * convolved(convolved(x, w), w), rtol=1e-5, atol=1e-6)
 
 
+def test_groups_of_channels():
+    """As many as the channels of weights say."""
+    x, w = random.normal(size=(1, 4, 5)), random.normal(size=(6, 2, 2))
+    ours = one("MultiConv", x.astype(np.float32), w.astype(np.float32))
+    np.testing.assert_allclose(ours, convolved(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["parallel", "serial"])
+def test_the_type_of_a_plan(plan):
+    """Reports show convolutions that run one after the other as what they are."""
+    inputs = [each.astype(np.float32) for each in (*LEFT, *RIGHT)]
+    node = ipu_node("MultiConv", "a b c d e", "y z", __plan_type=plan)
+    given = dict(zip("abcde", inputs, strict=True))
+    function = tf.function(lambda tensors: results_of(graph([node], "", "y z"), tensors))
+    traced = function.get_concrete_function({k: tf.constant(v) for k, v in given.items()}).graph
+    names = [op.name for op in traced.get_operations() if op.type == "Conv2D"]
+    assert len(names) == 2
+    assert all(("poplar.MultiConv" in name) == (plan == "parallel") for name in names)
+
+
 def test_attributes_of_several_convolutions():
     text = r"`strides` has to have 2 numbers, \[1, 1\] for the.*Received: strides=\[1, 1, 1\]"
     with pytest.raises(popart_exception, match=text):

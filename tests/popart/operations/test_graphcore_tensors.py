@@ -268,8 +268,16 @@ def test_gradients_of_depth_to_space():
 @pytest.mark.parametrize(
     ("x", "attributes", "text"),
     [
-        (X[:, :, :, None], {"blocksize": 2}, "blocksize=2 for 3 channels of a tensor of rank 4"),
-        (X[:, :, :, None], {"blocksize": 1, "mode": "RGB"}, "'DCR' or 'CRD'. Received: mode='RGB'"),
+        (
+            X[:, :, :, None],
+            {"blocksize": 2},
+            "must divide the channels. Received: blocksize=2, 3 channels",
+        ),
+        (
+            X[:, :, :, None],
+            {"blocksize": 1, "mode": "RGB"},
+            "`mode` must be 'DCR' or 'CRD'. Received: 'RGB'",
+        ),
     ],
 )
 def test_errors_of_depth_to_space(x, attributes, text):

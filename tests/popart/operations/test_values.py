@@ -1,147 +1,157 @@
-"""Values in the graphs that TensorFlow traces for branches and bodies."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from popart_graphs import graph, ipu_node, onnx_node, results_of, run
 
-from ipu_keras.popart.operations.values import Order, Value
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.operations.evaluation import outputs_of
+from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
 
-IMAGE = np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2)
-
-
-def last(tensor):
-    """An image with its channels last."""
-    return np.asarray(tensor).transpose(0, 2, 3, 1)
-
-
-def kinds_in(concrete):
-    return [op.type for op in concrete.graph.get_operations()]
+OPSETS = {AI_ONNX: 11}
+IMAGES = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4) / 48 - 1
+KERNEL = np.arange(5 * 3 * 1 * 1, dtype=np.float32).reshape(5, 3, 1, 1) / 8 - 1
+BIAS = np.float32([1, 2, 3, 4, 5]).reshape(5, 1, 1)
 
 
-def test_an_order_is_made_once():
-    @tf.function(autograph=False)
-    def function(x):
-        value = Value(x)
-        assert value.in_order(Order.IMAGES) is value.in_order(Order.IMAGES)
-        return value.in_order(Order.IMAGES) + value.in_order(Order.IMAGES)
-
-    assert kinds_in(function.get_concrete_function(tf.constant(IMAGE))).count("Transpose") == 1
+def node(kind, inputs, outputs=("y",), **attributes):
+    return Node(kind, AI_ONNX, tuple(inputs), tuple(outputs), attributes=attributes)
 
 
-@pytest.mark.parametrize("first", ["branch", "outside"])
-def test_an_order_that_a_branch_made_is_not_used_outside(first):
-    """The other way round it is."""
-
-    @tf.function(autograph=False)
-    def function(x, condition):
-        value = Value(x)
-        if first == "outside":
-            value.in_order(Order.IMAGES)
-
-        def branch():
-            return value.in_order(Order.IMAGES)
-
-        chosen = tf.cond(condition, branch, lambda: value.in_order(Order.IMAGES) * 2)
-        return chosen, value.in_order(Order.IMAGES)
-
-    concrete = function.get_concrete_function(tf.constant(IMAGE), tf.TensorSpec([], tf.bool))
-    for condition, factor in ((True, 1), (False, 2)):
-        chosen, outside = concrete(IMAGE, tf.constant(condition))
-        np.testing.assert_array_equal(chosen, factor * last(IMAGE))
-        np.testing.assert_array_equal(outside, last(IMAGE))
-    assert kinds_in(concrete).count("Transpose") == 1
+def chain(*nodes, outputs=("y",)):
+    """A model that begins with a convolution, whose result is `conv`."""
+    conv = node("Conv", ["x", "kernel"], ["conv"])
+    initialisers = {"kernel": KERNEL, "bias": BIAS}
+    return Model(Graph("one", (conv, *nodes), (GraphInput("x"),), outputs, initialisers), OPSETS)
 
 
-def test_a_loop_uses_what_was_made_before_it():
-    @tf.function(autograph=False)
-    def function(x):
-        value, made = Value(x), []
-
-        def body(count, total):
-            made.append(value.in_order(Order.IMAGES))
-            return count + 1, total + tf.reduce_sum(made[-1])
-
-        before = value.in_order(Order.IMAGES)
-        _, total = tf.while_loop(lambda n, _: n < 2, body, (0, 0.0), maximum_iterations=2)
-        assert made[0] is before
-        return total
-
-    assert function(IMAGE) == 2 * IMAGE.sum()
+def run(model):
+    """The outputs of a model, and how many transpositions its trace has."""
+    traced = tf.function(lambda x: outputs_of(model, {"x": x}), autograph=False)
+    graph = traced.get_concrete_function(tf.TensorSpec(IMAGES.shape)).graph
+    number = sum(each.type == "Transpose" for each in graph.get_operations())
+    return [each.numpy() for each in traced(tf.constant(IMAGES))], number
 
 
-def test_what_is_known_is_a_constant_wherever_it_is_used():
-    """Though nodes that are computed while tracing have used it first."""
-    value = Value(known=np.array([2, 3]))
-    assert not tf.is_symbolic_tensor(value.tensor)
-
-    @tf.function(autograph=False)
-    def function(condition):
-        assert tf.get_static_value(value.tensor).tolist() == [2, 3]
-
-        def branch():
-            return value.tensor + 1
-
-        return tf.cond(condition, branch, lambda: value.tensor), value.tensor
-
-    concrete = function.get_concrete_function(tf.TensorSpec([], tf.bool))
-    assert not concrete.captured_inputs
-    chosen, same = concrete(tf.constant(True))
-    assert (chosen.numpy().tolist(), same.numpy().tolist()) == ([3, 4], [2, 3])
-    # And outside again.
-    assert value.tensor.numpy().tolist() == [2, 3]
+def convolved():
+    return np.einsum("nchw,oc->nohw", IMAGES, KERNEL[:, :, 0, 0])
 
 
-def test_a_narrow_type_keeps_what_is_known():
-    """`2**63 - 1` is how models say "to the end"."""
-    value = Value(known=np.array([[2**63 - 1, -(2**63)], [-1, 5]]), dtype=tf.int32)
-    assert (value.dtype, value.shape) == (tf.int32, (2, 2))
-    assert value.known[0, 0] == 2**63 - 1
-    np.testing.assert_array_equal(value.tensor, [[2**31 - 1, -(2**31)], [-1, 5]])
-    assert value.broadcast(3, Order.ONNX).dtype == tf.int32
-    precise = Value(known=np.array([1e-60, 0.1]), dtype=tf.float32)
-    np.testing.assert_array_equal(precise.tensor, np.array([0.0, 0.1], np.float32))
+def test_a_chain_is_not_transposed_within():
+    model = chain(node("Add", ["conv", "bias"], ["sum"]), node("Relu", ["sum"]))
+    (result,), number = run(model)
+    np.testing.assert_allclose(result, np.maximum(convolved() + BIAS, 0), rtol=1e-5, atol=1e-5)
+    # Of its input, and of its output.
+    assert number == 2
 
 
-def test_constants_meet_tensors_in_the_types_of_a_session():
-    """In 64 bits, the sum of constants does not wrap around."""
-    main = graph(
-        [
-            onnx_node("Add", "big big", "bigger"),
-            ipu_node("Reshape", "bigger", "flat", shape=[1]),
-            onnx_node("Add", "x one", "y"),
-        ],
-        "",
-        "y flat",
-        big=np.array([[2**40]]),
-        one=np.int64(1),
+def test_two_branches_are_added_as_they_are():
+    model = chain(node("Sigmoid", ["conv"], ["gate"]), node("Mul", ["gate", "conv"], outputs=["y"]))
+    (result,), number = run(model)
+    expected = convolved() / (1 + np.exp(-convolved()))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    assert number == 2
+
+
+@pytest.mark.parametrize("axis", [1, -3, 2, 0])
+def test_images_are_joined_and_split_as_they_are(axis):
+    model = chain(
+        node("Concat", ["conv", "conv"], ["both"], axis=axis),
+        node("Split", ["both"], ["a", "y"], axis=axis),
+        outputs=("y", "both"),
     )
-    y, flat = run(main, {"x": np.array([1, 2])}, narrows=True)
-    assert (y.dtype, y.tolist()) == (np.int32, [2, 3])
-    assert (flat.dtype, flat.tolist()) == (np.int32, [2**31 - 1])
+    (half, both), number = run(model)
+    np.testing.assert_allclose(half, convolved(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(both, np.concatenate([convolved()] * 2, axis), rtol=1e-5, atol=1e-5)
+    assert number == 3
 
 
-def test_images_of_outside_in_the_body_of_a_loop():
-    """A value has its channels last around the loop, before and after it."""
-    conv = {"kernel_shape": [1, 1]}
-    body = graph([onnx_node("Add", "c image", "d")], "t on c", "on d d")
-    main = graph(
-        [
-            onnx_node("Conv", "x w", "image", **conv),
-            onnx_node("Loop", "most on image", "y all", body=body),
-            onnx_node("Conv", "y w", "z", **conv),
-            onnx_node("Add", "z image", "sum"),
-        ],
-        "",
-        "sum all",
-        most=np.int64(2),
-        on=np.array(True),
-        w=np.array([[0, 1], [2, 0]], np.float32).reshape(2, 2, 1, 1),
+@pytest.mark.parametrize("axis", [4, -5])
+def test_an_axis_that_images_do_not_have_is_refused(axis):
+    with pytest.raises(popart_exception, match=rf"In Concat 'y': .* rank 4 .*Received: {axis}"):
+        run(chain(node("Concat", ["conv", "conv"], axis=axis)))
+
+
+def test_what_depends_on_the_order_gets_that_of_onnx():
+    model = chain(node("Flatten", ["conv"]), node("Relu", ["conv"], ["z"]), outputs=("y", "z"))
+    (flat, rectified), number = run(model)
+    np.testing.assert_allclose(flat, convolved().reshape(2, -1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rectified, np.maximum(convolved(), 0), rtol=1e-5, atol=1e-5)
+    assert number == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((4,), (1, 1, 4, 1)),
+        ((3, 1, 4), (1, 1, 4, 3)),
+        ((2, 3, 5, 4), (2, 5, 4, 3)),
+        # It fits as it is.
+        ((), None),
+    ],
+)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_smaller_tensors_fit_to_images(shape, expected, is_known):
+    array = np.ones(shape, np.float32)
+    value = Value(known=array) if is_known else Value(tf.constant(array))
+    made = value.broadcast(4, Order.IMAGES)
+    assert expected is None or tuple(made.shape) == expected
+    assert (tf.zeros([2, 5, 4, 3]) + made).shape == (2, 5, 4, 3)
+
+
+def test_a_tensor_is_made_once_in_each_order():
+    value = Value(tf.zeros([2, 3, 4]))
+    assert value.in_order(Order.IMAGES) is value.in_order(Order.IMAGES)
+    assert value.in_order(Order.IMAGES).shape == (2, 4, 3)
+    assert value.in_order(Order.KERNEL).shape == (4, 3, 2)
+    assert Value(value.in_order(Order.IMAGES), order=Order.IMAGES).shape == (2, 3, 4)
+
+
+def in_a_branch(use):
+    return tf.cond(tf.random.uniform([]) > -1, use, lambda: tf.zeros([2, 4, 3]))
+
+
+def in_a_loop(use):
+    _, result = tf.while_loop(
+        lambda step, _: step < 1,
+        lambda step, _: (step + 1, use()),
+        (tf.constant(0), tf.zeros([2, 4, 3])),
     )
-    image = np.stack([IMAGE[:, 1], 2 * IMAGE[:, 0]], 1)
-    expected = np.stack([3 * image[:, 1], 6 * image[:, 0]], 1) + image
-    for jit_compile in (False, True):
-        function = tf.function(lambda x: results_of(main, {"x": x}), jit_compile=jit_compile)
-        total, stacked = function(tf.constant(IMAGE))
-        np.testing.assert_array_equal(total, expected)
-        np.testing.assert_array_equal(stacked, np.stack([2 * image, 3 * image]))
+    return result
+
+
+@pytest.mark.parametrize("within", [in_a_branch, in_a_loop])
+@pytest.mark.parametrize("kind", ["tensor", "known", "weight"])
+def test_what_is_made_in_branches_and_loops_stays_there(within, kind):
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    variable = tf.Variable(array)
+
+    def read(order):
+        return tf.transpose(variable.read_value(), order.permutation(3))
+
+    @tf.function(autograph=False)
+    def both(x):
+        values = {
+            "tensor": lambda: Value(x),
+            "known": lambda: Value(known=array),
+            "weight": lambda: Value(read=read, is_weight=True),
+        }
+        value = values[kind]()
+        return within(lambda: value.in_order(Order.IMAGES)), value.in_order(Order.IMAGES)
+
+    for result in both(tf.constant(array)):
+        np.testing.assert_array_equal(result, array.transpose(0, 2, 1))
+
+
+def test_a_list_is_one_result_and_a_tuple_several():
+    one, two = tf.constant(1.0), np.float32(2)
+    (sequence,) = results_of([one, two])
+    assert [each.known is None for each in sequence] == [True, False]
+    first, second = results_of((one, two))
+    assert first.tensor is one
+    assert second.known.dtype == np.float32
+    assert value_of(first) is first
+
+
+def test_some_results_are_images_and_others_not():
+    images, rows = results_of((tf.zeros([2, 4, 4, 3]), tf.zeros([3, 2])), num_images=1)
+    assert (images.shape, rows.shape) == ((2, 3, 4, 4), (3, 2))

@@ -1,0 +1,165 @@
+"""The node tests of ONNX 1.6, whose opset 11 is the newest of PopART, run by us and by others.
+
+Run `python benchmarks/onnx_nodes.py WHEEL`. The data is in the wheel of onnx 1.6.0, which is for
+Pythons that are gone; without it, the script says how to get it. Each case is a model of one
+node, with inputs and with what has to come out, compared as ONNX compares them.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import onnx
+import onnxruntime
+import tensorflow as tf
+from onnx.reference import ReferenceEvaluator
+from rich.console import Console
+from rich.table import Table
+
+from ipu_keras.popart.model.parsing import parsed
+from ipu_keras.popart.operations.evaluation import outputs_of
+
+DATA = "onnx/backend/test/data/node/"
+HOW_TO_GET = """Where is the wheel of onnx 1.6.0? Get it with
+    pip download onnx==1.6.0 --no-deps --only-binary=:all: --implementation cp \\
+        --python-version 3.7 --abi cp37m --platform manylinux1_x86_64
+and name it: python benchmarks/onnx_nodes.py onnx-1.6.0-cp37-cp37m-manylinux1_x86_64.whl"""
+
+# As ONNX's own runner of these tests.
+RELATIVE, ABSOLUTE = 1e-3, 1e-7
+
+Feeds = Mapping[str, np.ndarray]
+Runner = Callable[[onnx.ModelProto, Feeds], list[object]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test.
+
+    Args:
+        name: Of its folder.
+        model: Of one node.
+        feeds: By name of input.
+        expected: Of each output.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    feeds: Feeds
+    expected: list[np.ndarray]
+
+
+def as_function(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
+    with tf.device("CPU:0"):
+        return outputs_of(parsed(model), feeds)
+
+
+def by_reference(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
+    return ReferenceEvaluator(model).run(None, dict(feeds))
+
+
+def by_onnxruntime(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, dict(feeds))
+
+
+# By title of column; failures are listed of those that are ours.
+OURS: dict[str, Runner] = {"outputs_of": as_function}
+OTHERS: dict[str, Runner] = {"onnx.reference": by_reference, "onnxruntime": by_onnxruntime}
+
+
+def cases_in(folder: Path) -> Iterator[Case]:
+    """All tests below a folder, by name."""
+    for each in sorted(folder.iterdir()):
+        model = onnx.load(each / "model.onnx")
+        data = each / "test_data_set_0"
+        feeds = dict(
+            zip((one.name for one in model.graph.input), arrays(data, "input"), strict=True)
+        )
+        yield Case(each.name, model, feeds, arrays(data, "output"))
+
+
+def arrays(folder: Path, what: str) -> list[np.ndarray]:
+    """The inputs or the outputs of a test."""
+    paths = (folder / f"{what}_{i}.pb" for i in range(len(list(folder.glob(f"{what}_*.pb")))))
+    return [onnx.numpy_helper.to_array(onnx.load_tensor(path)) for path in paths]
+
+
+def why_failed(case: Case, run: Runner) -> str | None:
+    """What is wrong with the results of a case; `None` if they are right."""
+    try:
+        results = run(case.model, case.feeds)
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if len(results) != len(case.expected):
+        return f"{len(results)} outputs, not {len(case.expected)}"
+    pairs = zip(results, case.expected, strict=True)
+    return next((reason for each in pairs if (reason := difference(*each))), None)
+
+
+def difference(result: object, expected: np.ndarray) -> str | None:
+    """How a result is not what it should be."""
+    array = np.asarray(result)
+    if array.dtype != expected.dtype:
+        return f"type {array.dtype}, not {expected.dtype}"
+    if array.shape != expected.shape:
+        return f"shape {array.shape}, not {expected.shape}"
+    if expected.dtype == object:
+        texts = [text.decode() if isinstance(text, bytes) else text for text in array.ravel()]
+        return None if texts == expected.ravel().tolist() else f"{texts}, not {expected.ravel()}"
+    if np.allclose(array, expected, RELATIVE, ABSOLUTE, equal_nan=True):
+        return None
+    largest = np.max(np.abs(array.astype(float) - expected.astype(float)))
+    return f"values are off by up to {largest:.3g}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("wheel", nargs="?", type=Path, help="of onnx 1.6.0")
+    parser.add_argument("--only", default="", help="cases whose names have this in them")
+    arguments = parser.parse_args()
+    if arguments.wheel is None:
+        sys.exit(HOW_TO_GET)
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(arguments.wheel) as wheel:
+            wheel.extractall(folder, [one for one in wheel.namelist() if one.startswith(DATA)])
+        cases = [one for one in cases_in(Path(folder) / DATA) if arguments.only in one.name]
+    report(cases)
+
+
+def report(cases: list[Case]) -> None:
+    """Prints who passes which case, and what fails here."""
+    columns = {**OURS, **OTHERS}
+    table = Table("case", *columns, title="Node tests of ONNX 1.6")
+    failures = Table("case", "as", "because of", "in others", title="What fails here")
+    passed = dict.fromkeys(columns, 0)
+    for case in cases:
+        reasons = {title: why_failed(case, run) for title, run in columns.items()}
+        for title, reason in reasons.items():
+            passed[title] += reason is None
+        table.add_row(case.name, *("yes" if one is None else "no" for one in reasons.values()))
+        fails_in = ", ".join(title for title in OTHERS if reasons[title]) or "none"
+        for title in OURS:
+            if reasons[title] is not None:
+                failures.add_row(case.name, title, reasons[title], fails_in)
+    table.add_section()
+    table.add_row(f"of {len(cases)}", *(str(number) for number in passed.values()))
+    console = Console()
+    console.print(table)
+    console.print(failures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Activations of neurons."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import flattened, sizes_of
+
+
+@operation("Relu", since=6, elementwise=True)
+def relu(x):
+    return tf.nn.relu(x)
+
+
+@operation("LeakyRelu", since=6, elementwise=True)
+def leaky_relu(x, *, alpha):
+    return tf.nn.leaky_relu(x, alpha)
+
+
+@operation("PRelu", since=7, elementwise=True)
+def prelu(x, slope):
+    return tf.where(x < 0, slope * x, x)
+
+
+@operation("PRelu", since=6)
+def prelu_6(x, slope):
+    # One slope for all, or one for each channel, which is the second axis.
+    if slope.shape.rank == 1 and x.shape.rank > 1:
+        slope = tf.reshape(slope, [-1, *[1] * (x.shape.rank - 2)])
+    return prelu(x, slope)
+
+
+@operation("ThresholdedRelu", since=10, elementwise=True)
+def thresholded_relu(x, *, alpha):
+    return tf.where(x > alpha, x, tf.zeros([], x.dtype))
+
+
+@operation("Elu", since=6, elementwise=True)
+def elu(x, *, alpha):
+    return tf.where(x > 0, x, alpha * tf.nn.elu(x))
+
+
+@operation("Selu", since=6, elementwise=True)
+def selu(x, *, alpha, gamma):
+    return gamma * elu(x, alpha=alpha)
+
+
+@operation("Shrink", since=9, elementwise=True)
+def shrink(x, *, lambd, bias):
+    # Integers too are compared with a fraction.
+    exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
+    moved = tf.where(exact > lambd, exact - bias, exact + bias)
+    zero = tf.zeros([], exact.dtype)
+    return tf.cast(tf.where(tf.abs(exact) > lambd, moved, zero), x.dtype)
+
+
+@operation("Sigmoid", since=6, elementwise=True)
+def sigmoid(x):
+    return tf.sigmoid(x)
+
+
+@operation("HardSigmoid", since=6, elementwise=True)
+def hard_sigmoid(x, *, alpha, beta):
+    return tf.clip_by_value(alpha * x + beta, 0, 1)
+
+
+@operation("Softplus", elementwise=True)
+def softplus(x):
+    return tf.nn.softplus(x)
+
+
+@operation("Softsign", elementwise=True)
+def softsign(x):
+    return tf.nn.softsign(x)
+
+
+@operation("Softmax")
+def softmax(x, *, axis):
+    return _of_rows(tf.nn.softmax, x, axis)
+
+
+@operation("LogSoftmax")
+def log_softmax(x, *, axis):
+    return _of_rows(tf.nn.log_softmax, x, axis)
+
+
+@operation("Hardmax")
+def hardmax(x, *, axis):
+    def first_largest(rows):
+        return tf.one_hot(tf.argmax(rows, axis=-1), sizes_of(rows)[-1], dtype=rows.dtype)
+
+    return _of_rows(first_largest, x, axis)
+
+
+def _of_rows(compute: Callable[[Any], Any], x: Any, axis: int) -> Any:
+    """Computes of each row of a tensor; all axes from `axis` on are one row, until version 13."""
+    if axis in (-1, x.shape.rank - 1):
+        return compute(x)
+    return tf.reshape(compute(flattened(x, axis)), sizes_of(x))

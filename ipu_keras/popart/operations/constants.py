@@ -1,0 +1,53 @@
+"""Tensors that are made of no others."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.element_types import type_of
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import sizes_of
+
+
+@operation("Constant")
+def constant(*, value):
+    return value
+
+
+@operation("Constant", since=11)
+def constant_11(*, value=None, sparse_value=None):
+    if (value is None) == (sparse_value is None):
+        raise popart_exception(
+            "Exactly one of the attributes `value` and `sparse_value` must be given. Received: "
+            f"{'none' if value is None else 'both'}"
+        )
+    return sparse_value if value is None else value
+
+
+@operation("ConstantOfShape", since=9, static=["shape"])
+def constant_of_shape(shape, *, value=None):
+    value = np.zeros([], np.float32) if value is None else value
+    return np.full(shape, value.item(), value.dtype)
+
+
+@operation("EyeLike", since=9)
+def eye_like(x, *, dtype=None, k):
+    if x.shape.rank != 2:
+        raise popart_exception(f"The input must be a matrix. Received one of shape {x.shape}")
+    rows, columns = (tf.range(size, dtype=tf.int64) for size in sizes_of(x))
+    is_one = columns - rows[:, tf.newaxis] == k
+    return tf.cast(is_one, x.dtype if dtype is None else type_of(dtype))
+
+
+@operation("Range", since=11, static=["start", "limit", "delta"])
+def range_(start, limit, delta):
+    first, step = start.item(), delta.item()
+    if step == 0:
+        raise popart_exception(
+            "The input `delta` must not be 0. Received: start, limit and delta are "
+            f"{first}, {limit.item()} and {step}"
+        )
+    number = max(math.ceil((limit.item() - first) / step), 0)
+    return (first + step * np.arange(number)).astype(start.dtype)

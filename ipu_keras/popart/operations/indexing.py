@@ -1,0 +1,158 @@
+"""Parts of tensors by position: read, written, found, and put into another order."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import axis_within, product_of, sizes_of
+
+
+@operation("Slice", since=10, static=["starts", "ends", "axes", "steps"])
+def slice_(x, starts, ends, axes=None, steps=None):
+    rank = x.shape.rank
+    begin, end = np.zeros(rank, np.int64), np.zeros(rank, np.int64)
+    strides = np.ones(rank, np.int64)
+    # TensorFlow takes whole axes by bits of masks.
+    whole = 2**rank - 1
+    for position in range(len(starts)):
+        axis = axis_within(position if axes is None else int(axes[position]), rank)
+        begin[axis], end[axis] = starts[position], ends[position]
+        strides[axis] = 1 if steps is None else steps[position]
+        whole &= ~(1 << axis)
+    return tf.strided_slice(x, begin, end, strides, begin_mask=whole, end_mask=whole)
+
+
+@operation("Slice")
+def slice_1(x, *, starts, ends, axes=None):
+    return slice_(x, starts, ends, axes)
+
+
+@operation("Gather")
+def gather(x, indices, *, axis):
+    axis = axis_within(axis, x.shape.rank)
+    return tf.gather(x, _from_the_front(indices, sizes_of(x)[axis]), axis=axis)
+
+
+@operation("GatherElements", since=11)
+def gather_elements(x, indices, *, axis):
+    return tf.gather_nd(x, _places(x, indices, axis))
+
+
+@operation("GatherND", since=11)
+def gather_nd(x, indices):
+    return tf.gather_nd(x, _front_places(x, indices))
+
+
+@operation("ScatterElements", since=11)
+def scatter_elements(x, indices, updates, *, axis):
+    return tf.tensor_scatter_nd_update(x, _places(x, indices, axis), updates)
+
+
+@operation("Scatter", since=9)
+def scatter(x, indices, updates, *, axis):
+    return scatter_elements(x, indices, updates, axis=axis)
+
+
+@operation("ScatterND", since=11)
+def scatter_nd(x, indices, updates):
+    return tf.tensor_scatter_nd_update(x, _front_places(x, indices), updates)
+
+
+def _from_the_front(indices: Any, size: Any) -> Any:
+    """Positions on an axis, of which negative ones count from its end."""
+    return tf.where(indices < 0, indices + tf.cast(size, indices.dtype), indices)
+
+
+def _places(x: Any, indices: Any, axis: int) -> Any:
+    """Positions on all axes: on one by indices, and where these stand on the others."""
+    sizes = sizes_of(indices)
+    axis = axis_within(axis, len(sizes))
+    grid = tf.meshgrid(*(tf.range(tf.cast(n, indices.dtype)) for n in sizes), indexing="ij")
+    grid[axis] = _from_the_front(indices, sizes_of(x)[axis])
+    return tf.stack(grid, axis=-1)
+
+
+def _front_places(x: Any, indices: Any) -> Any:
+    """Positions on the first axes, which the last axis of the indices has."""
+    num_axes = indices.shape[-1]
+    return _from_the_front(indices, tf.stack(sizes_of(x)[:num_axes]))
+
+
+@operation("OneHot", since=11, static=["depth"])
+def one_hot(indices, depth, values, *, axis):
+    number = _number(depth)
+    return one_hot_9(_from_the_front(_whole(indices), number), depth, values, axis=axis)
+
+
+@operation("OneHot", since=9, static=["depth"])
+def one_hot_9(indices, depth, values, *, axis):
+    axis = axis_within(axis, indices.shape.rank + 1)
+    is_hot = tf.one_hot(_whole(indices), _number(depth), True, False, axis, tf.bool)
+    return tf.where(is_hot, values[1], values[0])
+
+
+def _whole(indices: Any) -> Any:
+    return indices if indices.dtype in (tf.int32, tf.int64) else tf.cast(indices, tf.int64)
+
+
+def _number(given: np.ndarray) -> int:
+    """The only element, which may have axes."""
+    return int(given.item())
+
+
+@operation("NonZero", since=9)
+def non_zero(x):
+    return tf.transpose(tf.where(x != tf.zeros([], x.dtype)))
+
+
+@operation("Compress", since=9)
+def compress(x, condition, *, axis=None):
+    if axis is None:
+        x, axis = tf.reshape(x, [-1]), 0
+    # It may be shorter than the axis.
+    return tf.gather(x, _positions(condition), axis=axis)
+
+
+def _positions(condition: Any) -> Any:
+    """Where it holds: known if it is, as programs of IPUs have no tensors of unknown sizes."""
+    known = tf.get_static_value(condition)
+    return tf.where(condition)[:, 0] if known is None else np.flatnonzero(known)
+
+
+@operation("Unique", since=11)
+def unique(x, *, axis=None, sorted_):
+    if axis is None:
+        x, axis = tf.reshape(x, [-1]), 0
+    axis = axis_within(axis, x.shape.rank)
+    values, inverse, counts = tf.raw_ops.UniqueWithCountsV2(x=x, axis=[axis], out_idx=tf.int64)
+    values.set_shape([None if i == axis else n for i, n in enumerate(x.shape)])
+    number = tf.size(counts)
+    firsts = tf.math.unsorted_segment_min(tf.range(tf.size(inverse, tf.int64)), inverse, number)
+    if sorted_:
+        order = _sorting(values, axis)
+        values, firsts, counts = (
+            tf.gather(values, order, axis=axis),
+            tf.gather(firsts, order),
+            tf.gather(counts, order),
+        )
+        inverse = tf.gather(tf.math.invert_permutation(order), inverse)
+    return values, firsts, tf.cast(inverse, tf.int64), counts
+
+
+def _sorting(x: Any, axis: int) -> Any:
+    """The order of the parts along an axis, by their first elements, then by the second ones..."""
+    sizes = sizes_of(x)
+    number = sizes.pop(axis)
+    rows = tf.reshape(tf.experimental.numpy.moveaxis(x, axis, 0), [number, product_of(sizes)])
+    order = tf.range(tf.shape(rows)[0])
+    for column in reversed(range(rows.shape[1])):
+        keys = tf.gather(rows[:, column], order)
+        order = tf.gather(order, tf.argsort(keys, stable=True))
+    return order
+
+
+@operation("ReverseSequence", since=10)
+def reverse_sequence(x, sequence_lens, *, batch_axis, time_axis):
+    return tf.reverse_sequence(x, sequence_lens, time_axis, batch_axis)

@@ -1,0 +1,145 @@
+"""Normalizations by mean and variance, and by norms; images have channels last here."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.pooling import root
+
+# What TensorFlow's one operation for all of it takes.
+_FUSED = (tf.float32, tf.float16, tf.bfloat16)
+
+
+@operation("BatchNormalization", since=9, images=["x"], num_images=1)
+def batch_normalization(x, scale, b, mean, var, *, epsilon, momentum, context):
+    return _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context)
+
+
+@operation("BatchNormalization", since=7, images=["x"], num_images=1)
+def batch_normalization_7(x, scale, b, mean, var, *, epsilon, momentum, spatial, context):
+    return batch_normalization_6(
+        x,
+        scale,
+        b,
+        mean,
+        var,
+        epsilon=epsilon,
+        is_test=0,
+        momentum=momentum,
+        spatial=spatial,
+        context=context,
+    )
+
+
+@operation("BatchNormalization", since=6, images=["x"], num_images=1)
+def batch_normalization_6(x, scale, b, mean, var, *, epsilon, is_test, momentum, spatial, context):
+    if spatial:
+        return _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test)
+    # Each element has numbers of its own, in the order of the model: (channels, ...).
+    rank = len(x.shape)
+    as_images = [tf.transpose(one, [*range(1, rank - 1), 0]) for one in (scale, b, mean, var)]
+    scale, b, mean, var = (tf.reshape(one, [-1]) for one in as_images)
+    flat = tf.reshape(x, [-1, math.prod(x.shape[1:])])
+    results = _batch_normalization(flat, scale, b, mean, var, epsilon, momentum, context, is_test)
+    if not isinstance(results, tuple):
+        return tf.reshape(results, tf.shape(x))
+    normalized, *statistics = results
+    shaped = (tf.reshape(one, x.shape[1:]) for one in statistics)
+    moved = (tf.transpose(one, [rank - 2, *range(rank - 2)]) for one in shaped)
+    return tf.reshape(normalized, tf.shape(x)), *moved
+
+
+@operation("InstanceNormalization", since=6, images=["x"], num_images=1)
+def instance_normalization(x, scale, b, *, epsilon):
+    mean, variance = tf.nn.moments(x, range(1, len(x.shape) - 1), keepdims=True)
+    return tf.nn.batch_normalization(x, mean, variance, b, scale, epsilon)
+
+
+@operation("LRN", images=["x"], num_images=1)
+def lrn(x, *, alpha, beta, bias, size):
+    before, behind = (size - 1) // 2, size // 2
+    if before == behind and len(x.shape) == 4 and x.dtype in _FUSED:
+        return tf.nn.local_response_normalization(x, before, bias, alpha / size, beta)
+    channel = np.arange(x.shape[-1])
+    offset = channel[:, None] - channel[None, :]
+    near = tf.constant((-before <= offset) & (offset <= behind), tf.bool)
+    sums = tf.tensordot(tf.square(x), tf.cast(near, x.dtype), 1)
+    return x / tf.pow(bias + alpha / size * sums, beta)
+
+
+@operation("LpNormalization", axis="axis")
+def lp_normalization(x, *, axis, p):
+    if p not in (1, 2):
+        raise popart_exception(f"`p` must be 1 or 2. Received: {p}")
+    powers = tf.square(x) if p == 2 else tf.abs(x)
+    return tf.math.divide_no_nan(x, root(tf.reduce_sum(powers, axis, keepdims=True), p))
+
+
+@operation("MeanVarianceNormalization", since=9, any_order=True)
+def mean_variance_normalization(x, *, axes, context):
+    places = context.order.permutation(len(x.shape))
+    axes = [places.index(axis % len(x.shape)) for axis in axes]
+    mean, variance = tf.nn.moments(x, axes, keepdims=True)
+    # As ONNX defines it.
+    return (x - mean) / (root(variance, 2) + 1e-9)
+
+
+def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test=False):
+    """Normalized images, and in training the running and the batch's statistics."""
+    trains = not is_test and any(context.is_needed(output) for output in range(1, 5))
+    if not trains:
+        return _normalized(x, scale, b, mean, var, epsilon)
+    normalized, batch_mean, batch_var = _normalized_by_batch(x, scale, b, epsilon)
+    batch_mean, batch_var = tf.cast(batch_mean, mean.dtype), tf.cast(batch_var, var.dtype)
+    running_mean = momentum * mean + (1 - momentum) * batch_mean
+    running_var = momentum * var + (1 - momentum) * batch_var
+    return normalized, running_mean, running_var, batch_mean, batch_var
+
+
+def _normalized(x, scale, b, mean, var, epsilon):
+    if x.dtype not in _FUSED:
+        return tf.nn.batch_normalization(x, mean, var, b, scale, epsilon)
+    # TensorFlow computes it together with a convolution before it, and an activation behind it.
+    return _as_before(_fused(_as_planes(x), scale, b, mean, var, epsilon, False).y, x)
+
+
+def _normalized_by_batch(x, scale, b, epsilon):
+    axes = list(range(len(x.shape) - 1))
+    if x.dtype not in _FUSED:
+        mean, var = tf.nn.moments(x, axes)
+        return tf.nn.batch_normalization(x, mean, var, b, scale, epsilon), mean, var
+    fused = _fused(_as_planes(x), scale, b, [], [], epsilon, True)
+    # TensorFlow's variance is that of the population, by the count less one.
+    count = tf.cast(tf.size(x) // x.shape[-1], tf.float32)
+    var = fused.batch_variance * ((count - 1) / count)
+    return _as_before(fused.y, x), fused.batch_mean, var
+
+
+def _fused(x, scale, b, mean, var, epsilon, is_training):
+    # Not `fused_batch_norm`, which takes no epsilon below 1.001e-5.
+    wide = [tf.cast(one, tf.float32) for one in (scale, b, mean, var)]
+    return tf.raw_ops.FusedBatchNormV3(
+        x=x,
+        scale=wide[0],
+        offset=wide[1],
+        mean=wide[2],
+        variance=wide[3],
+        epsilon=epsilon,
+        is_training=is_training,
+    )
+
+
+def _as_planes(x):
+    """Images with two axes between batch and channels."""
+    rank = len(x.shape)
+    if rank == 4:
+        return x
+    sizes = [1] * (4 - rank) + x.shape.as_list()[1:-1]
+    return tf.reshape(x, [-1, sizes[0], math.prod(sizes[1:]), x.shape[-1]])
+
+
+def _as_before(planes, x):
+    return planes if len(x.shape) == 4 else tf.reshape(planes, tf.shape(x))

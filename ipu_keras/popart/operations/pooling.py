@@ -1,0 +1,318 @@
+"""Poolings; images have channels last here."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.windows import Windows, windows_of
+
+# Pools images with one window for each axis: images, kernel, strides, pads.
+_Pool = Callable[[tf.Tensor, list[int], list[int], list[tuple[int, int]]], tf.Tensor]
+
+
+@operation("AveragePool", since=10, images=["x"], num_images=1)
+def average_pool(
+    x,
+    *,
+    auto_pad,
+    ceil_mode,
+    count_include_pad,
+    kernel_shape,
+    pads=None,
+    strides=None,
+):
+    asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides}
+    windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), **asked)
+    if not windows.are_padded:
+        return _pooled(x, windows, _average)
+    if not count_include_pad and _is_same(windows):
+        return _pooled(x, windows, _average_of_same)
+    # What a last window sees behind the pads counts in neither case.
+    counted = windows_of(x, kernel_shape, **asked) if count_include_pad else None
+    share = _counts(windows, counted) / math.prod(windows.kernel)
+    average = _pooled(tf.pad(x, [(0, 0), *windows.pads, (0, 0)]), windows, _average)
+    return average / tf.constant(share[..., None], x.dtype)
+
+
+@operation("AveragePool", since=7, images=["x"], num_images=1)
+def average_pool_7(x, *, auto_pad, count_include_pad, kernel_shape, pads=None, strides=None):
+    return average_pool(
+        x,
+        auto_pad=auto_pad,
+        ceil_mode=0,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+
+
+@operation("AveragePool", images=["x"], num_images=1)
+def average_pool_1(x, *, auto_pad, kernel_shape, pads=None, strides=None):
+    return average_pool_7(
+        x,
+        auto_pad=auto_pad,
+        count_include_pad=0,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+
+
+@operation("MaxPool", since=10, images=["x"], num_images=1)
+def max_pool(
+    x,
+    *,
+    auto_pad,
+    ceil_mode,
+    dilations=None,
+    kernel_shape,
+    pads=None,
+    storage_order,
+    strides=None,
+    context,
+):
+    windows = windows_of(
+        x,
+        kernel_shape,
+        auto_pad=auto_pad,
+        pads=pads,
+        strides=strides,
+        dilations=dilations,
+        ceil_mode=bool(ceil_mode),
+    )
+    if any(dilation > 1 for dilation in windows.dilations):
+        result = tf.reduce_max(tf.stack(_seen(x, windows)), 0)
+    else:
+        result = _pooled(x, windows, _largest)
+    if not context.is_needed(1):
+        return result
+    return result, _to_model(_indices(x, windows, column_major=storage_order == 1))
+
+
+@operation("MaxPool", since=8, images=["x"], num_images=1)
+def max_pool_8(x, *, auto_pad, kernel_shape, pads=None, storage_order, strides=None, context):
+    return max_pool(
+        x,
+        auto_pad=auto_pad,
+        ceil_mode=0,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        storage_order=storage_order,
+        strides=strides,
+        context=context,
+    )
+
+
+@operation("MaxPool", images=["x"], num_images=1)
+def max_pool_1(x, *, auto_pad, kernel_shape, pads=None, strides=None, context):
+    return max_pool_8(
+        x,
+        auto_pad=auto_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        storage_order=0,
+        strides=strides,
+        context=context,
+    )
+
+
+@operation("LpPool", since=2, images=["x"], num_images=1)
+def lp_pool(x, *, auto_pad, kernel_shape, p, pads=None, strides=None):
+    windows = windows_of(x, kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides)
+    powers = tf.pad(_power(x, p), [(0, 0), *windows.pads, (0, 0)])
+    return root(_pooled(powers, windows, _average) * math.prod(windows.kernel), p)
+
+
+@operation("GlobalAveragePool", images=["x"], num_images=1)
+def global_average_pool(x):
+    return tf.reduce_mean(x, _spatial_axes(x), keepdims=True)
+
+
+@operation("GlobalMaxPool", images=["x"], num_images=1)
+def global_max_pool(x):
+    return tf.reduce_max(x, _spatial_axes(x), keepdims=True)
+
+
+@operation("GlobalLpPool", since=2, images=["x"], num_images=1)
+def global_lp_pool(x, *, p):
+    return root(tf.reduce_sum(_power(x, p), _spatial_axes(x), keepdims=True), p)
+
+
+@operation("MaxUnpool", since=9, static=["output_shape"])
+def max_unpool(x, indices, output_shape=None, *, kernel_shape, pads=None, strides=None):
+    rank = len(kernel_shape)
+    strides = [1] * rank if strides is None else list(strides)
+    pads = [0] * 2 * rank if pads is None else list(pads)
+    sizes = [
+        (size - 1) * stride - begin - end + kernel
+        for size, stride, begin, end, kernel in zip(
+            x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True
+        )
+    ]
+    batch = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
+    shape = [batch, x.shape[1], *sizes]
+    places = tf.reshape(tf.cast(indices, tf.int32), [-1, 1])
+    total = tf.reduce_prod(tf.stack(shape))
+    flat = tf.scatter_nd(places, tf.reshape(x, [-1]), tf.reshape(total, [1]))
+    result = tf.reshape(flat, shape)
+    if output_shape is None:
+        return result
+    # The indices are those of the sizes that the pooling has by itself; zeros make up the rest.
+    missing = [int(want) - size for want, size in zip(output_shape[2:], sizes, strict=True)]
+    if len(output_shape) != rank + 2 or min(missing) < 0:
+        raise popart_exception(
+            f"`output_shape` must have {rank + 2} sizes, at least {sizes} for the images. "
+            f"Received: {list(output_shape)}"
+        )
+    return tf.pad(result, [(0, 0), (0, 0), *((0, size) for size in missing)])
+
+
+def root(powers: tf.Tensor, p: int) -> tf.Tensor:
+    """The p-th root of sums of powers, whose gradient is zero at zero.
+
+    Args:
+        powers: At least zero.
+        p: At least 1.
+    """
+    if p == 1:
+        return powers
+    is_zero = powers == 0
+    some = tf.where(is_zero, tf.ones_like(powers), powers)
+    rooted = tf.sqrt(some) if p == 2 else tf.pow(some, tf.constant(1 / p, powers.dtype))
+    return tf.where(is_zero, tf.zeros_like(powers), rooted)
+
+
+def _power(x: tf.Tensor, p: int) -> tf.Tensor:
+    if p < 1:
+        raise popart_exception(f"`p` must be at least 1. Received: {p}")
+    return tf.square(x) if p == 2 else tf.abs(x) if p == 1 else tf.pow(tf.abs(x), p)
+
+
+def _spatial_axes(x: tf.Tensor) -> list[int]:
+    return list(range(1, len(x.shape) - 1))
+
+
+def _pooled(x: tf.Tensor, windows: Windows, pool: _Pool) -> tf.Tensor:
+    """Images pooled two axes after the other; TensorFlow's kernels for three know float32 only."""
+    kernel, strides, pads = list(windows.kernel), list(windows.strides), windows.pads
+    if len(kernel) == 1:
+        flat = tf.expand_dims(x, 2)
+        return tf.squeeze(pool(flat, [*kernel, 1], [*strides, 1], [*pads, (0, 0)]), 2)
+    if len(kernel) == 2:
+        return pool(x, kernel, strides, pads)
+    sizes = x.shape.as_list()
+    planes = tf.reshape(x, [-1, *sizes[-3:]])
+    planes = pool(planes, kernel[-2:], strides[-2:], pads[-2:])
+    inner = planes.shape.as_list()[1:]
+    rows = tf.reshape(planes, [-1, *sizes[1:-3], math.prod(inner)])
+    before = replace(
+        windows,
+        **{
+            name: getattr(windows, name)[:-2]
+            for name in ("sizes", "kernel", "strides", "dilations", "begins", "ends")
+        },
+    )
+    outer = _pooled(rows, before, pool)
+    return tf.reshape(outer, [-1, *outer.shape[1:-1], *inner])
+
+
+def _average(x: tf.Tensor, kernel: Sequence[int], strides: Sequence[int], pads: object):
+    return tf.nn.avg_pool2d(x, kernel, strides, "VALID")
+
+
+def _average_of_same(x: tf.Tensor, kernel: Sequence[int], strides: Sequence[int], pads: object):
+    return tf.nn.avg_pool2d(x, kernel, strides, "SAME")
+
+
+def _largest(
+    x: tf.Tensor,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+) -> tf.Tensor:
+    is_padded = any(pad > 0 for both in pads for pad in both)
+    if any(max(both) >= size for both, size in zip(pads, kernel, strict=True)):
+        # TensorFlow refuses windows that see nothing of the images.
+        x = tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=_lowest(x.dtype))
+        is_padded = False
+    padding = [(0, 0), *pads, (0, 0)] if is_padded else "VALID"
+    return tf.nn.max_pool2d(x, kernel, strides, padding)
+
+
+def _lowest(dtype: tf.DType) -> float | int:
+    return -math.inf if dtype.is_floating else dtype.min
+
+
+def _is_same(windows: Windows) -> bool:
+    """Whether TensorFlow's "SAME" means these windows."""
+    return windows.counts == [
+        -(-size // stride) for size, stride in zip(windows.sizes, windows.strides, strict=True)
+    ] and windows.pads == [
+        (total // 2, total - total // 2)
+        for total in (
+            max((count - 1) * stride + kernel - size, 0)
+            for count, stride, kernel, size in zip(
+                windows.counts, windows.strides, windows.kernel, windows.sizes, strict=True
+            )
+        )
+    ]
+
+
+def _counts(windows: Windows, counted: Windows | None) -> np.ndarray:
+    """How many elements of each window count: those of the images, or of other windows' pads."""
+    result = np.ones((), np.float64)
+    for axis, count in enumerate(windows.counts):
+        first = 0 if counted is None else -counted.begins[axis]
+        last = windows.sizes[axis] + (0 if counted is None else counted.ends[axis])
+        starts = np.arange(count) * windows.strides[axis] - windows.begins[axis]
+        stops = starts + windows.kernel[axis]
+        seen = np.clip(np.minimum(stops, last) - np.maximum(starts, first), 1, None)
+        result = np.multiply.outer(result, seen)
+    return result
+
+
+def _seen(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
+    """What each element of the kernel meets, one after the other."""
+    padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)], constant_values=_lowest(x.dtype))
+    found = []
+    for place in itertools.product(*map(range, windows.kernel)):
+        ranges = [
+            slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
+            for at, dilation, count, stride in zip(
+                place, windows.dilations, windows.counts, windows.strides, strict=True
+            )
+        ]
+        found.append(padded[(slice(None), *ranges)])
+    return found
+
+
+def _indices(x: tf.Tensor, windows: Windows, *, column_major: bool) -> tf.Tensor:
+    """Where in the flat tensor of the model the largest element of each window is."""
+    rank = len(windows.kernel)
+    which = tf.argmax(tf.stack(_seen(x, windows)), 0, tf.int64)
+    within = np.indices(windows.kernel).reshape(rank, -1)
+    image = math.prod(windows.sizes)
+    place = tf.zeros_like(which)
+    for axis in range(rank):
+        later = windows.sizes[:axis] if column_major else windows.sizes[axis + 1 :]
+        offsets = within[axis] * windows.dilations[axis] - windows.begins[axis]
+        starts = np.arange(windows.counts[axis]) * windows.strides[axis]
+        shape = [-1 if at == axis else 1 for at in range(rank)] + [1]
+        at = tf.gather(tf.constant(offsets, tf.int64), which) + starts.reshape(shape)
+        place += at * math.prod(later)
+    channels = x.shape[-1]
+    place += tf.range(channels, dtype=tf.int64) * image
+    batch = tf.range(tf.shape(x, tf.int64)[0]) * channels * image
+    return place + tf.reshape(batch, [-1, *[1] * (rank + 1)])
+
+
+def _to_model(images: tf.Tensor) -> tf.Tensor:
+    rank = len(images.shape)
+    return tf.transpose(images, [0, rank - 1, *range(1, rank - 1)])

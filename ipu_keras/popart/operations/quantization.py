@@ -1,0 +1,127 @@
+"""Tensors of 8 bits with a scale and a zero point, and products of them.
+
+Sums of products of integers are computed in float64, which holds them exactly and for which
+TensorFlow has all kernels.
+"""
+
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.convolutions import check_channels, convolved, kernel_of
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.windows import windows_of
+
+
+@operation("QuantizeLinear", since=10, elementwise=True)
+def quantize_linear(x, y_scale, y_zero_point=None):
+    if y_zero_point is None:
+        y_zero_point = tf.zeros([], tf.uint8)
+    return _quantized(tf.cast(x, y_scale.dtype) / y_scale, y_zero_point)
+
+
+@operation("DequantizeLinear", since=10, elementwise=True)
+def dequantize_linear(x, x_scale, x_zero_point=None):
+    wide = tf.cast(x, tf.int32)
+    if x_zero_point is not None:
+        wide -= tf.cast(x_zero_point, tf.int32)
+    return tf.cast(wide, x_scale.dtype) * x_scale
+
+
+@operation("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(x):
+    least = tf.minimum(tf.reduce_min(x), 0)
+    most = tf.maximum(tf.reduce_max(x), 0)
+    scale = (most - least) / 255
+    # Of zeros only, the scale is zero, and so is all.
+    zero_point = tf.cast(tf.round(tf.math.divide_no_nan(-least, scale)), tf.uint8)
+    return _quantized(tf.math.divide_no_nan(x, scale), zero_point), scale, zero_point
+
+
+@operation("MatMulInteger", since=10)
+def matmul_integer(a, b, a_zero_point=None, b_zero_point=None):
+    return tf.cast(_product(a, b, a_zero_point, b_zero_point), tf.int32)
+
+
+@operation("QLinearMatMul", since=10)
+def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
+    scale = _by_row(a_scale) * b_scale / y_scale
+    product = _product(a, b, a_zero_point, b_zero_point)
+    return _quantized(product * tf.cast(scale, product.dtype), y_zero_point)
+
+
+@operation("ConvInteger", since=10, images=["x"], kernels=["w"], num_images=1)
+def conv_integer(
+    x,
+    w,
+    x_zero_point=None,
+    w_zero_point=None,
+    *,
+    auto_pad,
+    dilations=None,
+    group,
+    kernel_shape=None,
+    pads=None,
+    strides=None,
+):
+    shape = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
+    result = _convolution(x, w, x_zero_point, w_zero_point, group, kernel_shape, shape)
+    return tf.cast(result, tf.int32)
+
+
+@operation("QLinearConv", since=10, images=["x"], kernels=["w"], num_images=1)
+def qlinear_conv(
+    x,
+    x_scale,
+    x_zero_point,
+    w,
+    w_scale,
+    w_zero_point,
+    y_scale,
+    y_zero_point,
+    b=None,
+    *,
+    auto_pad,
+    dilations=None,
+    group,
+    kernel_shape=None,
+    pads=None,
+    strides=None,
+):
+    shape = {"auto_pad": auto_pad, "dilations": dilations, "pads": pads, "strides": strides}
+    result = _convolution(x, w, x_zero_point, w_zero_point, group, kernel_shape, shape)
+    if b is not None:
+        result += tf.cast(b, result.dtype)
+    return _quantized(result * tf.cast(x_scale * w_scale / y_scale, result.dtype), y_zero_point)
+
+
+def _convolution(x, w, x_zero_point, w_zero_point, group, kernel_shape, shape):
+    windows = windows_of(x, kernel_of(w, kernel_shape), **shape)
+    check_channels(x, w, group)
+    return convolved(_wide(x, x_zero_point), _wide(w, w_zero_point), windows, group)
+
+
+def _product(a, b, a_zero_point, b_zero_point):
+    zero_point = None if a_zero_point is None else _by_row(a_zero_point)
+    return tf.matmul(_wide(a, zero_point), _wide(b, b_zero_point))
+
+
+def _by_row(each: tf.Tensor) -> tf.Tensor:
+    """What each row of a matrix has one of."""
+    return tf.expand_dims(each, -1) if len(each.shape) == 1 else each
+
+
+def _wide(x: tf.Tensor, zero_point: tf.Tensor | None) -> tf.Tensor:
+    """Integers less their zero point."""
+    if x.dtype not in (tf.uint8, tf.int8):
+        raise popart_exception(
+            f"It takes integers of 8 bits, uint8 or int8. Received: {x.dtype.name}"
+        )
+    wide = tf.cast(x, tf.float64)
+    return wide if zero_point is None else wide - tf.cast(zero_point, tf.float64)
+
+
+def _quantized(scaled: tf.Tensor, zero_point: tf.Tensor) -> tf.Tensor:
+    """The nearest integers, of two the even one, as far as the type of the zero point goes."""
+    dtype = zero_point.dtype
+    shifted = tf.round(scaled) + tf.cast(zero_point, scaled.dtype)
+    return tf.cast(tf.clip_by_value(shifted, dtype.min, dtype.max), dtype)

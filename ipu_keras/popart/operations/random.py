@@ -1,0 +1,56 @@
+"""Random numbers, which sessions draw from their seed."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.element_types import type_of
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import sizes_of
+
+
+@operation("RandomNormal", is_random=True)
+def random_normal(*, shape, dtype, mean, scale, seed=None, context):
+    return _normal(shape, type_of(dtype), mean, scale, _seed(seed, context))
+
+
+@operation("RandomNormalLike", is_random=True)
+def random_normal_like(x, *, dtype=None, mean, scale, seed=None, context):
+    dtype = x.dtype if dtype is None else type_of(dtype)
+    return _normal(sizes_of(x), dtype, mean, scale, _seed(seed, context))
+
+
+@operation("RandomUniform", is_random=True)
+def random_uniform(*, shape, dtype, low, high, seed=None, context):
+    return _uniform(shape, type_of(dtype), low, high, _seed(seed, context))
+
+
+@operation("RandomUniformLike", is_random=True)
+def random_uniform_like(x, *, dtype=None, low, high, seed=None, context):
+    dtype = x.dtype if dtype is None else type_of(dtype)
+    return _uniform(sizes_of(x), dtype, low, high, _seed(seed, context))
+
+
+@operation("Multinomial", since=7, is_random=True)
+def multinomial(x, *, dtype, sample_size, seed=None, context):
+    return tf.random.stateless_categorical(
+        x, sample_size, _seed(seed, context), dtype=type_of(dtype)
+    )
+
+
+def _normal(shape: Any, dtype: tf.DType, mean: float, scale: float, seed: Any) -> Any:
+    return tf.random.stateless_normal(shape, seed, mean, scale, dtype)
+
+
+def _uniform(shape: Any, dtype: tf.DType, low: float, high: float, seed: Any) -> Any:
+    return tf.random.stateless_uniform(shape, seed, low, high, dtype)
+
+
+def _seed(attribute: float | None, context: Any) -> Any:
+    if attribute is not None:
+        raise popart_exception(
+            "The optional attribute `seed` is not supported: a session has one seed for all "
+            f"its random numbers. Received: seed={attribute}. Use session.setRandomSeed instead."
+        )
+    return context.seed()

@@ -1,0 +1,263 @@
+"""Resizing tensors along their axes, by nearest elements or by interpolation."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.operation import operation
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis is resized.
+
+    Args:
+        size: Of the axis before.
+        scale: By how much.
+        new_size: Of the axis afterwards.
+        begin: Of the region that is cut out, as a share of the axis.
+        end: Of that region.
+    """
+
+    size: int
+    scale: np.float32
+    new_size: int
+    begin: float = 0.0
+    end: float = 1.0
+
+    @property
+    def places(self) -> np.ndarray:
+        return np.arange(self.new_size, dtype=np.float32)
+
+
+def _half_pixel(axis: _Axis) -> np.ndarray:
+    return (axis.places + np.float32(0.5)) / axis.scale - np.float32(0.5)
+
+
+def _asymmetric(axis: _Axis) -> np.ndarray:
+    return axis.places / axis.scale
+
+
+def _align_corners(axis: _Axis) -> np.ndarray:
+    if axis.new_size == 1:
+        return axis.places
+    # Not the new size, which is rounded down.
+    length = np.float32(axis.size) * axis.scale
+    return axis.places * np.float32(axis.size - 1) / (length - 1)
+
+
+def _crop(axis: _Axis) -> np.ndarray:
+    last = axis.size - 1
+    if axis.new_size == 1:
+        return np.array([0.5 * (axis.begin + axis.end) * last], np.float32)
+    step = (axis.end - axis.begin) * last / (axis.new_size - 1)
+    return (axis.begin * last + axis.places * step).astype(np.float32)
+
+
+# Where an element of the result is in what is resized.
+_COORDINATES: dict[str, Callable[[_Axis], np.ndarray]] = {
+    "half_pixel": _half_pixel,
+    "pytorch_half_pixel": lambda a: _half_pixel(a) if a.new_size > 1 else a.places,
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "tf_half_pixel_for_nn": lambda a: (a.places + np.float32(0.5)) / a.scale,
+    "tf_crop_and_resize": _crop,
+}
+
+_ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+@operation("Resize", since=11, static=["roi", "scales", "sizes"], any_order=True)
+def resize(
+    x,
+    roi,
+    scales,
+    sizes=None,
+    *,
+    coordinate_transformation_mode,
+    cubic_coeff_a,
+    exclude_outside,
+    extrapolation_value,
+    mode,
+    nearest_mode,
+    context,
+):
+    to_places = _of("coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES)
+    rounded = _of("nearest_mode", nearest_mode, _ROUNDED)
+    _of("mode", mode, {"nearest", "linear", "cubic"})
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    outside = []
+    result = x
+    axes = _axes(x.shape.as_list(), context.order, roi if crops else None, scales, sizes)
+    for position, axis in axes.items():
+        places = to_places(axis)
+        if mode == "nearest":
+            result = _taken(result, position, rounded(places))
+        else:
+            taps = _linear(places) if mode == "linear" else _cubic(places, cubic_coeff_a)
+            result = _interpolated(result, position, places, taps, bool(exclude_outside))
+        is_outside = (places < 0) | (places > axis.size - 1)
+        if crops and is_outside.any():
+            shape = [-1 if at == position else 1 for at in range(len(x.shape))]
+            outside.append(is_outside.reshape(shape))
+    result = tf.cast(result, x.dtype)
+    if not outside:
+        return result
+    anywhere = np.logical_or.reduce(np.broadcast_arrays(*outside))
+    return tf.where(anywhere, tf.cast(extrapolation_value, x.dtype), result)
+
+
+@operation("Resize", since=10, static=["scales"], any_order=True)
+def resize_10(x, scales, *, mode, context):
+    return _resized_10(x, scales, mode, context)
+
+
+@operation("Upsample", since=9, static=["scales"], any_order=True)
+def upsample(x, scales, *, mode, context):
+    return _upsampled(x, scales, mode, context)
+
+
+@operation("Upsample", since=7, any_order=True)
+def upsample_7(x, *, mode, scales, context):
+    return _upsampled(x, scales, mode, context)
+
+
+@operation("Upsample", any_order=True)
+def upsample_1(x, *, height_scale, mode, width_scale, context):
+    return _upsampled(x, [1, 1, height_scale, width_scale], mode, context)
+
+
+def _upsampled(x, scales, mode, context):
+    if min(scales) < 1:
+        raise popart_exception(f"`scales` must be at least 1. Received: {list(scales)}")
+    return _resized_10(x, scales, mode, context)
+
+
+def _resized_10(x, scales, mode, context):
+    _of("mode", mode, {"nearest", "linear", "bilinear"})
+    result = x
+    for position, axis in _axes(x.shape.as_list(), context.order, None, scales, None).items():
+        places = _asymmetric(axis)
+        if mode == "nearest":
+            # Version 10 does not say which; this is what its own examples, and others, do.
+            places = np.ceil(places) if axis.scale < 1 else np.floor(places)
+            result = _taken(result, position, places)
+        else:
+            result = _interpolated(result, position, places, _linear(places), False)
+    return tf.cast(result, x.dtype)
+
+
+def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
+    """What is resized, by position of the axis."""
+    rank = len(shape)
+    by_size = sizes is not None and len(sizes)
+    if not by_size and (scales is None or not len(scales)):
+        raise popart_exception("One of `scales` and `sizes` must be given. Received: neither")
+    given = sizes if by_size else scales
+    if len(given) != rank or min(given) <= 0:
+        raise popart_exception(
+            f"`{'sizes' if by_size else 'scales'}` must be {rank} positive numbers, one for each "
+            f"axis of the input. Received: {list(given)}"
+        )
+    if roi is not None and len(roi) != 2 * rank:
+        raise popart_exception(
+            f"`roi` must be {2 * rank} numbers, the begins and then the ends of all axes. "
+            f"Received: {list(roi)}"
+        )
+    found = {}
+    for position, axis in enumerate(order.permutation(rank)):
+        size = shape[position]
+        begin, end = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[rank + axis]))
+        if size is None:
+            if roi is None and not by_size and given[axis] == 1:
+                continue
+            raise popart_exception(
+                f"The axis {axis} has no size that is known before anything runs, so it cannot "
+                "be resized. Give the model's input a shape."
+            )
+        # Of the whole axis, whatever is cut out: so do ONNX's own inference of shapes and others.
+        grown = np.floor(np.float32(size) * np.float32(given[axis]))
+        new_size = int(given[axis] if by_size else grown)
+        scale = np.float32(new_size) / np.float32(size) if by_size else np.float32(given[axis])
+        if new_size < 1:
+            raise popart_exception(
+                f"`scales` must leave something of each axis. Received: {given[axis]} for the "
+                f"axis {axis} of size {size}"
+            )
+        if new_size != size or scale != 1 or (begin, end) != (0, 1):
+            found[position] = _Axis(size, scale, new_size, begin, end)
+    return found
+
+
+def _taken(x: tf.Tensor, position: int, places: np.ndarray) -> tf.Tensor:
+    """Elements along an axis."""
+    size = x.shape[position]
+    indices = np.clip(places.astype(np.int64), 0, size - 1)
+    times = len(indices) // size
+    if np.array_equal(indices, np.repeat(np.arange(size), times)):
+        # Its gradient is a sum, and that of taking elements adds them one by one.
+        return tf.repeat(x, times, axis=position)
+    return tf.gather(x, indices, axis=position)
+
+
+def _linear(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which elements places are, and how much each of them counts: `(new size, 2)`."""
+    first = np.floor(places)
+    share = places - first
+    return first[:, None] + np.arange(2), np.stack([1 - share, share], 1)
+
+
+def _cubic(places: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
+    """As for lines, but of four elements and with the weights of cubic convolution."""
+    first = np.floor(places)
+    distances = np.abs(places[:, None] - (first[:, None] + np.arange(-1, 3))).astype(np.float64)
+    near = ((a + 2) * distances - (a + 3)) * distances**2 + 1
+    far = ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a
+    return first[:, None] + np.arange(-1, 3), np.where(distances <= 1, near, far)
+
+
+def _interpolated(
+    x: tf.Tensor,
+    position: int,
+    places: np.ndarray,
+    taps: tuple[np.ndarray, np.ndarray],
+    excludes_outside: bool,
+) -> tf.Tensor:
+    """Sums of elements along an axis, as a product, whose gradient is one too."""
+    elements, weights = taps
+    size = x.shape[position]
+    if excludes_outside:
+        weights = np.where((elements < 0) | (elements >= size), 0, weights)
+        weights = weights / weights.sum(1, keepdims=True)
+    matrix = np.zeros((len(places), size))
+    rows = np.arange(len(places))[:, None]
+    np.add.at(matrix, (rows, np.clip(elements, 0, size - 1).astype(np.int64)), weights)
+    dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
+    shape = x.shape.as_list()
+    behind = math.prod(shape[position + 1 :])
+    flat = tf.reshape(x, [size, behind] if position == 0 else [-1, size, behind])
+    result = tf.matmul(tf.constant(matrix, dtype), tf.cast(flat, dtype))
+    return tf.reshape(result, [*_sizes(x, position), len(places), *shape[position + 1 :]])
+
+
+def _sizes(x: tf.Tensor, count: int) -> list:
+    """The first sizes; of a batch that is not known, what says it when the model runs."""
+    dynamic = tf.shape(x)
+    return [dynamic[at] if x.shape[at] is None else x.shape[at] for at in range(count)]
+
+
+def _of(name: str, value: str, choices):
+    if value not in choices:
+        raise popart_exception(
+            f"`{name}` must be one of {', '.join(sorted(choices))}. Received: {value!r}"
+        )
+    return choices[value] if isinstance(choices, dict) else value

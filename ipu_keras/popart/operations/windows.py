@@ -1,0 +1,186 @@
+"""Where the windows of convolutions and poolings lie: pads, strides, dilations.
+
+Images have channels last here, as `(batch, ..., channels)`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+
+_SAME = ("SAME_UPPER", "SAME_LOWER")
+_AUTO_PADS = ("NOTSET", "VALID", *_SAME)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows that a kernel sees of images, axis by axis.
+
+    Args:
+        sizes: Of the images.
+        kernel: Sizes of the kernel.
+        strides: From window to window.
+        dilations: From element to element of a window.
+        begins: How much is padded before the images.
+        ends: And behind them.
+    """
+
+    sizes: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def pads(self) -> list[tuple[int, int]]:
+        """How much is padded before and behind, by axis."""
+        return list(zip(self.begins, self.ends, strict=True))
+
+    @property
+    def extents(self) -> list[int]:
+        """How far a window reaches."""
+        return [
+            (size - 1) * dilation + 1
+            for size, dilation in zip(self.kernel, self.dilations, strict=True)
+        ]
+
+    @property
+    def counts(self) -> list[int]:
+        """How many windows there are."""
+        return [
+            (size + begin + end - extent) // stride + 1
+            for size, begin, end, extent, stride in zip(
+                self.sizes, self.begins, self.ends, self.extents, self.strides, strict=True
+            )
+        ]
+
+    @property
+    def are_padded(self) -> bool:
+        """Whether any window sees what is outside of the images."""
+        return any(pad > 0 for pad in self.begins + self.ends)
+
+
+def windows_of(
+    images: tf.Tensor,
+    kernel: Sequence[int],
+    *,
+    auto_pad: str,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Windows:
+    """The windows that attributes describe.
+
+    Args:
+        images: `(batch, ..., channels)`.
+        kernel: Its sizes.
+        auto_pad: `"NOTSET"`, `"VALID"`, `"SAME_UPPER"` or `"SAME_LOWER"`.
+        pads: Before all axes, then behind all; `None` for none.
+        strides: `None` for 1.
+        dilations: `None` for 1.
+        ceil_mode: Whether a last window that is seen in part counts.
+
+    Raises:
+        popart_exception: They do not fit the images, or each other.
+    """
+    rank = len(kernel)
+    sizes = spatial_sizes(images, rank)
+    strides = checked(strides, "strides", rank, 1)
+    dilations = checked(dilations, "dilations", rank, 1)
+    extents = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    given = checked(pads, "pads", 2 * rank, 0, least=0)
+    if auto_pad not in _AUTO_PADS:
+        raise popart_exception(
+            f"`auto_pad` must be one of {', '.join(_AUTO_PADS)}. Received: {auto_pad!r}"
+        )
+    if auto_pad in _SAME:
+        totals = [
+            max((math.ceil(size / stride) - 1) * stride + extent - size, 0)
+            for size, stride, extent in zip(sizes, strides, extents, strict=True)
+        ]
+        begins, ends = halves(totals, more_behind=auto_pad == "SAME_UPPER")
+    elif auto_pad == "VALID":
+        begins, ends = (0,) * rank, (0,) * rank
+    else:
+        begins, ends = given[:rank], given[rank:]
+    if ceil_mode:
+        lacks = [
+            -(size + begin + end - extent) % stride
+            for size, begin, end, extent, stride in zip(
+                sizes, begins, ends, extents, strides, strict=True
+            )
+        ]
+        ends = tuple(end + lack for end, lack in zip(ends, lacks, strict=True))
+    windows = Windows(sizes, tuple(kernel), strides, dilations, begins, ends)
+    if min(windows.counts) < 1:
+        raise popart_exception(
+            f"The kernel must not be larger than the padded images. Received: images of sizes "
+            f"{list(sizes)}, kernel={list(kernel)}, dilations={list(dilations)}, "
+            f"pads={[*begins, *ends]}. Pad more, or dilate less."
+        )
+    return windows
+
+
+def halves(totals: Sequence[int], *, more_behind: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Splits pads in two.
+
+    Args:
+        totals: What is padded in all.
+        more_behind: Where the larger half goes.
+    """
+    small = tuple(total // 2 for total in totals)
+    large = tuple(total - half for total, half in zip(totals, small, strict=True))
+    return (small, large) if more_behind else (large, small)
+
+
+def checked(
+    values: Sequence[int] | None, name: str, count: int, default: int, least: int = 1
+) -> tuple[int, ...]:
+    """An attribute with one value an axis.
+
+    Args:
+        values: It; `None` or nothing for the default.
+        name: Its name.
+        count: How many values it has.
+        default: What each is otherwise.
+        least: What each is at least.
+
+    Raises:
+        popart_exception: There are more or fewer of them, or some are too small.
+    """
+    if values is None or not len(values):
+        return (default,) * count
+    if len(values) != count or min(values) < least:
+        raise popart_exception(
+            f"`{name}` must be {count} integers of at least {least}. Received: {list(values)}"
+        )
+    return tuple(int(value) for value in values)
+
+
+def spatial_sizes(images: tf.Tensor, rank: int) -> tuple[int, ...]:
+    """The sizes of images.
+
+    Args:
+        images: `(batch, ..., channels)`.
+        rank: How many there should be.
+
+    Raises:
+        popart_exception: There are more or fewer of them, or some are unknown.
+    """
+    sizes = images.shape.as_list()[1:-1]
+    if len(sizes) != rank or not rank:
+        raise popart_exception(
+            f"Its kernel has {rank} axes, so its input must have {rank + 2}: batch, channels and "
+            f"those. Received: an input of {len(images.shape)} axes"
+        )
+    if None in sizes:
+        raise popart_exception(
+            "The sizes of images must be known before anything runs, as programs of IPUs are "
+            f"static. Received: {sizes}. Give the model's input a shape."
+        )
+    return tuple(sizes)
