@@ -67,6 +67,11 @@ MODEL = (*PROGRAM, *of("cost", "advice", "report"))
 # What computes: it never asks what a program would cost.
 COMPUTING = (*PROGRAM, *of("tracing", "host", "feeds", "runtime", "device", "functions"))
 
+# Below the names of documented operations.
+BELOW = "collectives ctc_* multi_convolution nonlinearities normalization recurrent sequence_rows"
+BELOW_NAMES = of("profiling", "popart", *(f"ops.{name}" for name in BELOW.split()))
+ONNX = ("numpy", "onnx", *TENSORFLOW, *MODEL, *COMPUTING, *BELOW_NAMES)
+
 # What is behind the documented names, and may change without notice.
 INTERNAL = ("*._*", *INTERNALS, *MODEL, *COMPUTING, *of("hooks", "profiling"))
 
@@ -150,12 +155,7 @@ ROOMS = (
         ("ipu_keras", "keras", "numpy", "tensorflow"),
         forbidden=("ipu_keras._*", "ipu_keras.cost.*", *of("functions")),
     ),
-    Room(
-        "popart",
-        of("popart"),
-        allowed=("numpy", "onnx", *TENSORFLOW, *MODEL, *COMPUTING, *of("profiling", "popart")),
-        forbidden=of("cost", "advice", "feeds", "functions"),
-    ),
+    Room("popart", of("popart"), ONNX, forbidden=of("cost", "advice", "feeds", "functions")),
     Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),
     Room("requirements", of("_requirements"), allowed=("keras", "tensorflow")),
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
