@@ -133,6 +133,13 @@ def sequence_slice(
     *,
     zeroUnused=0,
 ):
+    counts = [each.shape.as_list() for each in (sizes, source_offsets, destination_offsets)]
+    if min(len(source.shape), len(destination.shape)) < 2 or counts != [counts[0][:1]] * 3:
+        raise popart_exception(
+            "It takes a source and a destination of rank 2 or more, and for each slice its number "
+            f"of rows and offsets in both, of rank 1. Received: shapes {source.shape.as_list()}, "
+            f"{destination.shape.as_list()}, {', '.join(map(str, counts))}"
+        )
     rows = tf.reshape(source, [_size(source, 0), *destination.shape[1:]])
     slices = (tf.cast(each, tf.int32) for each in (sizes, source_offsets, destination_offsets))
     return copied_rows(destination, rows, *slices, zero_unused=bool(zeroUnused))

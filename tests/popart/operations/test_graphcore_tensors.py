@@ -231,6 +231,14 @@ def test_slices_of_sequences(zero_unused, way):
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize(
+    ("shape", "sizes"), [((5,), SEQUENCES[0]), ((5, 4), SEQUENCES[0][:1]), ((5, 4), np.int32(2))]
+)
+def test_errors_of_slices_of_sequences(shape, sizes):
+    with pytest.raises(popart_exception, match="source and a destination of rank 2 or more, and"):
+        one("SequenceSlice", np.ones(shape), np.ones((6, 4)), sizes, *SEQUENCES[1:])
+
+
 def test_gradients_of_slices_of_sequences():
     random = np.random.default_rng(0)
     check_gradient(
