@@ -148,7 +148,9 @@ class Evaluation:
         if _can_fold(operation, given):
             with tf.init_scope(), tf.device("CPU:0"):
                 inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
-                return [_known(one) for one in results_of(operation(*inputs, **attributes))]
+                returned = operation(*inputs, **attributes)
+                values = results_of(returned, num_images=operation.num_images)
+                return [_known(one) for one in values]
         if operation.axis is not None and order is Order.IMAGES:
             rank = max(value.rank for value in _values(given))
             permutation = order.permutation(rank)

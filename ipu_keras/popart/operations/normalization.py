@@ -89,9 +89,12 @@ def mean_variance_normalization(x, *, axes, context):
 
 def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test=False):
     """Normalized images, and in training the running and the batch's statistics."""
-    trains = not is_test and any(context.is_needed(output) for output in range(1, 5))
-    if not trains:
-        return _normalized(x, scale, b, mean, var, epsilon)
+    wants_statistics = any(context.is_needed(output) for output in range(1, 5))
+    # No gradients reach running statistics, which are no parameters.
+    mean, var = tf.stop_gradient(mean), tf.stop_gradient(var)
+    if is_test or not wants_statistics:
+        normalized = _normalized(x, scale, b, mean, var, epsilon)
+        return (normalized, mean, var, mean, var) if wants_statistics else normalized
     normalized, batch_mean, batch_var = _normalized_by_batch(x, scale, b, epsilon)
     batch_mean, batch_var = tf.cast(batch_mean, mean.dtype), tf.cast(batch_var, var.dtype)
     running_mean = momentum * mean + (1 - momentum) * batch_mean

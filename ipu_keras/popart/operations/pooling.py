@@ -156,22 +156,20 @@ def max_unpool(x, indices, output_shape=None, *, kernel_shape, pads=None, stride
             x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True
         )
     ]
+    # The indices are those of the sizes that the pooling has by itself; zeros make up the rest.
+    wanted = [-1, -1, *sizes] if output_shape is None else output_shape.tolist()
+    missing = [want - size for want, size in zip(wanted[2:], sizes, strict=False)]
+    if len(wanted) != rank + 2 or min(missing) < 0:
+        raise popart_exception(
+            f"`output_shape` must have {rank + 2} sizes, at least {sizes} for the images. "
+            f"Received: {wanted}"
+        )
     batch = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
     shape = [batch, x.shape[1], *sizes]
     places = tf.reshape(tf.cast(indices, tf.int32), [-1, 1])
     total = tf.reduce_prod(tf.stack(shape))
     flat = tf.scatter_nd(places, tf.reshape(x, [-1]), tf.reshape(total, [1]))
-    result = tf.reshape(flat, shape)
-    if output_shape is None:
-        return result
-    # The indices are those of the sizes that the pooling has by itself; zeros make up the rest.
-    missing = [int(want) - size for want, size in zip(output_shape[2:], sizes, strict=True)]
-    if len(output_shape) != rank + 2 or min(missing) < 0:
-        raise popart_exception(
-            f"`output_shape` must have {rank + 2} sizes, at least {sizes} for the images. "
-            f"Received: {list(output_shape)}"
-        )
-    return tf.pad(result, [(0, 0), (0, 0), *((0, size) for size in missing)])
+    return tf.pad(tf.reshape(flat, shape), [(0, 0), (0, 0), *((0, size) for size in missing)])
 
 
 def root(powers: tf.Tensor, p: int) -> tf.Tensor:

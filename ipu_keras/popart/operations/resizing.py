@@ -138,7 +138,7 @@ def upsample_1(x, *, height_scale, mode, width_scale, context):
 
 def _upsampled(x, scales, mode, context):
     if min(scales) < 1:
-        raise popart_exception(f"`scales` must be at least 1. Received: {list(scales)}")
+        raise popart_exception(f"`scales` must be at least 1. Received: {list(map(float, scales))}")
     return _resized_10(x, scales, mode, context)
 
 
@@ -166,12 +166,12 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
     if len(given) != rank or min(given) <= 0:
         raise popart_exception(
             f"`{'sizes' if by_size else 'scales'}` must be {rank} positive numbers, one for each "
-            f"axis of the input. Received: {list(given)}"
+            f"axis of the input. Received: {np.asarray(given).tolist()}"
         )
     if roi is not None and len(roi) != 2 * rank:
         raise popart_exception(
             f"`roi` must be {2 * rank} numbers, the begins and then the ends of all axes. "
-            f"Received: {list(roi)}"
+            f"Received: {np.asarray(roi).tolist()}"
         )
     found = {}
     for position, axis in enumerate(order.permutation(rank)):
@@ -190,7 +190,7 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
         scale = np.float32(new_size) / np.float32(size) if by_size else np.float32(given[axis])
         if new_size < 1:
             raise popart_exception(
-                f"`scales` must leave something of each axis. Received: {given[axis]} for the "
+                f"`scales` must leave something of each axis. Received: {given[axis]:g} for the "
                 f"axis {axis} of size {size}"
             )
         if new_size != size or scale != 1 or (begin, end) != (0, 1):

@@ -297,3 +297,15 @@ def test_gradients_of_dropout():
 def test_errors_of_dropout(attributes, text):
     with pytest.raises(popart_exception, match=f"^In ShapedDropout 'y0': .*{text}"):
         one("ShapedDropout", np.ones((4, 2), np.float32), **attributes)
+
+
+def test_layers_of_what_is_known():
+    """They are computed while tracing, and their images are as the model has them."""
+    inputs = [each.astype(np.float32) for each in (X, SCALE, BIAS)]
+    result, *_ = one("GroupNormalization", *inputs, outputs=3, num_groups=2, known=range(3))
+    np.testing.assert_allclose(result, normalized(X, 2, 1e-5)[0], rtol=1e-4, atol=1e-5)
+    inputs = [each.astype(np.float32) for each in (*LEFT, *RIGHT)]
+    for ours, given in zip(
+        one("MultiConv", *inputs, outputs=2, known=range(5)), (LEFT, RIGHT), strict=True
+    ):
+        np.testing.assert_allclose(ours, convolved(*given), rtol=1e-4, atol=1e-5)
