@@ -140,9 +140,6 @@ class Evaluation:
                 axis_within(attributes[operation.axis], rank)
             )
         inputs = _as_wanted(operation, given, order)
-        if self.narrows:
-            # What is known has its own type until it meets what is not.
-            inputs = tf.nest.map_structure(_narrowed_tensor, inputs)
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
         return results_of(returned, order, operation.num_images)
 
@@ -312,15 +309,10 @@ def _known(value: Any) -> Any:
 def _narrowed(value: Any) -> Any:
     if isinstance(value, list):
         return [_narrowed(one) for one in value]
-    if value.known is not None or value.dtype not in _NARROWED:
+    narrow = _NARROWED.get(value.dtype)
+    if narrow is None or value.known is not None:
         return value
-    return Value(_narrowed_tensor(value.in_order(value.order)), order=value.order)
-
-
-def _narrowed_tensor(tensor: Any) -> Any:
-    if not tf.is_tensor(tensor) or tensor.dtype not in _NARROWED:
-        return tensor
-    return tf.cast(tensor, _NARROWED[tensor.dtype])
+    return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
 
 
 def _words_of(error: Exception) -> str:
