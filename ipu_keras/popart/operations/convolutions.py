@@ -136,6 +136,7 @@ def _convolved_2d(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int) -> t
     if group == 1 and not _are_dilated(windows):
         return _native_2d(x, w, windows)
     # TensorFlow's kernels on CPU lack the gradients of these.
+    plain: Callable[[tf.Tensor, tf.Tensor, Windows, int], tf.Tensor]
     if _are_dilated(windows):
         plain = functools.partial(_in_groups, _by_taps)
     elif group == x.shape[-1] and len(set(windows.strides)) == 1:

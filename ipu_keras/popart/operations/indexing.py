@@ -5,12 +5,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.sizes import axis_within, product_of, sizes_of
 
 
 @operation("Slice", since=10, static=["starts", "ends", "axes", "steps"])
 def slice_(x, starts, ends, axes=None, steps=None):
+    given = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    given = {name: each for name, each in given.items() if each is not None}
+    if len({len(each) for each in given.values()}) > 1:
+        raise popart_exception(
+            "The starts, ends, axes and steps must be as many. Received: "
+            + ", ".join(f"{name}={np.asarray(each).tolist()}" for name, each in given.items())
+        )
     rank = x.shape.rank
     begin, end = np.zeros(rank, np.int64), np.zeros(rank, np.int64)
     strides = np.ones(rank, np.int64)
@@ -47,7 +55,7 @@ def gather_nd(x, indices):
 
 @operation("ScatterElements", since=11)
 def scatter_elements(x, indices, updates, *, axis):
-    return tf.tensor_scatter_nd_update(x, _places(x, indices, axis), updates)
+    return _updated(x, _places(x, indices, axis), updates)
 
 
 @operation("Scatter", since=9)
@@ -57,7 +65,7 @@ def scatter(x, indices, updates, *, axis):
 
 @operation("ScatterND", since=11)
 def scatter_nd(x, indices, updates):
-    return tf.tensor_scatter_nd_update(x, _front_places(x, indices), updates)
+    return _updated(x, _front_places(x, indices), updates)
 
 
 def _from_the_front(indices: Any, size: Any) -> Any:
@@ -67,6 +75,11 @@ def _from_the_front(indices: Any, size: Any) -> Any:
 
 def _places(x: Any, indices: Any, axis: int) -> Any:
     """Positions on all axes: on one by indices, and where these stand on the others."""
+    if indices.shape.rank != x.shape.rank:
+        raise popart_exception(
+            "The indices must have as many axes as what they are positions of. Received: shapes "
+            f"{indices.shape} and {x.shape}"
+        )
     sizes = sizes_of(indices)
     axis = axis_within(axis, len(sizes))
     grid = tf.meshgrid(*(tf.range(tf.cast(n, indices.dtype)) for n in sizes), indexing="ij")
@@ -76,8 +89,24 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
 
 def _front_places(x: Any, indices: Any) -> Any:
     """Positions on the first axes, which the last axis of the indices has."""
-    num_axes = indices.shape[-1]
+    num_axes = indices.shape[-1] if indices.shape.rank else None
+    if num_axes is None or num_axes > x.shape.rank:
+        raise popart_exception(
+            "The last axis of the indices has a position for each of the first axes of what they "
+            f"are positions of. Received: shapes {indices.shape} and {x.shape}"
+        )
     return _from_the_front(indices, tf.stack(sizes_of(x)[:num_axes]))
+
+
+def _updated(x: Any, places: Any, updates: Any) -> Any:
+    # TensorFlow ends the process if this is not so.
+    wanted = places.shape[:-1] + x.shape[places.shape[-1] :]
+    if not updates.shape.is_compatible_with(wanted):
+        raise popart_exception(
+            f"The updates must have the shape {wanted}, by the shapes of the indices and of what "
+            f"is updated. Received: {updates.shape}"
+        )
+    return tf.tensor_scatter_nd_update(x, places, updates)
 
 
 @operation("OneHot", since=11, static=["depth"])

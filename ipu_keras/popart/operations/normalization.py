@@ -90,8 +90,6 @@ def mean_variance_normalization(x, *, axes, context):
 def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test=False):
     """Normalized images, and in training the running and the batch's statistics."""
     wants_statistics = any(context.is_needed(output) for output in range(1, 5))
-    # No gradients reach running statistics, which are no parameters.
-    mean, var = tf.stop_gradient(mean), tf.stop_gradient(var)
     if is_test or not wants_statistics:
         normalized = _normalized(x, scale, b, mean, var, epsilon)
         return (normalized, mean, var, mean, var) if wants_statistics else normalized
@@ -104,6 +102,8 @@ def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_
 
 def _normalized(x, scale, b, mean, var, epsilon):
     if x.dtype not in _FUSED:
+        # Running statistics are no parameters, and the fused operation has no gradients for them.
+        mean, var = tf.stop_gradient(mean), tf.stop_gradient(var)
         return tf.nn.batch_normalization(x, mean, var, b, scale, epsilon)
     # TensorFlow computes it together with a convolution before it, and an activation behind it.
     return _as_before(_fused(_as_planes(x), scale, b, mean, var, epsilon, False).y, x)

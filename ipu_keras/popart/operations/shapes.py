@@ -93,11 +93,21 @@ def concat(*inputs, axis):
 
 @operation("Split", since=2, axis="axis")
 def split(x, *, axis, split=None, context):
+    if split is not None and len(split) != context.num_outputs:
+        raise popart_exception(
+            f"The attribute `split` must have a length for each of {context.num_outputs} outputs. "
+            f"Received: {split}"
+        )
     return tuple(tf.split(x, context.num_outputs if split is None else split, axis))
 
 
 @operation("Pad", since=11, static=["pads"])
 def pad(x, pads, constant_value=None, *, mode):
+    if pads.size != 2 * x.shape.rank:
+        raise popart_exception(
+            f"The pads of a tensor of rank {x.shape.rank} are {2 * x.shape.rank} numbers: before "
+            f"each axis, then behind each. Received: {pads.tolist()}"
+        )
     pads = pads.reshape(2, -1)
     x = _cropped(x, np.minimum(pads, 0))
     around = np.maximum(pads, 0).T

@@ -36,6 +36,8 @@ def string_normalizer(x, *, case_change_action, is_case_sensitive, locale=None, 
             "Capitals are those of Unicode; the languages "
             f"{', '.join(_OWN_CAPITALS)} have others. Received: locale={locale!r}"
         )
+    if x.shape.rank not in (1, 2):
+        raise popart_exception(f"Words must be a vector or one row. Received: shape {x.shape}")
     words = tf.reshape(x, [-1])
     if stopwords:
         compared, stops = words, tf.constant(stopwords)
@@ -69,6 +71,8 @@ def tf_idf_vectorizer(
             "Exactly one of the attributes `pool_int64s` and `pool_strings` must be given. "
             f"Received: {'none' if pool_strings is None else 'both'}"
         )
+    if x.shape.rank not in (1, 2):
+        raise popart_exception(f"Words must be a vector or rows. Received: shape {x.shape}")
     pool = np.array(pool_strings if pool_int64s is None else pool_int64s)
     rows = tf.reshape(x, [-1, x.shape[-1]])
     phrases = _phrases(pool, ngram_counts)

@@ -137,19 +137,6 @@ def test_types_of_64_bits_become_those_of_devices():
     assert environment["y"].tensor.numpy() == 1
 
 
-def test_what_is_known_gets_the_types_of_devices_beside_what_is_not():
-    environment = {"x": value_of(tf.constant([1.0, 3.0]))}
-    sum_of_both = model(
-        node("ArgMax", ["x"], ["position"], keepdims=0),
-        node("Add", ["position", "two"]),
-        initialisers={"two": np.array(2**32 + 2)},
-    )
-    Evaluation(OPSETS, narrows=True).run(sum_of_both.graph, environment)
-    assert environment["y"].dtype is tf.int32
-    assert environment["y"].tensor.numpy() == 3
-    assert environment["two"].known.dtype == np.int64
-
-
 def test_each_node_is_computed_within_what_is_around_it():
     seen = []
 

@@ -4,6 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from popart_nodes import Case, case, check, check_gradient
 
+from ipu_keras.popart.exceptions import popart_exception
+
 HALF = np.float16
 GRID = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 LARGEST, SMALLEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -118,3 +120,22 @@ def test_what_is_unique_is_that_of_numpy(data):
     attributes = {} if axis is None else {"axis": axis}
     expected = (values, *(one.reshape(-1) for one in others))
     check(Case("Unique", [x], expected, attributes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "text"),
+    [
+        ("Slice", [GRID, [0, 0], [1]], r"must be as many\. Received: starts=\[0, 0\], ends=\[1\]"),
+        ("GatherElements", [GRID, [0]], r"as many axes .*: shapes \(1,\) and \(2, 3\)"),
+        ("ScatterElements", [GRID, [0], [1.0]], r"as many axes .*: shapes \(1,\) and \(2, 3\)"),
+        ("GatherND", [GRID, 0], r"last axis of the indices .*: shapes \(\) and \(2, 3\)"),
+        ("GatherND", [GRID, [0, 0, 0]], r"last axis of the indices .*: shapes \(3,\) and \(2, 3\)"),
+        ("ScatterND", [GRID, [0, 0, 0], 1.0], r"last axis of the indices .* \(3,\) and \(2, 3\)"),
+        # TensorFlow would end the process.
+        ("ScatterND", [GRID, [[0]], [1.0]], r"shape \(1, 3\), by .* Received: \(1,\)"),
+        ("ScatterElements", [GRID, [[0]], [1.0]], r"shape \(1, 1\), by .* Received: \(1,\)"),
+    ],
+)
+def test_shapes_that_do_not_belong_together_are_refused(kind, inputs, text):
+    with pytest.raises(popart_exception, match=f"In {kind} 'y0': .*{text}"):
+        check(Case(kind, inputs, None))

@@ -106,6 +106,17 @@ def test_a_batch_of_unknown_size_keeps_its_size():
     assert results[3].numpy() == 6
 
 
+@pytest.mark.parametrize("pads", [[1, 0], [1, 0, 0, 1, 0, 0], [1, 0, 0]])
+def test_pads_are_two_for_each_axis(pads):
+    with pytest.raises(popart_exception, match=r"rank 2 are 4 numbers: .* Received: \[1, 0"):
+        check(Case("Pad", [GRID, pads], None))
+
+
+def test_parts_are_as_many_as_outputs():
+    with pytest.raises(popart_exception, match=r"each of 2 outputs\. Received: \[2\]"):
+        check(Case("Split", [GRID], (0, 0), {"split": [2]}))
+
+
 def test_an_unknown_mode_of_padding_is_refused():
     with pytest.raises(popart_exception, match=r"'constant', 'reflect' or 'edge'. Rec.*: 'wrap'"):
         check(Case("Pad", [GRID, [1, 0, 0, 1]], None, {"mode": "wrap"}))

@@ -60,6 +60,15 @@ def test_what_normalising_cannot_do_is_refused(attributes, text):
         check(Case("StringNormalizer", [DAYS], None, attributes))
 
 
+@pytest.mark.parametrize("kind", ["StringNormalizer", "TfIdfVectorizer"])
+@pytest.mark.parametrize("text", ["a", [[["a"]]]])
+def test_words_stand_in_rows(kind, text):
+    counting = {"mode": "TF", "pool_strings": ["a"], "ngram_counts": [0], "ngram_indexes": [0]}
+    attributes = {**counting, **lengths(1, 1, 0)} if kind == "TfIdfVectorizer" else {}
+    with pytest.raises(popart_exception, match=rf"In {kind} 'y0': Words must be .*: shape \("):
+        check(Case(kind, [text], None, attributes))
+
+
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
