@@ -44,16 +44,16 @@ class Context:
         opsets: Of its model.
         is_training: Whether the graph is trained.
         seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
-        strides_groups: As of `Evaluation`.
         order: Of the axes of the inputs, if the operation takes them in any.
+        strides_groups: As of `Evaluation`.
     """
 
     node: Node
     opsets: Mapping[str, int]
     is_training: bool = False
     seed: Callable[[], tf.Tensor] = no_seed
-    strides_groups: bool = False
     order: Order = Order.ONNX
+    strides_groups: bool = False
 
     @property
     def num_outputs(self) -> int:
@@ -147,7 +147,7 @@ class Evaluation:
         order = _common_order(operation, given)
         if operation.wants_context:
             attributes[CONTEXT] = Context(
-                node, self.opsets, self.is_training, self.seed, self.strides_groups, order
+                node, self.opsets, self.is_training, self.seed, order, self.strides_groups
             )
         if any(isinstance(each, Subgraph) for each in attributes.values()):
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
@@ -332,6 +332,7 @@ def _narrowed(value: Any) -> Any:
     if narrow is None or value.is_weight:
         return value
     if value.known is not None:
+        # It keeps its own type until it meets what is not known.
         return Value(known=value.known, dtype=narrow)
     return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
 

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops.collectives import all_gather, all_reduce_sum, replica_groups
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.operations.operation import graphcore_operation
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import current_replicas, replica_index
@@ -22,9 +22,9 @@ _GRADIENT = "Gradient___"
 def abort(condition=None, *, context):
     text = f"The program was aborted, as its node {context.node.title} asks for."
     if condition is None:
-        return _asserted(tf.constant(False), text)
+        return _end_unless(tf.constant(False), text)
     is_set = tf.reduce_all(tf.cast(condition, tf.bool))
-    return _asserted(is_set, f"{text} Its input is 0: {context.node.inputs[0]!r}")
+    return _end_unless(is_set, f"{text} Its input is 0: {context.node.inputs[0]!r}")
 
 
 @graphcore_operation("PrintTensor", has_effects=True)
@@ -55,8 +55,16 @@ def replicated_all_reduce(x, *, commGroup=None):
     return tf.reduce_sum(by_group, axis=0)[replica_index() % num_groups]
 
 
-def _asserted(condition: tf.Tensor, text: str) -> Any:
-    tf.debugging.Assert(condition, [text])
+def _end_unless(goes_on: tf.Tensor, text: str) -> tuple[()]:
+    def end():
+        raise poplar_exception(text)
+
+    def ended():
+        # XLA leaves out assertions without a word; what calls Python is never left to it.
+        tf.numpy_function(end, [], [])
+        return tf.constant(True)
+
+    tf.cond(goes_on, lambda: tf.constant(False), ended)
     return ()
 
 

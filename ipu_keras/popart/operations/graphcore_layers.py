@@ -10,12 +10,15 @@ from ipu_keras.ops.normalization import normalize_groups, operation_of
 from ipu_keras.ops.recurrent import lstm as lstm_sequence
 from ipu_keras.ops.recurrent import lstm_inference
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.operations.convolutions import conv
+from ipu_keras.popart.operations import convolutions
 from ipu_keras.popart.operations.operation import graphcore_operation
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # The gates of an LSTM in Poplar's libraries are forget, input, cell, output.
 _TO_INPUT_FIRST = [1, 0, 2, 3]
+
+# Whether convolutions run in parallel or one after the other.
+_PLAN_TYPE = "__plan_type"
 
 
 @graphcore_operation("GroupNormalization", images=["x"], num_images=1)
@@ -76,6 +79,7 @@ def multi_conv(
     pads=(),
     outPads=(),
     strides=(),
+    context,
 ):
     inputs = [x, w, b, *more]
     inputs += [None] * (-len(inputs) % 3)
@@ -96,7 +100,9 @@ def multi_conv(
             for number, triple in enumerate(triples)
         ]
 
-    return tuple(together(run)(*(each for triple in triples for each in triple[:2])))
+    plan = context.node.annotations.get(_PLAN_TYPE)
+    run_together = together(run, options=None if plan is None else {"planType": plan})
+    return tuple(run_together(*(each for triple in triples for each in triple[:2])))
 
 
 @graphcore_operation("ShapedDropout", is_random=True)
@@ -140,25 +146,19 @@ def _convolution(x, w, b, *, dilations, in_dilations, pads, out_pads, strides):
     """One of them, with channels last."""
     if max(in_dilations) > 1:
         x = _dilated(x, in_dilations)
-    result = conv(
-        _padded(x, pads),
+    result = convolutions.conv(
+        x,
         w,
-        None,
         auto_pad="NOTSET",
         dilations=dilations,
         group=x.shape[-1] // w.shape[-2],
+        pads=pads,
         strides=strides,
     )
-    result = _padded(result, out_pads)
+    if any(out_pads):
+        before, after = out_pads[: len(out_pads) // 2], out_pads[len(out_pads) // 2 :]
+        result = tf.pad(result, [[0, 0], *zip(before, after, strict=True), [0, 0]])
     return result if b is None else result + b
-
-
-def _padded(x: tf.Tensor, pads: Sequence[int]) -> tf.Tensor:
-    """Images with zeros before and after spatial axes."""
-    if not any(pads):
-        return x
-    before, after = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-    return tf.pad(x, [[0, 0], *zip(before, after, strict=True), [0, 0]])
 
 
 def _dilated(x: tf.Tensor, dilations: Sequence[int]) -> tf.Tensor:

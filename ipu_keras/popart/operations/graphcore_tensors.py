@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_keras.ops.sequence_rows import copied_rows
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations import blocks
 from ipu_keras.popart.operations.operation import graphcore_operation
 
 # As PopART numbers its `InitType`.
@@ -17,21 +18,7 @@ _NO_INIT, _ZERO = range(2)
 
 @graphcore_operation("DepthToSpace", images=["x"], num_images=1)
 def depth_to_space(x, *, blocksize, mode="DCR"):
-    channels = x.shape[-1]
-    if x.shape.rank != 4 or blocksize < 1 or channels % blocksize**2:
-        raise popart_exception(
-            "`blocksize` has to be positive, and its square a divisor of the channels of images "
-            f"(batch, channels, height, width). Received: blocksize={blocksize} for {channels} "
-            f"channels of a tensor of rank {x.shape.rank}"
-        )
-    if mode == "CRD":
-        depth = channels // blocksize**2
-        order = np.arange(channels).reshape(depth, blocksize, blocksize).transpose(1, 2, 0)
-        x = tf.gather(x, order.reshape(-1), axis=-1)
-    elif mode != "DCR":
-        raise popart_exception(f"`mode` has to be 'DCR' or 'CRD'. Received: mode={mode!r}")
-    # TensorFlow knows no blocks of one pixel.
-    return tf.nn.depth_to_space(x, blocksize) if blocksize > 1 else tf.identity(x)
+    return blocks.depth_to_space(x, blocksize=blocksize, mode=mode)
 
 
 @graphcore_operation("DynamicAdd")
@@ -146,6 +133,13 @@ def sequence_slice(
     *,
     zeroUnused=0,
 ):
+    counts = [each.shape.as_list() for each in (sizes, source_offsets, destination_offsets)]
+    if min(len(source.shape), len(destination.shape)) < 2 or counts != [counts[0][:1]] * 3:
+        raise popart_exception(
+            "It takes a source and a destination of rank 2 or more, and for each slice its number "
+            f"of rows and offsets in both, of rank 1. Received: shapes {source.shape.as_list()}, "
+            f"{destination.shape.as_list()}, {', '.join(map(str, counts))}"
+        )
     rows = tf.reshape(source, [_size(source, 0), *destination.shape[1:]])
     slices = (tf.cast(each, tf.int32) for each in (sizes, source_offsets, destination_offsets))
     return copied_rows(destination, rows, *slices, zero_unused=bool(zeroUnused))

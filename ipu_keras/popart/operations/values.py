@@ -177,13 +177,9 @@ def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:
 
 
 def _as_dtype(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
-    """An array in a type that may be narrower; the largest integers, which mean "to the end", do
-    not wrap around."""
-    narrow = np.dtype(dtype.as_numpy_dtype)
-    if narrow.kind in "iu" and array.dtype.itemsize > narrow.itemsize:
-        limits = np.iinfo(narrow)
-        array = array.clip(limits.min, limits.max)
-    return array.astype(narrow, copy=False)
+    """An array in a type that may be narrower: as a cast of C does it."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.as_numpy_dtype, copy=False)
 
 
 def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:

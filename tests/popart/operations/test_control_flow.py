@@ -6,6 +6,7 @@ import tensorflow as tf
 from popart_graphs import (
     WAYS,
     check_gradient_of,
+    gradients_of,
     graph,
     ipu_node,
     one,
@@ -182,14 +183,7 @@ def test_gradients_of_loops(way):
     given = {"x": f32(0.3, 0.7), "w": f32(0.5, 1.5)}
     check_gradient_of(main, given)
 
-    @tf.function(autograph=False, jit_compile=way == "xla")
-    def gradients(tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            loss = results_of(main, tensors)[0]
-        return tape.gradient(loss, tensors)
-
-    ours = gradients({name: tf.constant(value) for name, value in given.items()})
+    ours = gradients_of(main, given, way)
 
     def reference(x, w):
         loss = 0.0
@@ -395,8 +389,15 @@ def test_gradients_of_scans():
     main = graph(
         [onnx_node("Scan", "s xs", "last all", body=body, num_scan_inputs=1)], "", "all last"
     )
-    given = {"s": f32(0.1, 0.2), "xs": np.array([[0.3, 0.4], [0.5, 0.6]]), "w": f32(1, 2)}
+    given = {
+        "s": f32(0.1, 0.2),
+        "xs": np.array([[0.3, 0.4], [0.5, 0.6]], np.float32),
+        "w": f32(1, 2),
+    }
     check_gradient_of(main, given)
+    traced, compiled = (gradients_of(main, given, way) for way in ("traced", "xla"))
+    for name in given:
+        np.testing.assert_allclose(compiled[name], traced[name], rtol=1e-5)
 
 
 def test_a_batch_whose_size_is_open():

@@ -65,7 +65,7 @@ def test_bits(dtype, way):
 
 
 def test_bits_of_numbers_with_fractions():
-    with pytest.raises(popart_exception, match="^In BitwiseNot 'y0': Bits are.*float32"):
+    with pytest.raises(popart_exception, match=r"^In BitwiseNot 'y0': Bits are.*float32"):
         one("BitwiseNot", np.ones(2, np.float32))
 
 
@@ -100,7 +100,7 @@ def test_a_detached_tensor_has_no_gradient():
 
 
 def test_arguments():
-    with pytest.raises(popart_exception, match="^In Scale 'y0': The attribute 'scale' is missing"):
+    with pytest.raises(popart_exception, match=r"^In Scale 'y0': The attribute 'scale' is m"):
         one("Scale", A)
-    with pytest.raises(popart_exception, match="invalid number of inputs 1. Must be between 2..2"):
+    with pytest.raises(popart_exception, match=r"number of inputs 1. Must be between 2\.\.2"):
         one("Fmod", A)

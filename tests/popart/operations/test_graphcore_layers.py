@@ -94,10 +94,11 @@ def lstm(x, weights, bias, initial):
     h, c = initial
     outputs = []
     for step in x:
-        f, i, g, o = (np.concatenate([step, h], 1) @ w + b for w, b in zip(weights, bias))
-        sigmoid = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
+        gates = np.concatenate([step, h], 1) @ weights + bias[:, None]
+        g = gates[2]
+        f, i, _, o = 1 / (1 + np.exp(-gates))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
         outputs.append(h)
     return np.array(outputs), c
 
@@ -223,6 +224,26 @@ def test_images_between_convolutions_keep_their_channels_last():
     np.testing.assert_allclose(ours, 2 * convolved(convolved(x, w), w), rtol=1e-5, atol=1e-6)
 
 
+def test_groups_of_channels():
+    """As many as the channels of weights say."""
+    x, w = random.normal(size=(1, 4, 5)), random.normal(size=(6, 2, 2))
+    ours = one("MultiConv", x.astype(np.float32), w.astype(np.float32))
+    np.testing.assert_allclose(ours, convolved(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["parallel", "serial"])
+def test_the_type_of_a_plan(plan):
+    """Reports show convolutions that run one after the other as what they are."""
+    inputs = [each.astype(np.float32) for each in (*LEFT, *RIGHT)]
+    node = ipu_node("MultiConv", "a b c d e", "y z", __plan_type=plan)
+    given = dict(zip("abcde", inputs, strict=True))
+    function = tf.function(lambda tensors: results_of(graph([node], "", "y z"), tensors))
+    traced = function.get_concrete_function({k: tf.constant(v) for k, v in given.items()}).graph
+    names = [op.name for op in traced.get_operations() if op.type == "Conv2D"]
+    assert len(names) == 2
+    assert all(("poplar.MultiConv" in name) == (plan == "parallel") for name in names)
+
+
 def test_attributes_of_several_convolutions():
     text = r"`strides` has to have 2 numbers, \[1, 1\] for the.*Received: strides=\[1, 1, 1\]"
     with pytest.raises(popart_exception, match=text):
@@ -276,3 +297,15 @@ def test_gradients_of_dropout():
 def test_errors_of_dropout(attributes, text):
     with pytest.raises(popart_exception, match=f"^In ShapedDropout 'y0': .*{text}"):
         one("ShapedDropout", np.ones((4, 2), np.float32), **attributes)
+
+
+def test_layers_of_what_is_known():
+    """They are computed while tracing, and their images are as the model has them."""
+    inputs = [each.astype(np.float32) for each in (X, SCALE, BIAS)]
+    result, *_ = one("GroupNormalization", *inputs, outputs=3, num_groups=2, known=range(3))
+    np.testing.assert_allclose(result, normalized(X, 2, 1e-5)[0], rtol=1e-4, atol=1e-5)
+    inputs = [each.astype(np.float32) for each in (*LEFT, *RIGHT)]
+    for ours, given in zip(
+        one("MultiConv", *inputs, outputs=2, known=range(5)), (LEFT, RIGHT), strict=True
+    ):
+        np.testing.assert_allclose(ours, convolved(*given), rtol=1e-4, atol=1e-5)
