@@ -157,14 +157,16 @@ class Evaluation:
                 returned = operation(*inputs, **attributes)
                 values = results_of(returned, num_images=operation.num_images)
                 return [_known(one) for one in values]
-        if operation.axis is not None and order is Order.IMAGES:
-            rank = max(value.rank for value in _values(given))
-            permutation = order.permutation(rank)
-            attributes[operation.axis] = permutation.index(
-                axis_within(attributes[operation.axis], rank)
-            )
+        rank = max((value.rank for value in _values(given)), default=0)
+        permutation = order.permutation(rank)
+        axis = operation.axis if operation.axis and order is Order.IMAGES else ""
+        if axis in attributes:
+            attributes[axis] = _moved(attributes[axis], permutation)
         inputs = _as_wanted(operation, given, order)
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
+        if axis in attributes:
+            left = _left(attributes[axis], permutation)
+            returned = tf.nest.map_structure(lambda one: _as_in_model(one, left, rank), returned)
         return results_of(returned, order, operation.num_images)
 
     def _attributes(
@@ -256,6 +258,29 @@ def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
         return Order.ONNX
     are_images = any(value.order is Order.IMAGES and value.known is None for value in values)
     return Order.IMAGES if are_images else Order.ONNX
+
+
+def _moved(axes: Any, permutation: list[int]) -> Any:
+    """An axis, or several of them, of the model as those of a tensor whose axes are moved."""
+    if isinstance(axes, int):
+        return permutation.index(axis_within(axes, len(permutation)))
+    return axes and [_moved(axis, permutation) for axis in axes]
+
+
+def _left(removed: Any, permutation: list[int]) -> list[int]:
+    """The axes of the model that a moved tensor still has without some of its axes; all are
+    removed, if none is named."""
+    gone = [removed] if isinstance(removed, int) else removed or range(len(permutation))
+    return [axis for position, axis in enumerate(permutation) if position not in gone]
+
+
+def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
+    """A result that keeps its order if it has all axes, and else gets that of the model."""
+    if not tf.is_tensor(result) or result.shape.rank == rank:
+        return result
+    ordered = sorted(left)
+    moved = result if left == ordered else tf.transpose(result, [left.index(a) for a in ordered])
+    return Value(moved)
 
 
 def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:

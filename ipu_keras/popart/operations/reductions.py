@@ -23,38 +23,38 @@ def _reduced_exactly(
     return tf.cast(_reduced(compute, exact, axes, keepdims), x.dtype)
 
 
-@operation("ReduceSum")
+@operation("ReduceSum", axis="axes")
 def reduce_sum(x, *, axes=None, keepdims):
     return _reduced(tf.reduce_sum, x, axes, keepdims)
 
 
-@operation("ReduceMean")
+@operation("ReduceMean", axis="axes")
 def reduce_mean(x, *, axes=None, keepdims):
     return _reduced(tf.reduce_mean, x, axes, keepdims)
 
 
-@operation("ReduceProd")
+@operation("ReduceProd", axis="axes")
 def reduce_prod(x, *, axes=None, keepdims):
     return _reduced(tf.reduce_prod, x, axes, keepdims)
 
 
-@operation("ReduceMax")
+@operation("ReduceMax", axis="axes")
 def reduce_max(x, *, axes=None, keepdims):
     return _reduced(tf.reduce_max, x, axes, keepdims)
 
 
-@operation("ReduceMin")
+@operation("ReduceMin", axis="axes")
 def reduce_min(x, *, axes=None, keepdims):
     return _reduced(tf.reduce_min, x, axes, keepdims)
 
 
-@operation("ReduceL1")
+@operation("ReduceL1", axis="axes")
 def reduce_l1(x, *, axes=None, keepdims):
     magnitudes = x if x.dtype.is_unsigned else tf.abs(x)
     return _reduced(tf.reduce_sum, magnitudes, axes, keepdims)
 
 
-@operation("ReduceL2")
+@operation("ReduceL2", axis="axes")
 def reduce_l2(x, *, axes=None, keepdims):
     def norm(x, axis, keepdims):
         # With 16 bits squares overflow from 256 on. XLA has no kernel for TensorFlow's own norm.
@@ -64,12 +64,12 @@ def reduce_l2(x, *, axes=None, keepdims):
     return _reduced_exactly(norm, x, axes, keepdims)
 
 
-@operation("ReduceSumSquare")
+@operation("ReduceSumSquare", axis="axes")
 def reduce_sum_square(x, *, axes=None, keepdims):
     return _reduced(tf.reduce_sum, x * x, axes, keepdims)
 
 
-@operation("ReduceLogSum")
+@operation("ReduceLogSum", axis="axes")
 def reduce_log_sum(x, *, axes=None, keepdims):
     def log_sum(x, axis, keepdims):
         return tf.math.log(tf.reduce_sum(x, axis, keepdims))
@@ -77,17 +77,17 @@ def reduce_log_sum(x, *, axes=None, keepdims):
     return _reduced_exactly(log_sum, x, axes, keepdims)
 
 
-@operation("ReduceLogSumExp")
+@operation("ReduceLogSumExp", axis="axes")
 def reduce_log_sum_exp(x, *, axes=None, keepdims):
     return _reduced_exactly(tf.reduce_logsumexp, x, axes, keepdims)
 
 
-@operation("ArgMax")
+@operation("ArgMax", axis="axis")
 def arg_max(x, *, axis, keepdims):
     return _position(tf.argmax, x, axis, keepdims)
 
 
-@operation("ArgMin")
+@operation("ArgMin", axis="axis")
 def arg_min(x, *, axis, keepdims):
     return _position(tf.argmin, x, axis, keepdims)
 

@@ -101,14 +101,14 @@ def split(x, *, axis, split=None, context):
     return tuple(tf.split(x, context.num_outputs if split is None else split, axis))
 
 
-@operation("Pad", since=11, static=["pads"])
-def pad(x, pads, constant_value=None, *, mode):
+@operation("Pad", since=11, static=["pads"], any_order=True)
+def pad(x, pads, constant_value=None, *, mode, context):
     if pads.size != 2 * x.shape.rank:
         raise popart_exception(
             f"The pads of a tensor of rank {x.shape.rank} are {2 * x.shape.rank} numbers: before "
             f"each axis, then behind each. Received: {pads.tolist()}"
         )
-    pads = pads.reshape(2, -1)
+    pads = pads.reshape(2, -1)[:, context.order.permutation(x.shape.rank)]
     x = _cropped(x, np.minimum(pads, 0))
     around = np.maximum(pads, 0).T
     if mode == "constant":
@@ -122,9 +122,9 @@ def pad(x, pads, constant_value=None, *, mode):
     )
 
 
-@operation("Pad", since=2)
-def pad_2(x, *, pads, mode, value):
-    return pad(x, np.array(pads), tf.cast(value, x.dtype), mode=mode)
+@operation("Pad", since=2, any_order=True)
+def pad_2(x, *, pads, mode, value, context):
+    return pad(x, np.array(pads), tf.cast(value, x.dtype), mode=mode, context=context)
 
 
 def _cropped(x: Any, pads: np.ndarray) -> Any:

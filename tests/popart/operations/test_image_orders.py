@@ -41,9 +41,11 @@ NETWORK = [
 ]
 
 
-def kinds_of(nodes, shape=IMAGES.shape):
+def kinds_of(nodes, shape=IMAGES.shape, version=11):
     """What is computed, and the kinds of operations of its trace, without the constants'."""
-    model = Model(Graph("one", tuple(nodes), (GraphInput("x"),), ("y",), WEIGHTS), {AI_ONNX: 11})
+    model = Model(
+        Graph("one", tuple(nodes), (GraphInput("x"),), ("y",), WEIGHTS), {AI_ONNX: version}
+    )
     run = tf.function(lambda x: outputs_of(model, {"x": x})[0], autograph=False)
     graph = run.get_concrete_function(tf.TensorSpec(shape)).graph
     return run(IMAGES), [each.type for each in graph.get_operations()]
@@ -91,6 +93,35 @@ def test_images_stay_as_they_are_between_convolutions(between):
     assert result.shape[:2] == (2, 4)
     # Of the input, and of the output.
     assert kinds.count("Transpose") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "num_transpositions"),
+    [
+        ("ReduceMean", {"axes": [2, 3]}, 1),
+        ("ReduceMean", {"axes": [-1, 2], "keepdims": 0}, 1),
+        ("ReduceMax", {"axes": [1], "keepdims": 0}, 1),
+        # Channels and height are left, which are the other way round.
+        ("ReduceSum", {"axes": [0, 3], "keepdims": 0}, 2),
+        ("ReduceSum", {"keepdims": 0}, 1),
+        ("ReduceL2", {}, 1),
+        ("ArgMax", {"axis": 1}, 1),
+        ("Pad", {"pads": [0, 1, 0, 2, 0, -1, 3, 0]}, 2),
+        ("Pad", {"pads": [0, 0, 0, 2, 0, 0, 3, 0], "mode": "reflect"}, 2),
+        ("ArgMin", {"axis": 1, "keepdims": 0}, 1),
+    ],
+)
+def test_images_are_reduced_and_padded_as_they_are(kind, attributes, num_transpositions):
+    version = 10 if kind == "Pad" else 11
+    result, kinds = kinds_of([*BEGINNING, node(kind, ["conv"], "y", **attributes)], version=version)
+    assert kinds.count("Transpose") == num_transpositions
+    # Of images that are given, which have the order of the model.
+    conv, _ = kinds_of([*BEGINNING, node("Identity", ["conv"], "y")])
+    model = Model(
+        Graph("one", (node(kind, ["x"], "y", **attributes),), (GraphInput("x"),), ("y",)),
+        {AI_ONNX: version},
+    )
+    np.testing.assert_allclose(result, outputs_of(model, {"x": conv})[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
