@@ -40,7 +40,7 @@ def test_what_is_our_own_mistake_is_no_error_of_the_node():
         def in_order(self, order):
             raise AssertionError("ours")
 
-    with pytest.raises(AssertionError, match="^ours$"):
+    with pytest.raises(AssertionError, match="ours"):
         Evaluation({AI_ONNX: 11}).run(GRAPH, {"x": Broken(tf.constant([1.0]))})
 
 
