@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import AttributeProto
 
@@ -89,22 +88,9 @@ def _value(proto: AttributeProto) -> Any:
             return [array_of(each, what) for each in proto.tensors]
         case AttributeProto.GRAPHS:
             return [parsed_graph(each) for each in proto.graphs]
-        case AttributeProto.SPARSE_TENSOR:
-            return _dense(proto.sparse_tensor, what)
     raise popart_exception(
         f"{what} is of a type that no opset up to 11 has. Received: type={proto.type}"
     )
-
-
-def _dense(proto: onnx.SparseTensorProto, what: str) -> np.ndarray:
-    """All elements of a tensor that a message describes by those which are not 0."""
-    values, indices = array_of(proto.values, what), array_of(proto.indices, what)
-    array = np.zeros(tuple(proto.dims), values.dtype)
-    if indices.ndim == 1:
-        array.reshape(-1)[indices] = values
-    else:
-        array[tuple(indices.T)] = values
-    return array
 
 
 def _input(proto: onnx.ValueInfoProto) -> GraphInput:

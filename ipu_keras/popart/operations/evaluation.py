@@ -238,6 +238,9 @@ def _can_fold(operation: Operation, given: Sequence[Any]) -> bool:
     if operation.is_random or operation.has_effects:
         return False
     flat = [one for each in given for one in (each if isinstance(each, list) else [each])]
+    if operation.sizes_by_values:
+        # Of constant weights, too: a program of an IPU cannot compute it.
+        return all(one is None or one.known is not None for one in flat)
     return all(one is None or one.is_static for one in flat)
 
 
@@ -285,8 +288,7 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
 
 def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
     """The inputs of an operation as it wants them."""
-    names = [p.name for p in operation.inputs]
-    names += names[-1:] * (len(given) - len(names))
+    names = _input_names(operation, given)
     rank = max((value.rank for value in _values(given)), default=0)
     return [
         _wanted(operation, name, value, order, rank)

@@ -131,23 +131,27 @@ def _number(given: np.ndarray) -> int:
     return int(given.item())
 
 
-# How many elements these have depends on values, and programs of IPUs are static.
-@operation("NonZero", since=9, static=["x"])
+@operation("NonZero", since=9, sizes_by_values=True)
 def non_zero(x):
-    return np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64)
+    return tf.transpose(tf.where(x != tf.zeros([], x.dtype)))
 
 
-@operation("Compress", since=9, static=["condition"])
+@operation("Compress", since=9, sizes_by_values=True)
 def compress(x, condition, *, axis=None):
     if axis is None:
         x, axis = tf.reshape(x, [-1]), 0
     # It may be shorter than the axis.
-    return tf.gather(x, np.flatnonzero(condition), axis=axis)
+    return tf.gather(x, _positions(condition), axis=axis)
 
 
-@operation("Unique", since=11, static=["x"])
+def _positions(condition: Any) -> Any:
+    """Where it holds: known if it is, as programs of IPUs have no tensors of unknown sizes."""
+    known = tf.get_static_value(condition)
+    return tf.where(condition)[:, 0] if known is None else np.flatnonzero(known)
+
+
+@operation("Unique", since=11, sizes_by_values=True)
 def unique(x, *, axis=None, sorted_):
-    x = tf.constant(x)
     if axis is None:
         x, axis = tf.reshape(x, [-1]), 0
     axis = axis_within(axis, x.shape.rank)

@@ -38,6 +38,8 @@ class Operation:
             returns a `Value`. Inputs of less axes are as in the model.
         is_random: Whether it draws random numbers, so that it is never computed while tracing.
         has_effects: Whether it does something when it runs, so that it is never computed before.
+        sizes_by_values: Whether the sizes of its results depend on values. Programs of IPUs are
+            static, so it is computed while tracing wherever what it takes is known.
         recurs: Whether the inputs before a variadic one are a group that may come several times.
     """
 
@@ -54,6 +56,7 @@ class Operation:
     any_order: bool = False
     is_random: bool = False
     has_effects: bool = False
+    sizes_by_values: bool = False
     recurs: bool = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
@@ -102,6 +105,7 @@ def operation(
     any_order: bool = False,
     is_random: bool = False,
     has_effects: bool = False,
+    sizes_by_values: bool = False,
     recurs: bool = False,
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Makes an `Operation` of a function; the arguments are those of that class.
@@ -131,6 +135,7 @@ def operation(
             any_order,
             is_random,
             has_effects,
+            sizes_by_values,
             recurs,
         )
 

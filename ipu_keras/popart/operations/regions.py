@@ -73,12 +73,7 @@ def max_roi_pool(x, rois, *, pooled_shape, spatial_scale):
     return tf.where(is_empty[..., None], tf.zeros_like(pooled), pooled)
 
 
-# How many boxes are chosen depends on their values, and programs of IPUs are static.
-@operation(
-    "NonMaxSuppression",
-    since=10,
-    static=[*("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold")],
-)
+@operation("NonMaxSuppression", since=10, sizes_by_values=True)
 def non_max_suppression(
     boxes,
     scores,
@@ -89,6 +84,11 @@ def non_max_suppression(
     center_point_box,
 ):
     batches, classes = scores.shape[:2]
+    if batches is None or classes is None:
+        raise popart_exception(
+            "The numbers of batches and classes must be known before anything runs. Received: "
+            f"scores of shape {scores.shape.as_list()}. Give the model's input a shape."
+        )
     if max_output_boxes_per_class is None:
         return np.zeros((0, 3), np.int64)
     most = tf.cast(tf.reshape(max_output_boxes_per_class, []), tf.int32)
