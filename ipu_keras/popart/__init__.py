@@ -77,6 +77,7 @@ from ipu_keras.popart.core import TileSet as TileSet
 from ipu_keras.popart.core import VirtualGraphMode as VirtualGraphMode
 from ipu_keras.popart.core import WeightDecayMode as WeightDecayMode
 from ipu_keras.popart.core import _BuilderCore as _BuilderCore
+from ipu_keras.popart.core import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.core import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.core import getLogger as getLogger
 from ipu_keras.popart.core import hostReduceGradCopyPrefix as hostReduceGradCopyPrefix

@@ -127,6 +127,21 @@ class Configuration:
             )
         return Pipeline(device_mapping=tuple(found[stage] for stage in stages))
 
+    def check_weights_change(self, method: str) -> None:
+        """Refuses to change weights that are constant.
+
+        Args:
+            method: Which would.
+
+        Raises:
+            popart_exception: They are.
+        """
+        if self.has_constant_weights:
+            raise popart_exception(
+                f"Cannot call {method} when SessionOptions.constantWeights is set, as it is by "
+                "default. Set constantWeights = False in the options of the session."
+            )
+
     def options_in_words(self) -> dict[str, str]:
         """All options by name, as text."""
         return {name: repr(getattr(self.options, name)) for name in type(self.options).options()}

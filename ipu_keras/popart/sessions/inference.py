@@ -126,7 +126,7 @@ class _InferenceSessionCore:
         Args:
             arg0: Its path.
         """
-        self._session.save(arg0)
+        self._session.written_model.save(arg0)
 
     def updateExternallySavedTensorLocations(self, arg0: str, arg1: str) -> None:
         """Has `modelToHost` write weights that came from one external file into another.
@@ -138,7 +138,7 @@ class _InferenceSessionCore:
         Raises:
             popart_exception: No weight came from that file, or the other exists.
         """
-        self._session.move_external(arg0, arg1)
+        self._session.written_model.move_external(arg0, arg1)
 
     def getInfo(self, arg0: str) -> TensorInfo:
         """Shape and type of a tensor of the main graph.
@@ -157,7 +157,7 @@ class _InferenceSessionCore:
         Args:
             seedValue: Any integer.
         """
-        self._session.set_seed(seedValue)
+        self._session.random_seeds.set_seed(seedValue)
 
     def getRNGState(self) -> list[int]:
         """Where random operations are.
@@ -165,7 +165,7 @@ class _InferenceSessionCore:
         Raises:
             popart_exception: `enableLoadAndOffloadRNGState` is not set.
         """
-        return self._session.random_state()
+        return self._session.random_seeds.state()
 
     def setRNGState(self, rngValue: list[int]) -> None:
         """Has random operations go on from where another session was.
@@ -176,7 +176,7 @@ class _InferenceSessionCore:
         Raises:
             popart_exception: `enableLoadAndOffloadRNGState` is not set, or it is no such state.
         """
-        self._session.set_random_state(rngValue)
+        self._session.random_seeds.set_state(rngValue)
 
     def getCycleCount(self, id: str = "") -> int:
         """Modelled cycles of a step.

@@ -13,15 +13,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from onnx import ModelProto
 
 from ipu_keras.host import host_program as host
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.model.loading import LoadedModel, load
-from ipu_keras.popart.model.saving import move_data_outside, save
-from ipu_keras.popart.model.tensors import tensor_of
 from ipu_keras.popart.operations.evaluation import Environment
 from ipu_keras.popart.sessions.configuration import Configuration
 from ipu_keras.popart.sessions.dataflow import DataFlow
@@ -31,6 +28,7 @@ from ipu_keras.popart.sessions.step import Step
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
 from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
+from ipu_keras.popart.sessions.written_model import WrittenModel
 from ipu_keras.popart.tensorinfo import TensorInfo
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.profiling.models import batch_size_of, model_of_executable
@@ -45,7 +43,7 @@ from ipu_keras.store.executable_cache import content_key
 
 
 class Session:
-    """A model on a device.
+    """A model on a device; `written_model` writes it, `random_seeds` is what it draws from.
 
     Args:
         model: A serialized model, or the path of a file.
@@ -82,16 +80,16 @@ class Session:
         self._weights = Weights(
             _weights_in(self._loaded), are_known=configuration.has_constant_weights
         )
-        self._seeds = RandomSeeds()
+        self.written_model = WrittenModel(self._loaded, self._weights)
+        self.random_seeds = RandomSeeds(is_shared=configuration.has_random_state)
         self._infos: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._history = CompilationHistory()
         self._executable: Executable | None = None
         self._is_loaded = False
         self._anchors: list[Anchor] = []
         self._num_runs = 0
-        # Of `load_exported`, and what `move_external` has said by name of weight.
+        # Where `load_exported` has unpacked what was modelled.
         self._exported: str | None = None
-        self._moved: dict[str, str] = {}
 
     def prepare(self, *, loads: bool = True) -> None:
         """Compiles the program.
@@ -126,39 +124,6 @@ class Session:
         """Lets the prepared program run."""
         self._prepared("loadEngineAndConnectStreams")
         self._is_loaded = True
-
-    def set_seed(self, seed: int) -> None:
-        """Has random operations begin anew.
-
-        Args:
-            seed: Any integer.
-        """
-        self._seeds.set_seed(seed)
-
-    def random_state(self) -> list[int]:
-        """Where random operations are.
-
-        Raises:
-            popart_exception: It was not to be read.
-        """
-        self._check_random_state("getRNGState")
-        return self._seeds.state()
-
-    def set_random_state(self, state: list[int]) -> None:
-        """Has random operations go on from there.
-
-        Args:
-            state: As `random_state` gave it.
-
-        Raises:
-            popart_exception: It was not to be written, or is none.
-        """
-        self._check_random_state("setRNGState")
-        if len(state) != 2:
-            raise popart_exception(
-                f"A state of random operations has 2 numbers. Received: {len(state)}"
-            )
-        self._seeds.set_state(state)
 
     def run(self, step_io: IStepIO) -> None:
         """Runs a step.
@@ -271,7 +236,7 @@ class Session:
             popart_exception: The weights are constant, there is no such weight, or one has another
                 shape or type. Nothing is changed.
         """
-        self._check_not_constant("writeWeights")
+        self._configuration.check_weights_change("writeWeights")
         self._weights.write(dict(weights_io._items()))
 
     def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
@@ -284,7 +249,7 @@ class Session:
         Raises:
             popart_exception: The weights are constant, or the model has others. Nothing is changed.
         """
-        self._check_not_constant("resetHostWeights")
+        self._configuration.check_weights_change("resetHostWeights")
         arrays = _weights_in(load(model))
         others = sorted(name for name in arrays if name not in self._weights)
         if others and not ignores_others:
@@ -293,40 +258,6 @@ class Session:
                 "ignoreWeightsInModelWithoutCorrespondingHostWeight=True to leave it out."
             )
         self._weights.write({n: array for n, array in arrays.items() if n in self._weights})
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model with the host's weights.
-
-        Args:
-            path: Of the file; one that is there is replaced, in one piece.
-        """
-        proto = self._proto()
-        for file in sorted(set(self._moved.values())):
-            move_data_outside(proto, [n for n, where in self._moved.items() if where == file], file)
-        save(proto, path)
-
-    def move_external(self, before: str, after: str) -> None:
-        """Has `save` write weights that came from one file into another.
-
-        Args:
-            before: The file that they came from, as the model names it.
-            after: The other.
-
-        Raises:
-            popart_exception: No weight came from that file, or the other exists.
-        """
-        moved = [name for name, where in self._loaded.locations.items() if where == before]
-        if not moved:
-            raise popart_exception(
-                f"No weight of the model was in the external file {before!r}. There are: "
-                f"{', '.join(sorted(set(self._loaded.locations.values()))) or 'none'}."
-            )
-        if os.path.exists(after):
-            raise popart_exception(
-                f"The file {after!r} exists. Name another one, which is made when the model is "
-                "written."
-            )
-        self._moved.update(dict.fromkeys(moved, after))
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Compiles the program, and writes what was modelled of it to a file.
@@ -379,30 +310,6 @@ class Session:
             json.dumps([content, inputs]),
         )
 
-    def _proto(self) -> ModelProto:
-        proto = ModelProto()
-        proto.CopyFrom(self._loaded.proto)
-        for tensor in proto.graph.initializer:
-            if tensor.name in self._weights:
-                dtype = self._loaded.model.graph.initialisers[tensor.name].dtype
-                array = self._weights.host_value(tensor.name).astype(dtype)
-                tensor.CopyFrom(tensor_of(array, tensor.name))
-        return proto
-
-    def _check_random_state(self, method: str) -> None:
-        if not self._configuration.has_random_state:
-            raise popart_exception(
-                f"Trying to use {method}, but SessionOptions.enableLoadAndOffloadRNGState is not "
-                "set. Set it to True."
-            )
-
-    def _check_not_constant(self, method: str) -> None:
-        if self._configuration.has_constant_weights:
-            raise popart_exception(
-                f"Cannot call {method} when SessionOptions.constantWeights is set, as it is by "
-                "default. Set constantWeights = False in the options of the session."
-            )
-
     def _prepared(self, what: str) -> Executable:
         if self._executable is None:
             if what == "report":
@@ -441,7 +348,7 @@ class Session:
             inputs=tuple(each.name for each in self._inputs),
             anchors=tuple(self._flow.anchors()),
             weights=self._weights,
-            seeds=self._seeds,
+            seeds=self.random_seeds,
             placement=self._configuration.placement,
             on_traced=self._note_infos,
         )
@@ -457,7 +364,7 @@ class Session:
     def _place(self, device: str) -> None:
         """Says which TensorFlow device has what the session keeps."""
         self._weights.place(device)
-        self._seeds.place(device)
+        self.random_seeds.place(device)
 
     def _described_anchors(self) -> list[Anchor]:
         names = self._flow.anchors()

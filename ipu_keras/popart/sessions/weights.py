@@ -1,6 +1,6 @@
 """The initialisers of a model: as users read and write them, and as a device has them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -92,9 +92,14 @@ class Weights:
 
 
 class RandomSeeds:
-    """What random operations of a session draw from: a seed, and how many steps there were."""
+    """What random operations of a session draw from: a seed, and how many steps there were.
 
-    def __init__(self) -> None:
+    Args:
+        is_shared: Whether users may read and write it.
+    """
+
+    def __init__(self, *, is_shared: bool):
+        self._is_shared = is_shared
         self._device = ""
         self._state: tf.Variable | None = None
         self._seed = 0
@@ -108,11 +113,6 @@ class RandomSeeds:
         if device != self._device:
             self._device, self._state = device, None
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anything draws random numbers."""
-        return self._state is not None
-
     def set_seed(self, seed: int) -> None:
         """Begins anew with a seed.
 
@@ -124,18 +124,38 @@ class RandomSeeds:
             self._state.assign([self._seed, 0])
 
     def state(self) -> list[int]:
-        """Seed and number of steps."""
+        """Seed and number of steps.
+
+        Raises:
+            popart_exception: It was not to be read.
+        """
+        self._check_shared("getRNGState")
         return [self._seed, 0] if self._state is None else self._state.numpy().tolist()
 
-    def set_state(self, state: Iterable[int]) -> None:
+    def set_state(self, state: Sequence[int]) -> None:
         """Goes on where another session of the same program was.
 
         Args:
             state: As `state` gave it.
+
+        Raises:
+            popart_exception: It was not to be written, or is none.
         """
+        self._check_shared("setRNGState")
+        if len(state) != 2:
+            raise popart_exception(
+                f"A state of random operations has 2 numbers. Received: {len(state)}"
+            )
         self._seed, count = state
         if self._state is not None:
             self._state.assign([self._seed, count])
+
+    def _check_shared(self, method: str) -> None:
+        if not self._is_shared:
+            raise popart_exception(
+                f"Trying to use {method}, but SessionOptions.enableLoadAndOffloadRNGState is not "
+                "set. Set it to True."
+            )
 
     def of_step(self) -> tf.Tensor:
         """The seed of the step that is being traced, which counts it: `(2,)` int32."""
