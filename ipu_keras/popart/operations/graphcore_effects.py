@@ -23,8 +23,9 @@ def abort(condition=None, *, context):
     text = f"The program was aborted, as its node {context.node.title} asks for."
     if condition is None:
         return _end_unless(tf.constant(False), text)
-    is_set = tf.reduce_all(tf.cast(condition, tf.bool))
-    return _end_unless(is_set, f"{text} Its input is 0: {context.node.inputs[0]!r}")
+    # As Poplar's `AbortOnCondition`: a condition that holds ends the run.
+    is_unset = tf.logical_not(tf.reduce_any(tf.cast(condition, tf.bool)))
+    return _end_unless(is_unset, f"{text} Its input is not 0: {context.node.inputs[0]!r}")
 
 
 @graphcore_operation("PrintTensor", has_effects=True)

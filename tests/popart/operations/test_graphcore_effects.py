@@ -55,11 +55,11 @@ def aborting(inputs):
 
 @with_effects
 @pytest.mark.parametrize("dtype", [bool, np.int32, np.float32])
-def test_a_condition_to_go_on(dtype, way):
-    main, x = aborting("go_on"), np.float32([1])
-    assert run(main, {"x": x, "go_on": np.array(1, dtype)}, way)[0] == 2
-    with pytest.raises(ENDED, match=rf"{TEXT}\. Its input is 0: 'go_on'"):
-        run(main, {"x": x, "go_on": np.array([1, 0], dtype)}, way)
+def test_a_condition_to_end_for(dtype, way):
+    main, x = aborting("end"), np.float32([1])
+    assert run(main, {"x": x, "end": np.array([0, 0], dtype)}, way)[0] == 2
+    with pytest.raises(ENDED, match=rf"{TEXT}\. Its input is not 0: 'end'"):
+        run(main, {"x": x, "end": np.array([1, 0], dtype)}, way)
 
 
 @with_effects
@@ -70,11 +70,11 @@ def test_nothing_to_go_on_for(way):
 
 def test_a_program_is_aborted_when_it_runs(device):
     """Not while it is traced, though the condition is known then; and none of it is left to XLA."""
-    main = graph(aborting("zero").nodes, "", "y", zero=np.int32(0))
-    executable = host.build(program_of(main), device)
-    with pytest.raises(tf.errors.UnknownError, match=rf"poplar_exception: {TEXT}\. .*'zero'"):
-        executable.host([tf.ones((3, 2))])
     main = graph(aborting("one").nodes, "", "y", one=np.int32(1))
+    executable = host.build(program_of(main), device)
+    with pytest.raises(tf.errors.UnknownError, match=rf"poplar_exception: {TEXT}\. .*'one'"):
+        executable.host([tf.ones((3, 2))])
+    main = graph(aborting("zero").nodes, "", "y", zero=np.int32(0))
     (results,) = host.build(program_of(main), device).host([tf.ones((3, 2))])
     np.testing.assert_array_equal(results, 2 * np.ones((3, 2)))
 
