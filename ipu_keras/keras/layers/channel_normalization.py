@@ -32,7 +32,7 @@ def weight_policy(dtype):
         What Keras takes.
 
     Raises:
-        TypeError: `dtype` is a number, which was meant for another argument.
+        TypeError: `dtype` is a number, which was meant for another argument, or no type of weights.
     """
     if isinstance(dtype, int):
         raise TypeError(
@@ -41,6 +41,11 @@ def weight_policy(dtype):
         )
     if not isinstance(dtype, tf.DType):
         return dtype
+    if not dtype.is_floating:
+        raise TypeError(
+            "`dtype` is the data type of the weights, which must be a floating point type. "
+            f"Received: dtype={dtype!r}"
+        )
     policy = keras.config.dtype_policy()
     return policy if policy.variable_dtype == dtype.name else dtype.name
 

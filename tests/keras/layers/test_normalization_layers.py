@@ -159,6 +159,13 @@ def test_the_first_argument_is_the_type():
         GroupNormalization(4)
 
 
+@pytest.mark.parametrize("layer", [GroupNormalization, InstanceNormalization, LayerNormalization])
+@pytest.mark.parametrize("dtype", [tf.string, tf.int32, tf.bool])
+def test_weights_are_of_a_floating_point_type(layer, dtype):
+    with pytest.raises(TypeError, match="`dtype` is the data type of the weights, which must be"):
+        layer(dtype=dtype)
+
+
 @pytest.mark.parametrize(
     "module",
     [channel_normalization, group_normalization, instance_normalization, layer_normalization],
