@@ -320,6 +320,7 @@ class StrategyScope:
 
     def __enter__(self) -> IPUStrategy:
         self._check()
+        _forget_caching_device()
         return self._scope.__enter__()
 
     def __exit__(self, kind, error, traceback) -> None:
@@ -328,6 +329,19 @@ class StrategyScope:
                 explain(error)
         finally:
             self._scope.__exit__(kind, error, traceback)
+
+
+def _forget_caching_device() -> None:
+    """Takes back what `tf.map_fn` leaves behind where the function that it maps raises.
+
+    It gives the scope of variables a device to cache them on, for as long as it traces. With one,
+    no strategy can be entered outside of graphs, and TensorFlow would stay half way in it.
+    """
+    scope = tf.compat.v1.get_variable_scope()
+    if tf.executing_eagerly() and scope.caching_device is not None:
+        # It can be set in graphs only.
+        with tf.Graph().as_default():
+            scope.set_caching_device(None)
 
 
 # The name of the class in the releases before 2.6.

@@ -123,6 +123,22 @@ def test_the_current_strategy(strategy):
 # Placement
 
 
+def test_a_scope_after_a_function_that_was_mapped_has_raised():
+    """TensorFlow's `map_fn` then leaves something behind that no scope can be entered with."""
+
+    @tf.function
+    def function(x):
+        return tf.map_fn(lambda row: tf.ensure_shape(row, [7]), x)
+
+    with pytest.raises(ValueError, match="7"):
+        function(tf.zeros((2, 3)))
+    assert tf.compat.v1.get_variable_scope().caching_device is not None
+    for _ in range(2):
+        with IPUStrategy().scope() as entered:
+            assert current_ipu_strategy() is entered
+    assert not tf.distribute.has_strategy()
+
+
 def test_scope_puts_variables_and_tensors_on_the_device(strategy):
     with strategy.scope():
         variable = tf.Variable([1.0, 2.0])

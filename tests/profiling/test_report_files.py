@@ -1,9 +1,9 @@
 """The files of a report."""
 
+import contextlib
 import doctest
-import errno
 import json
-import os
+import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -142,21 +142,26 @@ def test_one_directory_that_cannot_be_used_leaves_the_others(named, tmp_path):
     assert paths_in(tmp_path)[:3] == ["sum", "sum.schedule.dot", "sum/report.html"]
 
 
-def test_a_disk_that_is_full_leaves_no_part_of_a_file(named, tmp_path, monkeypatch):
+@contextlib.contextmanager
+def files_of_at_most(num_bytes):
+    """While this is open, what is written beyond that is an error, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_a_file(named, tmp_path):
     """Reports as text fit, as JSON they do not; of files on the way nothing stays."""
-    real = Path.write_bytes
     report = named("sum")
     text, plain = (len(form.encode()) for form in (str(report), report.to_json()))
     assert text < plain
     most = (text + plain) // 2
 
-    def limited(self, content):
-        real(self, content[:most])
-        if len(content) > most:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(self))
-
-    monkeypatch.setattr(Path, "write_bytes", limited)
-    with pytest.warns(UserWarning, match="for the report of program 'sum'.*File too large"):
+    too_large = "for the report of program 'sum'.*File too large"
+    with pytest.warns(UserWarning, match=too_large), files_of_at_most(most):
         write_files(report, everything(tmp_path, tmp_path))
     assert paths_in(tmp_path) == [
         "sum",
@@ -166,8 +171,7 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_file(named, tmp_path, monkeypat
     ]
     assert (tmp_path / "sum" / "report.txt").read_text("utf-8") == str(report)
 
-    monkeypatch.setattr(Path, "write_bytes", lambda self, content: limited(self, bytes(most + 1)))
-    with pytest.warns(UserWarning, match="File too large") as warned:
+    with pytest.warns(UserWarning, match="File too large") as warned, files_of_at_most(0):
         write_files(named("other"), everything(tmp_path, tmp_path))
     assert len(warned) == 3
     # Names of files that could not be written are free again.

@@ -329,7 +329,7 @@ OUTFEED_MODES = {
 }
 
 
-@pytest.mark.parametrize(("before", "after"), list(permutations(OutfeedMode, 2)))
+@pytest.mark.parametrize(("before", "after"), list(permutations(OUTFEED_MODES, 2)))
 def test_other_results_of_a_program(caplog, before, after):
     """Programs that return something else are compiled again, which the user is told."""
     with scope(2):
