@@ -1,4 +1,12 @@
-"""PopART: builds, runs and trains ONNX models, as `import popart`."""
+"""PopART: builds ONNX models and runs them, as `import popart`."""
+
+from typing import Any
+
+from ipu_keras import _requirements
+from ipu_keras._missing_names import missing_attribute
+
+# First of all, so that a missing onnx is reported with its remedy.
+_requirements.check_onnx()
 
 from ipu_keras.popart import builder as builder
 from ipu_keras.popart import session as session
@@ -183,3 +191,7 @@ from ipu_keras.popart.model.transformer import GraphTransformer as GraphTransfor
 from ipu_keras.popart.session import InferenceSession as InferenceSession
 from ipu_keras.popart.session import OutOfMemoryException as OutOfMemoryException
 from ipu_keras.popart.tensorinfo import TensorInfo as TensorInfo
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)

@@ -1,5 +1,8 @@
 """`popart_core`: the classes behind those of `popart`."""
 
+from typing import Any
+
+from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo as DeviceInfo
 from ipu_keras.popart.devices.manager import DeviceManager as DeviceManager
 from ipu_keras.popart.exceptions import OutOfMemoryError as OutOfMemoryError
@@ -217,3 +220,10 @@ from ipu_keras.popart.sessions.step_io import IWeightsIO as IWeightsIO
 from ipu_keras.popart.sessions.step_io import PyStepIO as PyStepIO
 from ipu_keras.popart.sessions.step_io import PyStepIOCallback as PyStepIOCallback
 from ipu_keras.popart.sessions.step_io import PyWeightsIO as PyWeightsIO
+
+# With it, `from popart_core import name` says of a documented name that it is missing.
+__path__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)
