@@ -13,8 +13,11 @@ from ipu_keras.popart.exceptions import poplibs_exception as poplibs_exception
 from ipu_keras.popart.graphs.annotations import AttributeContextManager as AttributeContextManager
 from ipu_keras.popart.graphs.annotations import KeyValueContextManager as KeyValueContextManager
 from ipu_keras.popart.graphs.annotations import NameContextManager as NameContextManager
+from ipu_keras.popart.graphs.builder_core import DEFAULT_AI_GRAPHCORE as defaultAiGraphcoreOpset
+from ipu_keras.popart.graphs.builder_core import DEFAULT_AI_ONNX_ML as defaultAiOnnxMlOpset
 from ipu_keras.popart.graphs.builder_core import _BuilderCore as _BuilderCore
 from ipu_keras.popart.graphs.debug_context import DebugContext as DebugContext
+from ipu_keras.popart.graphs.messages import DEFAULT_AI_ONNX as defaultAiOnnxOpset
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1 as AiGraphcoreOpset1
 from ipu_keras.popart.graphs.opsets import AiOnnxMlOpset1 as AiOnnxMlOpset1
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset6 as AiOnnxOpset6
@@ -24,6 +27,14 @@ from ipu_keras.popart.graphs.opsets import AiOnnxOpset9 as AiOnnxOpset9
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset10 as AiOnnxOpset10
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
+from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
+from ipu_keras.popart.operations.identifiers import OperatorIdentifier as OperatorIdentifier
+from ipu_keras.popart.operations.identifiers import (
+    getSupportedOperations as getSupportedOperations,
+)
+from ipu_keras.popart.operations.identifiers import (
+    getUnsupportedOperations as getUnsupportedOperations,
+)
 from ipu_keras.popart.options.enumerations import (
     AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule,
 )
