@@ -13,11 +13,11 @@ from ipu_keras.popart.exceptions import poplibs_exception as poplibs_exception
 from ipu_keras.popart.graphs.annotations import AttributeContextManager as AttributeContextManager
 from ipu_keras.popart.graphs.annotations import KeyValueContextManager as KeyValueContextManager
 from ipu_keras.popart.graphs.annotations import NameContextManager as NameContextManager
-from ipu_keras.popart.graphs.builder_core import DEFAULT_AI_GRAPHCORE as defaultAiGraphcoreOpset
-from ipu_keras.popart.graphs.builder_core import DEFAULT_AI_ONNX_ML as defaultAiOnnxMlOpset
 from ipu_keras.popart.graphs.builder_core import _BuilderCore as _BuilderCore
+from ipu_keras.popart.graphs.builder_core import defaultAiGraphcoreOpset as defaultAiGraphcoreOpset
+from ipu_keras.popart.graphs.builder_core import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
+from ipu_keras.popart.graphs.builder_core import defaultAiOnnxOpset as defaultAiOnnxOpset
 from ipu_keras.popart.graphs.debug_context import DebugContext as DebugContext
-from ipu_keras.popart.graphs.messages import DEFAULT_AI_ONNX as defaultAiOnnxOpset
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1 as AiGraphcoreOpset1
 from ipu_keras.popart.graphs.opsets import AiOnnxMlOpset1 as AiOnnxMlOpset1
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset6 as AiOnnxOpset6
