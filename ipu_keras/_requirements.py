@@ -47,6 +47,24 @@ def check() -> None:
     check_keras(keras.__version__, keras.backend.backend())
 
 
+def check_onnx() -> None:
+    """Imports onnx, which only PopART's part of the package needs, and says how to install it.
+
+    Raises:
+        ImportError: If it is missing.
+    """
+    try:
+        import onnx  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise ImportError(
+            "`popart` of ipu_keras needs onnx, which is not installed. Install it with "
+            '`pip install "ipu-keras[popart]"`.',
+            name="onnx",
+        ) from None
+
+
 def check_keras(version: str, backend: str) -> None:
     """Raises ImportError if this Keras is too old, or does not run on TensorFlow."""
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_KERAS:

@@ -204,6 +204,23 @@ def test_a_popart_that_is_installed_wins(tmp_path):
     assert printed.splitlines() == ["True", str([message])]
 
 
+def test_popart_without_onnx_says_what_to_install():
+    printed = run("""
+        sys.modules["onnx"] = None
+        import ipu_keras  # which needs no onnx; without it, `popart` is the folder of tests
+        for name in ("popart", "popart_core", "popart.session", "ipu_keras.popart.builder"):
+            try:
+                __import__(name)
+            except ImportError as error:
+                print(error.name, error)
+        """)
+    message = (
+        "onnx `popart` of ipu_keras needs onnx, which is not installed. Install it with "
+        '`pip install "ipu-keras[popart]"`.'
+    )
+    assert printed.splitlines() == [message] * 4
+
+
 def test_a_folder_called_popart_hides_nothing(tmp_path):
     (tmp_path / "popart").mkdir()
     printed = run(f"""

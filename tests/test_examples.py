@@ -235,3 +235,44 @@ def test_outside_compilation(run_example, capsys):
     assert len(result["norms"]) == 10 * 88
     assert result["copies"] == "4 bytes to the host, 4 from it"
     assert "the host gets a norm in each step" in capsys.readouterr().out
+
+
+def test_popart_mlp(run_example, capsys):
+    result = run_example("popart_mlp")
+    assert result["shape"] == (22, 16, 10)
+    assert result["accuracy"] >= 0.85
+    assert result["difference"] < 1e-5
+    assert "352 images in a step of 22 batches" in capsys.readouterr().out
+
+
+def test_popart_import(run_example, capsys):
+    result = run_example("popart_import")
+    assert result["accuracy"] >= 0.95
+    assert result["logits"].shape == (11, 32, 10)
+    assert "/conv/Conv_output_0: [32, 8, 8, 8]" in capsys.readouterr().out
+
+
+def test_popart_make_model(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("popart_make_model")
+    onnx = importlib.import_module("onnx")
+    stored = onnx.load(example.FILE)
+    weights = {w.name: onnx.numpy_helper.to_array(w) for w in stored.graph.initializer}
+    made = example.model_of(weights)
+    assert made.graph == stored.graph
+    assert example.FILE.stat().st_size < 10_000
+
+
+def test_popart_pipeline(run_example, capsys):
+    result = run_example("popart_pipeline")
+    assert result["accuracy"] >= 0.95
+    assert result["report"].num_ipus == 2
+    assert "It is for 2 IPUs in a pipeline of 2 stages" in capsys.readouterr().out
+
+
+def test_popart_callbacks(run_example, capsys):
+    result = run_example("popart_callbacks")
+    assert result["calls"] == dict.fromkeys(("given", "read", "taken", "written"), 22)
+    assert result["steps"] == 11
+    assert result["correct"] >= 0.95 * 352
+    assert "11 steps, 22 micro-batches given and taken" in capsys.readouterr().out

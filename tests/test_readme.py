@@ -64,8 +64,8 @@ def missing(shown, text):
 
 
 def test_there_are_programs():
-    assert len(PROGRAMS) == 5
-    assert [bool(shown) for _, shown in PROGRAMS] == [False, True, True, True, True]
+    assert len(PROGRAMS) == 6
+    assert [bool(shown) for _, shown in PROGRAMS] == [False, True, True, True, True, True]
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))

@@ -1,4 +1,12 @@
-"""PopART: builds, runs and trains ONNX models, as `import popart`."""
+"""PopART: builds ONNX models and runs them, as `import popart`."""
+
+from typing import Any
+
+from ipu_keras import _requirements
+from ipu_keras._missing_names import missing_attribute
+
+# First of all, so that a missing onnx is reported with its remedy.
+_requirements.check_onnx()
 
 from ipu_keras.popart import builder as builder
 from ipu_keras.popart import session as session
@@ -53,6 +61,7 @@ from ipu_keras.popart.core import Logger as Logger
 from ipu_keras.popart.core import MergeVarUpdateType as MergeVarUpdateType
 from ipu_keras.popart.core import NameContextManager as NameContextManager
 from ipu_keras.popart.core import NumIOTiles as NumIOTiles
+from ipu_keras.popart.core import OperatorIdentifier as OperatorIdentifier
 from ipu_keras.popart.core import OutOfMemoryError as OutOfMemoryError
 from ipu_keras.popart.core import Patterns as Patterns
 from ipu_keras.popart.core import PatternsLevel as PatternsLevel
@@ -79,7 +88,13 @@ from ipu_keras.popart.core import WeightDecayMode as WeightDecayMode
 from ipu_keras.popart.core import _BuilderCore as _BuilderCore
 from ipu_keras.popart.core import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.core import _TensorInfoCore as _TensorInfoCore
+from ipu_keras.popart.core import defaultAiGraphcoreOpset as defaultAiGraphcoreOpset
+from ipu_keras.popart.core import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
+from ipu_keras.popart.core import defaultAiOnnxOpset as defaultAiOnnxOpset
 from ipu_keras.popart.core import getLogger as getLogger
+from ipu_keras.popart.core import getSupportedOperations as getSupportedOperations
+from ipu_keras.popart.core import getTensorInfo as getTensorInfo
+from ipu_keras.popart.core import getUnsupportedOperations as getUnsupportedOperations
 from ipu_keras.popart.core import hostReduceGradCopyPrefix as hostReduceGradCopyPrefix
 from ipu_keras.popart.core import hostReduceVarCopyPrefix as hostReduceVarCopyPrefix
 from ipu_keras.popart.core import packageHash as packageHash
@@ -183,3 +198,7 @@ from ipu_keras.popart.model.transformer import GraphTransformer as GraphTransfor
 from ipu_keras.popart.session import InferenceSession as InferenceSession
 from ipu_keras.popart.session import OutOfMemoryException as OutOfMemoryException
 from ipu_keras.popart.tensorinfo import TensorInfo as TensorInfo
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)

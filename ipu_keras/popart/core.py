@@ -1,5 +1,8 @@
 """`popart_core`: the classes behind those of `popart`."""
 
+from typing import Any
+
+from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo as DeviceInfo
 from ipu_keras.popart.devices.manager import DeviceManager as DeviceManager
 from ipu_keras.popart.exceptions import OutOfMemoryError as OutOfMemoryError
@@ -11,6 +14,9 @@ from ipu_keras.popart.graphs.annotations import AttributeContextManager as Attri
 from ipu_keras.popart.graphs.annotations import KeyValueContextManager as KeyValueContextManager
 from ipu_keras.popart.graphs.annotations import NameContextManager as NameContextManager
 from ipu_keras.popart.graphs.builder_core import _BuilderCore as _BuilderCore
+from ipu_keras.popart.graphs.builder_core import defaultAiGraphcoreOpset as defaultAiGraphcoreOpset
+from ipu_keras.popart.graphs.builder_core import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
+from ipu_keras.popart.graphs.builder_core import defaultAiOnnxOpset as defaultAiOnnxOpset
 from ipu_keras.popart.graphs.debug_context import DebugContext as DebugContext
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1 as AiGraphcoreOpset1
 from ipu_keras.popart.graphs.opsets import AiOnnxMlOpset1 as AiOnnxMlOpset1
@@ -21,6 +27,14 @@ from ipu_keras.popart.graphs.opsets import AiOnnxOpset9 as AiOnnxOpset9
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset10 as AiOnnxOpset10
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
+from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
+from ipu_keras.popart.operations.identifiers import OperatorIdentifier as OperatorIdentifier
+from ipu_keras.popart.operations.identifiers import (
+    getSupportedOperations as getSupportedOperations,
+)
+from ipu_keras.popart.operations.identifiers import (
+    getUnsupportedOperations as getUnsupportedOperations,
+)
 from ipu_keras.popart.options.enumerations import (
     AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule,
 )
@@ -217,3 +231,10 @@ from ipu_keras.popart.sessions.step_io import IWeightsIO as IWeightsIO
 from ipu_keras.popart.sessions.step_io import PyStepIO as PyStepIO
 from ipu_keras.popart.sessions.step_io import PyStepIOCallback as PyStepIOCallback
 from ipu_keras.popart.sessions.step_io import PyWeightsIO as PyWeightsIO
+
+# With it, `from popart_core import name` says of a documented name that it is missing.
+__path__: list[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)

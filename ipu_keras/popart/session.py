@@ -5,12 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.options.patterns import Patterns
 from ipu_keras.popart.options.session_options import SessionOptions
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.inference import _InferenceSessionCore
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+
+# With it, `from popart.session import name` says of a documented name that it is missing.
+__path__: list[str] = []
 
 
 class OutOfMemoryException(popart_exception):
@@ -139,3 +143,7 @@ class InferenceSession(_InferenceSessionCore):
 def _raise_unless_successful(error: OutOfMemoryError) -> None:
     if not error.isSuccessful():
         raise OutOfMemoryException(error)
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute(__name__, name)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.tensor_info import getTensorInfo
 from ipu_keras.popart.tensorinfo import TensorInfo
 
 NAMES = {
@@ -62,3 +63,11 @@ def test_no_shape():
         TensorInfo("FLOAT", [2.5])
     with pytest.raises(TypeError, match=r"is a list of numbers\. Received: 4"):
         TensorInfo("FLOAT", 4)
+
+
+def test_what_an_array_is():
+    assert getTensorInfo(np.zeros((2, 3), np.int8)) == TensorInfo("INT8", [2, 3])
+    with pytest.raises(TypeError, match=r"^`array` must be a NumPy array\. Received: list"):
+        getTensorInfo([1])
+    with pytest.raises(popart_exception, match="datetime64"):
+        getTensorInfo(np.zeros(2, "datetime64[s]"))

@@ -149,9 +149,17 @@ DriverIDs: {5,7}
 
         Returns:
             The target; `None` for the host, on which nothing is counted.
+
+        Raises:
+            popart_exception: No tile would be left.
         """
         if self.type is DeviceType.Cpu:
             return None
+        if num_io_tiles >= self.tilesPerIPU:
+            raise popart_exception(
+                f"SessionOptions.numIOTiles must be less than the {self.tilesPerIPU} tiles of an "
+                f"IPU, for some to compute. Received: numIOTiles={num_io_tiles}"
+            )
         whole = target_of_version(self.version, self.tilesPerIPU)
         return whole.without_tiles(num_io_tiles)
 

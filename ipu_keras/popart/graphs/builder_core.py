@@ -32,6 +32,11 @@ from ipu_keras.store.atomic_files import write_atomically
 DEFAULT_AI_ONNX_ML = 1
 DEFAULT_AI_GRAPHCORE = 1
 
+# The same, as scripts call them.
+defaultAiOnnxOpset = DEFAULT_AI_ONNX
+defaultAiOnnxMlOpset = DEFAULT_AI_ONNX_ML
+defaultAiGraphcoreOpset = DEFAULT_AI_GRAPHCORE
+
 
 class _Opsets:
     """The opsets of a builder, as PopART names them."""

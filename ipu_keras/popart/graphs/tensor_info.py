@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ipu_keras.popart.graphs.tensor_types import checked_shape, element_type, lower_case
+from ipu_keras.popart.model.data_types import name_of
 
 
 class _TensorInfoCore:
@@ -45,3 +48,23 @@ def element_of(info: _TensorInfoCore) -> int:
         info: What has it.
     """
     return info._element
+
+
+def getTensorInfo(array: np.ndarray) -> _TensorInfoCore:
+    """The dtype and shape that an array has.
+
+    Args:
+        array: Any array of NumPy.
+
+    Raises:
+        TypeError: It is none.
+        popart_exception: No tensor of a model has its dtype.
+
+    Example:
+
+    >>> getTensorInfo(np.zeros((2, 3), np.float16))
+    <float16 (2, 3)>
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"`array` must be a NumPy array. Received: {type(array).__name__}")
+    return _TensorInfoCore(name_of(array.dtype), array.shape)

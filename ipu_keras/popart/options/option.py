@@ -15,13 +15,15 @@ class Effect(enum.Enum):
 
     * `RESULTS`: what sessions compute, return or refuse.
     * `MODEL`: what a program would cost on IPUs.
-    * `FILES`: which files are written.
+    * `TRAINING`: what is for sessions that train.
+    * `LATER`: nothing yet, which sessions warn of.
     * `NONE`: nothing, which sessions warn of.
     """
 
     RESULTS = "It changes what sessions compute, return or refuse."
     MODEL = "It changes what a program is said to cost, and no numbers."
-    FILES = "It changes which files are written."
+    TRAINING = "It is for training, which there is not yet, and changes nothing in inference."
+    LATER = "It has no effect yet: sessions warn if it is not the default."
     NONE = "It has no meaning here: sessions warn if it is not the default."
 
 

@@ -83,18 +83,18 @@ class SessionOptions(Settings):
         Effect.RESULTS,
     )
     enableDistributedReplicatedGraphs = Option(
-        BOOL, False, "Whether other processes have replicas as well.", Effect.RESULTS
+        BOOL, False, "Whether other processes have replicas as well.", Effect.LATER
     )
     globalReplicationFactor = Option(
-        integer(1), 1, "Replicas of all processes together.", Effect.RESULTS
+        integer(1), 1, "Replicas of all processes together.", Effect.LATER
     )
     globalReplicaOffset = Option(
-        integer(0), 0, "The number of this process's first replica.", Effect.RESULTS
+        integer(0), 0, "The number of this process's first replica.", Effect.LATER
     )
     virtualGraphMode = Option(
         one_of(VirtualGraphMode),
         VirtualGraphMode.Off,
-        "How operations are put on IPUs.",
+        "How operations are put on IPUs: where they say with `Manual`, else all on one.",
         Effect.RESULTS,
     )
     enablePipelining = Option(
@@ -114,32 +114,32 @@ class SessionOptions(Settings):
         integer(1),
         1,
         "Micro-batches whose gradients are accumulated before an update.",
-        Effect.RESULTS,
+        Effect.TRAINING,
     )
     accumulationAndReplicationReductionType = Option(
         one_of(ReductionType),
         ReductionType.Sum,
         "Whether the gradients of micro-batches and replicas are added or averaged.",
-        Effect.RESULTS,
+        Effect.TRAINING,
     )
     batchSerializationSettings = Option(
         one_of(BatchSerializationSettings),
         BatchSerializationSettings(),
         "How batches are computed in parts. Masks of dropout change with it.",
-        Effect.RESULTS,
+        Effect.LATER,
     )
     automaticLossScalingSettings = Option(
         one_of(AutomaticLossScalingSettings),
         AutomaticLossScalingSettings(),
         "How the loss is scaled by what its gradients are like.",
-        Effect.RESULTS,
+        Effect.TRAINING,
     )
     disableGradAccumulationTensorStreams = Option(
         BOOL,
         False,
         "Whether accumulated gradients are left on the device, and so are not in models that "
         "are written.",
-        Effect.RESULTS,
+        Effect.TRAINING,
     )
 
     # Data.
@@ -158,7 +158,7 @@ class SessionOptions(Settings):
         Effect.RESULTS,
     )
     enableSupportedDataTypeCasting = Option(
-        BOOL, True, "Whether 64-bit types are narrowed to those that an IPU has.", Effect.RESULTS
+        BOOL, True, "Whether 64-bit types are narrowed to those that an IPU has.", Effect.LATER
     )
     enablePrefetchDatastreams = Option(
         BOOL, True, "Whether inputs are fetched before they are needed.", Effect.NONE
@@ -173,25 +173,25 @@ class SessionOptions(Settings):
         BOOL,
         True,
         "Whether anchors are put in order on the host, and not on the device.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     groupHostSync = Option(
         BOOL,
         False,
         "Whether all inputs are copied at the beginning of a step, and all anchors at its end.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     hostAllReduce = Option(
         BOOL,
         False,
         "Whether gradients go to the host, by the callbacks of the session.",
-        Effect.RESULTS,
+        Effect.TRAINING,
     )
     hostWeightUpdate = Option(
         BOOL,
         False,
         "Whether weights are updated on the host, by the callbacks of the session.",
-        Effect.RESULTS,
+        Effect.TRAINING,
     )
     hostAllReduceRemoteBuffer = Option(
         BOOL, False, "Whether `hostAllReduce` uses remote buffers.", Effect.NONE
@@ -200,34 +200,34 @@ class SessionOptions(Settings):
     # Numbers.
 
     enableStochasticRounding = Option(
-        BOOL, False, "Whether results in half precision are rounded at random.", Effect.RESULTS
+        BOOL, False, "Whether results in half precision are rounded at random.", Effect.LATER
     )
     enableFloatingPointChecks = Option(
-        BOOL, False, "Whether a run fails in which a number is infinite or none.", Effect.RESULTS
+        BOOL, False, "Whether a run fails in which a number is infinite or none.", Effect.LATER
     )
     enableNonStableSoftmax = Option(
-        BOOL, False, "Whether softmax leaves out what keeps it from overflowing.", Effect.RESULTS
+        BOOL, False, "Whether softmax leaves out what keeps it from overflowing.", Effect.LATER
     )
     enableStableNorm = Option(
-        BOOL, False, "Whether variances are computed after the mean was subtracted.", Effect.RESULTS
+        BOOL, False, "Whether variances are computed after the mean was subtracted.", Effect.LATER
     )
     groupNormStridedChannelGrouping = Option(
         BOOL,
         False,
         "Whether groups of group normalisations are every so many channels, and not neighbours.",
-        Effect.RESULTS,
+        Effect.LATER,
     )
     partialsTypeMatMuls = Option(
         choice("", "float", "half"),
         "",
         "The type of the partial sums of matrix products; that of their inputs if it is empty.",
-        Effect.RESULTS,
+        Effect.MODEL,
     )
     strictOpVersions = Option(
         BOOL,
         True,
         "Whether an operation must be there in the version of its opset; else the latest is taken.",
-        Effect.RESULTS,
+        Effect.LATER,
     )
     enableLoadAndOffloadRNGState = Option(
         BOOL, False, "Whether the state of random numbers can be read and set.", Effect.RESULTS
@@ -236,7 +236,7 @@ class SessionOptions(Settings):
     # Compiling.
 
     compileEngine = Option(
-        BOOL, True, "Whether the program is compiled. It cannot be run if not.", Effect.RESULTS
+        BOOL, True, "Whether the program is compiled. It cannot be run if not.", Effect.LATER
     )
     enableEngineCaching = Option(
         BOOL, False, "Whether compiled programs are kept in `cachePath`.", Effect.RESULTS
@@ -255,7 +255,7 @@ class SessionOptions(Settings):
         Effect.MODEL,
     )
     lstmOptions = Option(
-        dict_of(TEXT), {}, "Options of LSTMs, such as `availableMemoryProportion`.", Effect.MODEL
+        dict_of(TEXT), {}, "Options of LSTMs, such as `availableMemoryProportion`.", Effect.LATER
     )
     reportOptions = Option(dict_of(TEXT), {}, "Options of reports.", Effect.NONE)
     gclOptions = Option(
@@ -271,7 +271,7 @@ class SessionOptions(Settings):
         set_of(one_of(Instrumentation)),
         {Instrumentation.Outer},
         "What the cycle counter counts.",
-        Effect.RESULTS,
+        Effect.LATER,
     )
 
     # Memory and time on IPUs.
@@ -280,46 +280,46 @@ class SessionOptions(Settings):
         one_of(RecomputationType),
         RecomputationType.NoRecompute,
         "Which operations are computed again in the backward pass, to need less memory.",
-        Effect.MODEL,
+        Effect.TRAINING,
     )
     explicitRecomputation = Option(
-        BOOL, False, "Whether these are operations of the graph.", Effect.MODEL
+        BOOL, False, "Whether these are operations of the graph.", Effect.TRAINING
     )
     enableOutlining = Option(
-        BOOL, True, "Whether parts of the graph that are alike share their code.", Effect.MODEL
+        BOOL, True, "Whether parts of the graph that are alike share their code.", Effect.LATER
     )
     outlineThreshold = Option(
         NUMBER,
         1.0,
         "What a part must be worth to be shared; all are if it is negative.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     subgraphCopyingStrategy = Option(
         one_of(SubgraphCopyingStrategy),
         SubgraphCopyingStrategy.OnEnterAndExit,
         "When inputs and outputs of shared parts are copied.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     mergeVarUpdate = Option(
         one_of(MergeVarUpdateType),
         MergeVarUpdateType.Off,
         "Which updates of weights are merged.",
-        Effect.MODEL,
+        Effect.TRAINING,
     )
     mergeVarUpdateMemThreshold = Option(
-        integer(0), 1000000, "How many bytes of weights are merged.", Effect.MODEL
+        integer(0), 1000000, "How many bytes of weights are merged.", Effect.TRAINING
     )
     decomposeGradSum = Option(
-        BOOL, False, "Whether sums of many gradients are trees of additions.", Effect.MODEL
+        BOOL, False, "Whether sums of many gradients are trees of additions.", Effect.TRAINING
     )
     enableFullyConnectedPass = Option(
         BOOL,
         True,
         "Whether products of the forward and backward pass share the layout of their weights.",
-        Effect.MODEL,
+        Effect.TRAINING,
     )
     enableGroupedMatmuls = Option(
-        BOOL, True, "Whether matrix products of the same shape are computed together.", Effect.MODEL
+        BOOL, True, "Whether matrix products of the same shape are computed together.", Effect.LATER
     )
     numIOTiles = Option(
         IO_TILES, 0, "Tiles of each IPU that are set apart for input and output.", Effect.MODEL
@@ -328,61 +328,61 @@ class SessionOptions(Settings):
         one_of(ExecutionPhaseSettings),
         ExecutionPhaseSettings(),
         "How a model is computed in phases, with tensors loaded for each.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     accumulateOuterFragmentSettings = Option(
         one_of(AccumulateOuterFragmentSettings),
         AccumulateOuterFragmentSettings(),
         "How what follows the accumulation of gradients runs.",
-        Effect.MODEL,
+        Effect.TRAINING,
     )
     activationTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
         "Where activations and gradients are kept.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     weightTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
         "Where weights are kept.",
-        Effect.MODEL,
+        Effect.LATER,
     )
     optimizerStateTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
         "Where the optimizer's state is kept.",
-        Effect.MODEL,
+        Effect.TRAINING,
     )
     accumulatorTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
         "Where accumulated gradients are kept.",
-        Effect.MODEL,
+        Effect.TRAINING,
     )
     tensorLocationSettingsOverride = Option(
-        dict_of(one_of(TensorLocation)), {}, "Where single tensors are kept, by name.", Effect.MODEL
+        dict_of(one_of(TensorLocation)), {}, "Where single tensors are kept, by name.", Effect.LATER
     )
 
     # Files.
 
     dotChecks = Option(
-        set_of(DOT_CHECK), set(), "When `.dot` files of the graph are written.", Effect.FILES
+        set_of(DOT_CHECK), set(), "When `.dot` files of the graph are written.", Effect.LATER
     )
     dotOpNames = Option(
-        BOOL, False, "Whether they have the names of operations beside their kinds.", Effect.FILES
+        BOOL, False, "Whether they have the names of operations beside their kinds.", Effect.LATER
     )
     firstDotOp = Option(
-        integer(-(2**63)), 0, "The first operation of the schedule that they have.", Effect.FILES
+        integer(-(2**63)), 0, "The first operation of the schedule that they have.", Effect.LATER
     )
     finalDotOp = Option(
         integer(-(2**63)),
         10000,
         "The operation of the schedule before which they end.",
-        Effect.FILES,
+        Effect.LATER,
     )
     logDir = Option(
-        TEXT, "", "The directory for them; the current one if it is empty.", Effect.FILES
+        TEXT, "", "The directory for them; the current one if it is empty.", Effect.LATER
     )
 
     # What IPUs have and the emulator has not.
@@ -447,20 +447,30 @@ class SessionOptions(Settings):
     )
 
 
-def warn_of_meaningless(options: SessionOptions) -> None:
-    """Warns of options that were set and have no meaning here; sessions call it when they are made.
+# What sessions tell users of options that change nothing, behind the names of those that were set.
+_IDLE = {
+    Effect.NONE: (
+        "These options are set but have no meaning here: {}. They change neither what a session "
+        "computes nor what it would cost; leave them out."
+    ),
+    Effect.LATER: (
+        "These options are set but have no effect yet: {}. A session computes, and costs, the "
+        "same without them; docs/popart.md has a table of what each option does."
+    ),
+}
+
+
+def warn_of_idle(options: SessionOptions) -> None:
+    """Warns of options that were set and change nothing; sessions call it when they are made.
 
     Args:
         options: Of a session.
     """
-    idle = [
-        name
-        for name, option in SessionOptions.options().items()
-        if option.effect is Effect.NONE and getattr(options, name) != option.default
-    ]
-    if idle:
-        warnings.warn(
-            f"These options are set but have no meaning here: {', '.join(idle)}. They change "
-            "neither what a session computes nor what it would cost; leave them out.",
-            stacklevel=3,
-        )
+    for effect, text in _IDLE.items():
+        idle = [
+            name
+            for name, option in SessionOptions.options().items()
+            if option.effect is effect and getattr(options, name) != option.default
+        ]
+        if idle:
+            warnings.warn(text.format(", ".join(idle)), stacklevel=3)

@@ -170,11 +170,11 @@ class Configuration:
             )
 
     def _check_pipelining(self) -> None:
-        if self.num_ipus < 2 or self.options.virtualGraphMode == VirtualGraphMode.Off:
+        if self.num_ipus < 2 or not self.placement.has_ipus:
             raise popart_exception(
                 "Pipelining requires more than 1 IPU, and a virtualGraphMode other than "
-                f"VirtualGraphMode.Off. Received: {self.num_ipus} IPUs, "
-                f"{self.options.virtualGraphMode}"
+                "VirtualGraphMode.Off: VirtualGraphMode.Manual, as other modes put no stages on "
+                f"IPUs yet. Received: {self.num_ipus} IPUs, {self.options.virtualGraphMode}"
             )
         for node in _nodes(self.graph):
             if STAGE not in node.annotations:
@@ -196,7 +196,6 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
     config.matmuls.poplar_options = partials
     config.convolutions.poplar_options = dict(options.convolutionOptions)
     config.compilation_poplar_options = dict(options.engineOptions)
-    config.optimizations.enable_graph_outlining = options.enableOutlining
     folder = options.cachePath if options.enableEngineCaching else ""
     return DeviceChoices(
         config=config,

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
-from ipu_keras.popart.options.session_options import warn_of_meaningless
+from ipu_keras.popart.options.session_options import warn_of_idle
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.session import Session
@@ -51,7 +51,7 @@ class _InferenceSessionCore:
                 "Gradient Accumulation (SessionOptions.enableGradientAccumulation) is not "
                 "available in inference, which has no gradients. Leave it False."
             )
-        warn_of_meaningless(userOptions)
+        warn_of_idle(userOptions)
         self._session = Session(model, dataFlow, deviceInfo, inputShapeInfo, userOptions)
 
     def prepareDevice(self, loadEngine: bool = True, err: OutOfMemoryError | None = None) -> None:

@@ -71,7 +71,10 @@ class Session:
         self._flow = flow
         self._device = device
         configuration = Configuration(
-            options.copy(), self._loaded.model.graph, device.numIpus, device.target()
+            options.copy(),
+            self._loaded.model.graph,
+            device.numIpus,
+            device.target(options.numIOTiles),
         )
         self._configuration = configuration
         self._size = StepSize(max(1, flow.batchesPerStep()), 1, configuration.num_replicas)

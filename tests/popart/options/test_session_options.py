@@ -1,9 +1,11 @@
 import doctest
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 
+from ipu_keras.popart import sessions
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.options import session_options
 from ipu_keras.popart.options.enumerations import (
@@ -14,7 +16,7 @@ from ipu_keras.popart.options.enumerations import (
     VirtualGraphMode,
 )
 from ipu_keras.popart.options.option import Effect
-from ipu_keras.popart.options.session_options import SessionOptions, warn_of_meaningless
+from ipu_keras.popart.options.session_options import SessionOptions, warn_of_idle
 from ipu_keras.popart.options.settings import (
     ExecutionPhaseSettings,
     NumIOTiles,
@@ -45,7 +47,7 @@ MEANINGLESS = {
 
 def make_session(options):
     """Stands for a session, whose caller the warning is for."""
-    warn_of_meaningless(options)
+    warn_of_idle(options)
 
 
 def test_examples():
@@ -81,6 +83,18 @@ def test_every_option_says_what_it_changes(effect):
     assert named
     for name in named:
         assert effect.value in getattr(SessionOptions, name).__doc__
+
+
+def test_options_say_so_of_what_sessions_read():
+    sources = "".join(
+        path.read_text("utf-8") for path in Path(sessions.__file__).parent.glob("*.py")
+    )
+    read = {name for name in SessionOptions.options() if re.search(rf"\.{name}\b", sources)}
+    assert read == {
+        name
+        for name, option in SessionOptions.options().items()
+        if option.effect in (Effect.RESULTS, Effect.MODEL)
+    }
 
 
 def test_settings_are_changed_in_place_or_as_a_whole():
@@ -174,4 +188,15 @@ def test_sessions_warn_of_what_has_no_meaning_by_name():
     assert len(warned) == 1
     named = str(warned[0].message).partition("here: ")[2].partition(". They")[0].split(", ")
     assert sorted(named) == sorted(MEANINGLESS)
+    assert warned[0].filename == __file__
+
+
+def test_sessions_warn_of_what_has_no_effect_yet_by_name():
+    options = SessionOptions()
+    options.compileEngine = False
+    options.dotChecks = {DotCheck.Final}
+    message = r"^These options are set but have no effect yet: compileEngine, dotChecks\. A sess"
+    with pytest.warns(UserWarning, match=message) as warned:
+        make_session(options)
+    assert len(warned) == 1
     assert warned[0].filename == __file__

@@ -145,6 +145,10 @@ def test_a_half(session_of):
             {"options": {"enablePipelining": True}},
             "Pipelining requires more than 1 IPU, and a virtualGraphMode other than",
         ),
+        (
+            {"options": {"numIOTiles": 1472}},
+            "SessionOptions.numIOTiles must be less than the 1472 tiles of an IPU",
+        ),
         ({"proto": b"x"}, "The serialised ONNX model of 1 bytes cannot be loaded: "),
         ({"proto": "no/such/file.onnx"}, "The ONNX file 'no/such/file.onnx' cannot be loaded"),
     ],
@@ -324,6 +328,11 @@ def test_reports(relu, session_of):
         session.getCycleCount("other")
 
 
+def test_tiles_that_are_set_apart(relu, session_of):
+    session, _ = session_of(relu.proto, [relu.y], numIOTiles=32)
+    assert session.getReport().model.target.num_tiles == 1440
+
+
 def test_cycles_have_to_be_asked_for(relu, session_of):
     session, _ = session_of(relu.proto, [relu.y])
     with pytest.raises(popart.popart_exception, match="instrumentWithHardwareCycleCounter"):
@@ -346,6 +355,22 @@ def test_several_sessions_on_devices_of_their_own(relu, session_of):
         thread.join()
     for (_, arrays), given in zip(sessions, x, strict=True):
         np.testing.assert_allclose(arrays[relu.y], relu.computed(given), **ONLY)
+
+
+def test_pipelines_need_nodes_that_say_where_they_are():
+    builder = popart.Builder()
+    y = builder.addInputTensor("FLOAT", [2])
+    for stage in range(2):
+        with builder.virtualGraph(stage), builder.pipelineStage(stage):
+            y = builder.aiOnnx.neg([y])
+    options = popart.SessionOptions()
+    options.enablePipelining = True
+    options.virtualGraphMode = popart.VirtualGraphMode.Auto
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    with pytest.raises(popart.popart_exception, match=r"other than VirtualGraphMode\.Off: Virtual"):
+        popart.InferenceSession(
+            builder.getModelProto(), popart.DataFlow(4, [y]), device, userOptions=options
+        )
 
 
 def test_a_device_that_is_detached(relu, ipu_model):
