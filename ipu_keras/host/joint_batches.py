@@ -279,6 +279,8 @@ class _JointGraph:
                 self._convert_call(op)
             elif op.type in _ROW_BY_ROW:
                 self._convert_row_by_row(op)
+            elif op.type == "FusedBatchNormV3" and not op.get_attr("is_training"):
+                self._convert_row_by_row(op)
             elif op.type in _ONE_BY_ONE:
                 self._convert_one_by_one(op)
 
@@ -300,15 +302,18 @@ class _JointGraph:
 
     def _convert_row_by_row(self, op: tf.Operation) -> None:
         given = [self._pfor.converted(tensor) for tensor in op.inputs]
-        num_stacked = _ROW_BY_ROW[op.type]
+        num_stacked = _ROW_BY_ROW.get(op.type, 1)
         if [one.is_stacked for one in given] != [k < num_stacked for k in range(len(given))]:
             return
         operands = [*map(self.rows, op.inputs[:num_stacked]), *(o.t for o in given[num_stacked:])]
-        [tensor] = op.outputs
-        created = parallel_for.create_operation(op.type, operands, [tensor.dtype], op.node_def.attr)
-        [value] = created.outputs
+        dtypes = [tensor.dtype for tensor in op.outputs]
+        created = parallel_for.create_operation(op.type, operands, dtypes, op.node_def.attr)
+        (tensor, *others), (value, *other_values) = op.outputs, created.outputs
         self._rows[tensor.ref()] = value
         self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
+        # The statistics that a normalization was given.
+        for other, other_value in zip(others, other_values, strict=True):
+            self.give(other, other_value, stacked=False)
 
     def _convert_call(self, op: tf.Operation) -> None:
         body = _body_of(op)

@@ -105,9 +105,11 @@ def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPl
     compiled, reason = _compiled(program, graph, convolution, onednn=onednn)
     # Gradients of several batches that become one: calls of XLA programs at the same time gain
     # less than a loop in one program saves, unless steps are loops themselves, which leave
-    # cores idle.
+    # cores idle. A single batch has nothing to run at the same time, and TensorFlow's executor
+    # around it takes 0.1 ms.
     accumulates = program.update is not None and not LOOPS & graph.kinds
-    one_program = (in_order or accumulates) and convolution is None
+    is_single = program.repeat_count * program.num_replicas == 1
+    one_program = (in_order or accumulates or is_single) and convolution is None
     return HostPlan(
         program=program,
         graph=graph,

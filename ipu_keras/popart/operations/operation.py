@@ -63,17 +63,17 @@ class Operation:
         """Computes it."""
         return self.function(*inputs, **attributes)
 
-    @property
+    @functools.cached_property
     def parameters(self) -> list[inspect.Parameter]:
         """Those of the function."""
         return list(inspect.signature(self.function).parameters.values())
 
-    @property
+    @functools.cached_property
     def inputs(self) -> list[inspect.Parameter]:
         """Parameters that are inputs; the last may stand for any number."""
         return [p for p in self.parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
 
-    @property
+    @functools.cached_property
     def attributes(self) -> dict[str, inspect.Parameter]:
         """Parameters that are attributes, by their names in ONNX."""
         named = {p.name: p for p in self.parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -85,7 +85,7 @@ class Operation:
         """Whether images may stay as they are for it."""
         return self.elementwise or self.any_order or self.axis is not None
 
-    @property
+    @functools.cached_property
     def wants_context(self) -> bool:
         """Whether the function takes the `Context` of its node."""
         return any(parameter.name == CONTEXT for parameter in self.parameters)

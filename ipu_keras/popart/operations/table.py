@@ -1,5 +1,6 @@
 """All operations, by domain, kind and version."""
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
 
@@ -112,6 +113,7 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
     )
 
 
+@functools.cache
 def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
     """Defaults of attributes, by ONNX's own tables; empty for domains that it does not know.
 
@@ -123,11 +125,13 @@ def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
     if not onnx.defs.has(operation.kind, version, domain):
         return {}
     schema = onnx.defs.get_schema(operation.kind, version, domain)
-    return {
-        name: _default(attribute.default_value)
-        for name, attribute in schema.attributes.items()
-        if attribute.default_value.name
-    }
+    return MappingProxyType(
+        {
+            name: _default(attribute.default_value)
+            for name, attribute in schema.attributes.items()
+            if attribute.default_value.name
+        }
+    )
 
 
 def _default(attribute: onnx.AttributeProto) -> object:

@@ -52,6 +52,8 @@ class Weights:
         return Value(
             known=host if self._are_known else None,
             read=lambda order: self._variable(name, order).read_value(),
+            shape=host.shape,
+            dtype=tf.as_dtype(host.dtype),
             is_weight=True,
         )
 
@@ -85,8 +87,11 @@ class Weights:
         # variable for each order that somebody reads, as transposing in each step takes long.
         if (name, order) not in self._variables:
             with tf.init_scope(), tf.device(self._device):
+                # `tf.function` would trace a step anew that had it make variables.
                 self._variables[name, order] = tf.Variable(
-                    _in_order(self._host[name], order), trainable=False
+                    _in_order(self._host[name], order),
+                    trainable=False,
+                    experimental_enable_variable_lifting=False,
                 )
         return self._variables[name, order]
 
@@ -161,7 +166,12 @@ class RandomSeeds:
         """The seed of the step that is being traced, which counts it: `(2,)` int32."""
         if self._state is None:
             with tf.init_scope(), tf.device(self._device):
-                self._state = tf.Variable([self._seed, 0], dtype=tf.int32, trainable=False)
+                self._state = tf.Variable(
+                    [self._seed, 0],
+                    dtype=tf.int32,
+                    trainable=False,
+                    experimental_enable_variable_lifting=False,
+                )
         before = self._state.read_value()
         with tf.control_dependencies([before]):
             self._state.assign_add([0, 1])
