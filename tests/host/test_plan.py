@@ -190,6 +190,11 @@ def test_inference_of_models_with_convolutions(build, compiled):
 
 def test_steps_without_state_are_not_kept_in_one_loop():
     assert choose(flat(MATMUL)).executions[0] is HostExecution.COMPILED_STEPS
+
+
+def test_a_single_batch_is_one_program_of_xla():
+    first = {n: choose(flat(MATMUL), repeat_count=1, num_replicas=n).executions[0] for n in (1, 2)}
+    assert first == {1: HostExecution.COMPILED_LOOP, 2: HostExecution.COMPILED_STEPS}
     assert choose(flat(MATMUL, ASSIGN)).executions[0] is HostExecution.COMPILED_LOOP
 
 
