@@ -1,7 +1,8 @@
 """Loads and runs ONNX files that are damaged: `python tests/fuzz/onnx_files.py --help`.
 
 Each case takes a model that is right, damages its bytes or its message, and loads it from a file
-or as bytes. What loads is computed as a function, and then runs a step in a session. A process that dies, hangs or needs more than 2 GB, an error
+or as bytes. What loads is computed as a function, and then runs a step in a session. A process
+that dies, hangs or needs more than 2 GB, an error
 that is no `popart_exception` or names no file, and a file outside of the model's folder that is
 opened, count.
 """
@@ -286,7 +287,7 @@ def _computed(model: Any) -> str:
 
 def _ran(source: Any, model: Any) -> str:
     """The verdict on a model in a session that takes a step with zeros."""
-    from ipu_keras.popart.exceptions import poplar_exception, popart_exception
+    from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 
     try:
         _run_a_step(source, model)

@@ -132,10 +132,10 @@ def _graphcore_layers():
         **{"gates": _weights(4, 4 + 3, 3), "offsets": _weights(4, 3)},
     }
     nodes = [
-        _graphcore_node("GroupNormalization", ["x", "scale", "bias"], ["n", "m", "v"], num_groups=2),
         _graphcore_node(
-            "MultiConv", ["n", "kernel", "bias"], ["c"], pads=[1] * 4, strides=[1] * 2
+            "GroupNormalization", ["x", "scale", "bias"], ["n", "m", "v"], num_groups=2
         ),
+        _graphcore_node("MultiConv", ["n", "kernel", "bias"], ["c"], pads=[1] * 4, strides=[1] * 2),
         _graphcore_node("Subsample", ["c"], ["s"], strides=[1, 1, 2, 2]),
         _graphcore_node("DepthToSpace", ["s"], ["d"], blocksize=2),
         _graphcore_node("Reshape", ["d"], ["r"], shape=[6, 2, -1]),
