@@ -55,6 +55,8 @@ class Configuration:
             self._check_annotated()
         if self.options.enablePipelining:
             self._check_pipelining()
+            # Refuses stages that are none.
+            assert self.pipeline is not None
         if self.num_replicas < 1:
             raise popart_exception(
                 "SessionOptions.replicatedGraphCount must be at least 1. "

@@ -18,7 +18,12 @@ from ipu_keras.popart.operations.values import Value
 from ipu_keras.popart.sessions.number_checks import first_wrong_node
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
 from ipu_keras.program import stage_scope
-from ipu_keras.tracing.frontend_attributes import MEMORY_PROPORTION, PARTIALS_TYPE, SHARD, attributed
+from ipu_keras.tracing.frontend_attributes import (
+    MEMORY_PROPORTION,
+    PARTIALS_TYPE,
+    SHARD,
+    attributed,
+)
 from ipu_keras.tracing.replication import replica_index
 
 # What the builder writes beside a node.

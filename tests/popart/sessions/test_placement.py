@@ -138,7 +138,12 @@ def its_number(part):
             r"numbered from 0 without gaps\. Received: stages 0, 2$",
         ),
         (its_number, lambda part: part + 1, "pipeline", r"Received: stages 1, 2$"),
-        (its_number, lambda part: 0, "pipeline", "All nodes of a pipeline stage must be on one IPU"),
+        (
+            its_number,
+            lambda part: 0,
+            "pipeline",
+            "All nodes of a pipeline stage must be on one IPU",
+        ),
         (lambda part: 0, lambda part: 0, "pipeline", r"needs two stages or more.*Received: 1$"),
         (
             lambda part: 2 * part,
