@@ -125,7 +125,7 @@ def test_numbers_that_are_none_end_a_run(unprepared):
     assert np.isnan(anchors["y"]).all()
     session = unprepared(proto, enableFloatingPointChecks=True)
     np.testing.assert_array_equal(run(session, x=PAIR)["y"], [0, 0])
-    with pytest.raises(popart.poplar_exception, match="^Floating point exception in Log 'y'"):
+    with pytest.raises(popart.poplar_exception, match=r"^Floating point exception in Log 'y'"):
         run(session, x=-PAIR)
 
 

@@ -124,6 +124,11 @@ def windows_of(
             f"{list(sizes)}, kernel={list(kernel)}, dilations={list(dilations)}, "
             f"pads={[*begins, *ends]}. Pad more, or dilate less."
         )
+    if math.prod(windows.counts) > _MOST:
+        raise popart_exception(
+            f"There must be at most {_MOST} windows. Received: {math.prod(windows.counts)}, of "
+            f"images of sizes {list(sizes)} with pads={[*begins, *ends]}. Pad less."
+        )
     return windows
 
 
