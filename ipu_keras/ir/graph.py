@@ -46,6 +46,8 @@ class Op:
         shard: Which of a replica's IPUs it was traced for, if that was said.
         partials_dtype: In which its products are added up, `"float16"` or `"float32"`; empty
             if that was not chosen for it alone.
+        memory_proportion: Of a tile's memory, what temporaries of its products may take; `None`
+            if that was not chosen for it alone.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Op:
     poplar_operation: str = ""
     shard: int | None = None
     partials_dtype: str = ""
+    memory_proportion: float | None = None
 
 
 @dataclass(frozen=True)

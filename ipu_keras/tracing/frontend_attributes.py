@@ -19,6 +19,7 @@ from ipu_keras.tracing.layers import Place, is_call
 # As XLA and Graphcore's TensorFlow call them.
 _ATTRIBUTE = "_XlaFrontendAttributes"
 PARTIALS_TYPE = "PARTIALS_TYPE"
+MEMORY_PROPORTION = "AVAILABLE_MEMORY_PROPORTION"
 STOCHASTIC_ROUNDING = "STOCHASTIC_ROUNDING"
 
 # The numbers of the IPUs, with commas.
@@ -117,9 +118,10 @@ def place_with(place: Place, texts: Mapping[str, str]) -> Place:
     ('dense', 1, 'float16')
     """
     shard, partials = shard_in(texts), _PARTIALS_DTYPES.get(texts.get(PARTIALS_TYPE, ""), "")
-    if shard is None and not partials:
+    share = float(texts[MEMORY_PROPORTION]) if MEMORY_PROPORTION in texts else None
+    if shard is None and not partials and share is None:
         return place
-    return replace(place, shard=shard, partials_dtype=partials)
+    return replace(place, shard=shard, partials_dtype=partials, memory_proportion=share)
 
 
 class AttributesOfCalls:

@@ -236,7 +236,7 @@ class _ModuleReader:
     def _hand_down_place(self, caller: Op) -> None:
         """Gives what a layer calls to that layer, where its own names say nothing."""
         place = Place.of(caller)
-        if not place.is_known and place.shard is None and not place.partials_dtype:
+        if not place.is_known and not place.is_annotated:
             return
         for name in caller.body:
             body = self._functions[name]

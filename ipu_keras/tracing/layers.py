@@ -7,6 +7,7 @@ first, those that TensorFlow's Python functions open within a layer after them.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.ir import Op
@@ -66,6 +67,9 @@ _FUNCTION_SCOPES = frozenset(
 )
 
 
+_ANNOTATIONS = ("shard", "partials_dtype", "memory_proportion")
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in the model an operation belongs.
@@ -79,6 +83,7 @@ class Place:
             is a part of; empty if it is none.
         shard: The IPU that a scope says it is on, if any.
         partials_dtype: As of `ir.Op`.
+        memory_proportion: As of `ir.Op`.
     """
 
     layer: str = ""
@@ -88,6 +93,7 @@ class Place:
     poplar_operation: str = ""
     shard: int | None = None
     partials_dtype: str = ""
+    memory_proportion: float | None = None
 
     @classmethod
     def of(cls, op: Op) -> "Place":
@@ -98,6 +104,16 @@ class Place:
     def is_known(self) -> bool:
         """Whether the name said anything."""
         return bool(self.layer) or self.stage is not None or self.weight_update
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether anything but the name says more."""
+        return any(each is not None and each != "" for each in self.annotations.values())
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """What is said of the operation itself, and not by its name."""
+        return {name: getattr(self, name) for name in _ANNOTATIONS}
 
 
 def is_call(scope: str) -> bool:
@@ -274,6 +290,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
                 backward=backward and bool(found),
                 poplar_operation="",
                 partials_dtype="",
+                memory_proportion=None,
             )
             places.setdefault(op.name, place)
         elif op.name not in places:
@@ -294,6 +311,9 @@ def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
             weight_update=caller.weight_update or op.weight_update,
             shard=caller.shard if op.shard is None else op.shard,
             partials_dtype=op.partials_dtype or caller.partials_dtype,
+            memory_proportion=(
+                caller.memory_proportion if op.memory_proportion is None else op.memory_proportion
+            ),
         )
     return tuple(_placed(op, places) for op in ops)
 
@@ -323,7 +343,7 @@ def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None
 
 def _placed(op: Op, places: Mapping[str, Place]) -> Op:
     place = places.get(op.name)
-    if place is not None and (op.shard is not None or op.partials_dtype):
+    if place is not None and Place.of(op).is_annotated:
         # What is said of the operation itself is not for neighbours to tell.
-        place = replace(place, shard=op.shard, partials_dtype=op.partials_dtype)
+        place = replace(place, **Place.of(op).annotations)
     return op if place is None or place == Place.of(op) else replace(op, **vars(place))

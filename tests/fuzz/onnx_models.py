@@ -17,7 +17,8 @@ def models(folder: Path) -> list[bytes]:
     Args:
         folder: Where the data is written that is in another file.
     """
-    made = [_mlp(), _cnn(), _typed(), _branches(), _shapes(), _graphcore()]
+    made = [_mlp(), _cnn(), _typed(), _branches(), _shapes(), _loop()]
+    made += [_graphcore(), _graphcore_layers(), _graphcore_tensors(), _graphcore_losses()]
     return [each.SerializeToString() for each in (*made, _external(folder))]
 
 
@@ -119,6 +120,112 @@ def _graphcore():
         helper.make_node("Softmax", ["g"], ["y"], axis=1),
     ]
     return model_of(nodes, {"x": [2, 6]}, ["y"], graphcore=True)
+
+
+def _graphcore_node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs, outputs, domain="ai.graphcore", **attributes)
+
+
+def _graphcore_layers():
+    arrays = {
+        **{"scale": _weights(4), "bias": _weights(4), "kernel": _weights(4, 4, 3, 3)},
+        **{"gates": _weights(4, 4 + 3, 3), "offsets": _weights(4, 3)},
+    }
+    nodes = [
+        _graphcore_node(
+            "GroupNormalization", ["x", "scale", "bias"], ["n", "m", "v"], num_groups=2
+        ),
+        _graphcore_node("MultiConv", ["n", "kernel", "bias"], ["c"], pads=[1] * 4, strides=[1] * 2),
+        _graphcore_node("Subsample", ["c"], ["s"], strides=[1, 1, 2, 2]),
+        _graphcore_node("DepthToSpace", ["s"], ["d"], blocksize=2),
+        _graphcore_node("Reshape", ["d"], ["r"], shape=[6, 2, -1]),
+        helper.make_node("Slice", ["r"], ["i"], axes=[2], starts=[0], ends=[4]),
+        _graphcore_node("LSTM", ["i", "gates", "offsets"], ["l", "cell"], outputFullSequence=1),
+        _graphcore_node("ShapedDropout", ["l"], ["p"], shape=[6, 2, 1], ratio=0.5),
+        _graphcore_node("Nop", ["p"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": [2, 4, 6, 6]}, ["y", "cell", "m"], arrays, 9, graphcore=True)
+    return model
+
+
+def _graphcore_tensors():
+    called = helper.make_graph(
+        [_graphcore_node("Scale", ["a"], ["b"], scale=2.0)],
+        "called",
+        [helper.make_tensor_value_info("a", FLOAT, [2, 6])],
+        [helper.make_tensor_value_info("b", FLOAT, [2, 6])],
+    )
+    arrays = {
+        "at": np.array([1], np.uint32),
+        "part": _weights(2, 2),
+        "places": np.array([[0, 1, 2, 0, 1, 2]] * 2, np.int32),
+        "rows": np.array([1], np.int32),
+        "set": np.array([1], np.int32),
+    }
+    along = {"axes": [1], "sizes": [2]}
+    nodes = [
+        _graphcore_node("Call", ["x"], ["c"], callee=called),
+        _graphcore_node("Abort", ["set"], []),
+        _graphcore_node("DynamicUpdate", ["c", "at", "part"], ["u"], **along),
+        _graphcore_node("DynamicAdd", ["u", "at", "part"], ["a"], **along),
+        _graphcore_node("DynamicZero", ["a", "at"], ["z"], **along),
+        _graphcore_node("DynamicSlice", ["z", "at"], ["d"], **along),
+        _graphcore_node("Reverse", ["z"], ["v"], dimensions=[1]),
+        _graphcore_node("ScatterReduce", ["v", "places"], ["s"], axis=1, axis_size=3),
+        _graphcore_node("ReduceMedian", ["v"], ["m", "i"], axes=[1], keepdims=1),
+        _graphcore_node("SequenceSlice", ["x", "v", "rows", "rows", "rows"], ["q"]),
+        _graphcore_node("Init", [], ["n"], shape=[2, 6], data_type=1, init_type=1, batch_axis=-1),
+        _graphcore_node("ScaledAdd", ["q", "n"], ["f"], scale0=0.5),
+        _graphcore_node("Fmod", ["f", "v"], ["k"]),
+        _graphcore_node("BitwiseNot", ["i"], ["j"]),
+        _graphcore_node("Round", ["k"], ["y"]),
+    ]
+    return model_of(nodes, {"x": [2, 6]}, ["y", "s", "d", "j"], arrays, graphcore=True)
+
+
+def _graphcore_losses():
+    arrays = {
+        "labels": np.array([1, 2], np.int32),
+        "targets": np.array([[1, 2]] * 3, np.int32),
+        "lengths": np.array([3, 3, 3], np.uint32),
+        "sizes": np.array([2, 2, 1], np.uint32),
+    }
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["p"], axis=1),
+        _graphcore_node("Nll", ["p", "labels"], ["n"], reduction="Mean", ignoreIndex=0),
+        _graphcore_node("L1", ["x"], ["l"], reduction="Sum", **{"lambda": 0.5}),
+        helper.make_node("LogSoftmax", ["t"], ["q"], axis=2),
+        _graphcore_node("Ctc", ["q", "targets", "lengths", "sizes"], ["c"], blank=0),
+        _graphcore_node("CtcBeamSearchDecoder", ["q", "lengths"], ["b", "k", "o"], top_paths=1),
+        helper.make_node("Sum", ["n", "l", "c"], ["s"]),
+        _graphcore_node("IdentityLoss", ["s"], ["y"], reduction="Sum"),
+    ]
+    inputs = {"x": [2, 4], "t": [3, 3, 4]}
+    return model_of(nodes, inputs, ["y", "b", "o"], arrays, graphcore=True)
+
+
+def _loop():
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["state", "x"], ["next"]),
+            helper.make_node("Identity", ["going"], ["goes"]),
+            helper.make_node("Gather", ["next", "number"], ["row"], axis=1),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("number", TensorProto.INT64, []),
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", FLOAT, [2, 6]),
+        ],
+        [
+            helper.make_tensor_value_info("goes", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", FLOAT, [2, 6]),
+            helper.make_tensor_value_info("row", FLOAT, [2]),
+        ],
+    )
+    arrays = {"count": np.array(3), "begins": np.array(True)}
+    node = helper.make_node("Loop", ["count", "begins", "x"], ["y", "rows"], body=body)
+    return model_of([node], {"x": [2, 6]}, ["y", "rows"], arrays)
 
 
 def _external(folder):

@@ -26,6 +26,8 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
     options = context.product_options(one)
     if op.partials_dtype:
         options = replace(options, partials_dtype=op.partials_dtype)
+    if op.memory_proportion is not None:
+        options = replace(options, memory_proportion=op.memory_proportion)
     traced = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
     convolution = options.applied_to(traced)
     found = context.plans.find_or_make(convolution, options.memory_proportion)

@@ -198,10 +198,12 @@ DriverIDs: {5,7}
         return True
 
     def detach(self) -> None:
-        """Gives its IPUs back; does nothing if it is not attached."""
+        """Gives its IPUs back once no session runs on it; does nothing if it is not attached."""
         with self._lock:
             held, self._held = self._held, None
             if held is not None:
+                # What has not begun to run by now finds it detached.
+                device_for(held.ordinal).engine.wait()
                 SYSTEM.release(held)
 
     def __enter__(self) -> "DeviceInfo":

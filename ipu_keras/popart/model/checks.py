@@ -265,8 +265,9 @@ def _signature(kind: str, domain: str, version: int) -> _Signature:
     in_onnx = "" if domain == AI_ONNX else domain
     if onnx.defs.has(kind, version, in_onnx):
         return _signature_in_onnx(kind, in_onnx, version)
-    operation_of(domain, kind, version)
-    return _Signature((0, _ANY_NUMBER), (1, _ANY_NUMBER))
+    operation = operation_of(domain, kind, version)
+    # What has effects may have no results.
+    return _Signature((0, _ANY_NUMBER), (0 if operation.has_effects else 1, _ANY_NUMBER))
 
 
 # Only of what there is: no name that a file makes up is remembered.

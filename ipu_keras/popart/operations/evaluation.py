@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -137,6 +138,14 @@ class Evaluation:
         except _WRONG_NODE as error:
             # TensorFlow's and NumPy's words for inputs and attributes that do not fit each other.
             raise _located(popart_exception(_words_of(error)), node) from error
+        num_named = max((n for n, name in enumerate(node.outputs, 1) if name), default=0)
+        if num_named > len(results):
+            raise _located(
+                popart_exception(
+                    f"It has invalid number of outputs {num_named}. Must be at most {len(results)}."
+                ),
+                node,
+            )
         return [self.value_of(each) for each in results]
 
     def _results(
@@ -370,7 +379,7 @@ def _words_of(error: Exception) -> str:
     if isinstance(error, LookupError | MemoryError):
         # Nothing more than a key, or nothing at all.
         text = f"Its inputs or attributes do not fit each other: {type(error).__name__} {text}"
-    return text.split(" [Op:")[0].strip()
+    return re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:.*", "", text).strip()
 
 
 def _located(error: popart_exception, node: Node) -> popart_exception:

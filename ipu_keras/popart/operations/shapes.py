@@ -61,6 +61,10 @@ def unsqueeze(x, *, axes):
 
 @operation("Transpose")
 def transpose(x, *, perm=None):
+    if perm is not None and sorted(perm) != list(range(x.shape.rank)):
+        raise popart_exception(
+            f"`perm` must have each of 0 to {x.shape.rank - 1} once. Received: perm={list(perm)}"
+        )
     return tf.transpose(x, perm)
 
 

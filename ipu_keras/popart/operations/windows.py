@@ -12,6 +12,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 
 _SAME = ("SAME_UPPER", "SAME_LOWER")
+_MOST = 2**31 - 1
 _AUTO_PADS = ("NOTSET", "VALID", *_SAME)
 
 
@@ -123,6 +124,11 @@ def windows_of(
             f"{list(sizes)}, kernel={list(kernel)}, dilations={list(dilations)}, "
             f"pads={[*begins, *ends]}. Pad more, or dilate less."
         )
+    if math.prod(windows.counts) > _MOST:
+        raise popart_exception(
+            f"There must be at most {_MOST} windows. Received: {math.prod(windows.counts)}, of "
+            f"images of sizes {list(sizes)} with pads={[*begins, *ends]}. Pad less."
+        )
     return windows
 
 
@@ -155,9 +161,11 @@ def checked(
     """
     if values is None or not len(values):
         return (default,) * count
-    if len(values) != count or min(values) < least:
+    # TensorFlow ends the process over larger ones.
+    if len(values) != count or min(values) < least or max(values) > _MOST:
         raise popart_exception(
-            f"`{name}` must be {count} integers of at least {least}. Received: {list(values)}"
+            f"`{name}` must be {count} integers of at least {least}, and at most {_MOST}. "
+            f"Received: {list(values)}"
         )
     return tuple(int(value) for value in values)
 

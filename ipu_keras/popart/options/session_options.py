@@ -158,7 +158,11 @@ class SessionOptions(Settings):
         Effect.RESULTS,
     )
     enableSupportedDataTypeCasting = Option(
-        BOOL, True, "Whether 64-bit types are narrowed to those that an IPU has.", Effect.LATER
+        BOOL,
+        True,
+        "Whether 64-bit types of inputs and weights are narrowed to those that an IPU has; models "
+        "with such are refused otherwise.",
+        Effect.RESULTS,
     )
     enablePrefetchDatastreams = Option(
         BOOL, True, "Whether inputs are fetched before they are needed.", Effect.NONE
@@ -200,10 +204,18 @@ class SessionOptions(Settings):
     # Numbers.
 
     enableStochasticRounding = Option(
-        BOOL, False, "Whether results in half precision are rounded at random.", Effect.LATER
+        BOOL,
+        False,
+        "Whether results in half precision are rounded at random. Here they are always rounded to "
+        "the nearest.",
+        Effect.NONE,
     )
     enableFloatingPointChecks = Option(
-        BOOL, False, "Whether a run fails in which a number is infinite or none.", Effect.LATER
+        BOOL,
+        False,
+        "Whether a run fails in which a result of a node is infinite or no number. The error names "
+        "the first such node. Reports then count what finds it, too.",
+        Effect.RESULTS,
     )
     enableNonStableSoftmax = Option(
         BOOL, False, "Whether softmax leaves out what keeps it from overflowing.", Effect.LATER
@@ -226,8 +238,9 @@ class SessionOptions(Settings):
     strictOpVersions = Option(
         BOOL,
         True,
-        "Whether an operation must be there in the version of its opset; else the latest is taken.",
-        Effect.LATER,
+        "Whether an operation must be there in the version of its opset. Here all are, in all "
+        "versions.",
+        Effect.NONE,
     )
     enableLoadAndOffloadRNGState = Option(
         BOOL, False, "Whether the state of random numbers can be read and set.", Effect.RESULTS
@@ -236,7 +249,7 @@ class SessionOptions(Settings):
     # Compiling.
 
     compileEngine = Option(
-        BOOL, True, "Whether the program is compiled. It cannot be run if not.", Effect.LATER
+        BOOL, True, "Whether the program can run. If not it is only modelled.", Effect.RESULTS
     )
     enableEngineCaching = Option(
         BOOL, False, "Whether compiled programs are kept in `cachePath`.", Effect.RESULTS

@@ -10,9 +10,11 @@ import numpy as np
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine.target import Target
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.exceptions import popart_exception, poplar_exception
+from ipu_keras.popart.model.data_types import dtype_on_device, name_of
 from ipu_keras.popart.model.graph import Graph, Node
 from ipu_keras.popart.options.enumerations import SyntheticDataMode, VirtualGraphMode
+from ipu_keras.popart.sessions.engine_options import check_engine_options
 from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
@@ -34,6 +36,8 @@ class Configuration:
 
     Raises:
         popart_exception: Options contradict each other, the graph or the device.
+        poplar_exception: There is no such option of an engine or of convolutions, or it does not
+            take its value.
     """
 
     options: Any
@@ -43,12 +47,16 @@ class Configuration:
     device_choices: DeviceChoices = field(init=False)
 
     def __post_init__(self) -> None:
+        if not self.options.enableSupportedDataTypeCasting:
+            self._check_types()
         choices = _device_choices(self.options, self.target)
         object.__setattr__(self, "device_choices", choices)
         if self.placement.has_ipus:
             self._check_annotated()
         if self.options.enablePipelining:
             self._check_pipelining()
+            # Refuses stages that are none.
+            assert self.pipeline is not None
         if self.num_replicas < 1:
             raise popart_exception(
                 "SessionOptions.replicatedGraphCount must be at least 1. "
@@ -81,6 +89,21 @@ class Configuration:
     def counts_cycles(self) -> bool:
         """Whether `getCycleCount` is allowed."""
         return self.options.instrumentWithHardwareCycleCounter
+
+    @property
+    def compiles(self) -> bool:
+        """Whether programs are compiled to run, and not only modelled."""
+        return self.options.compileEngine
+
+    @property
+    def checks_numbers(self) -> bool:
+        """Whether a step fails in which a number is not finite."""
+        return self.options.enableFloatingPointChecks
+
+    @property
+    def strides_groups(self) -> bool:
+        """Whether groups of normalisations are every so many channels."""
+        return self.options.groupNormStridedChannelGrouping
 
     @property
     def is_synthetic(self) -> bool:
@@ -158,6 +181,20 @@ class Configuration:
         values = np.random.default_rng(0).standard_normal(math.prod(shape))
         return values.reshape(shape).astype(stream.dtype)
 
+    def _check_types(self) -> None:
+        given: list[tuple[str, Any]] = [(each.name, each.dtype) for each in self.graph.inputs]
+        # Integers are constants, such as shapes and axes, which no device has.
+        weights = self.graph.initialisers.items()
+        given += [(name, array.dtype) for name, array in weights if array.dtype.kind == "f"]
+        for name, dtype in given:
+            if dtype is not None and dtype_on_device(np.dtype(dtype)) != np.dtype(dtype):
+                raise popart_exception(
+                    f"The data type {name_of(np.dtype(dtype))} is not supported in Poplar. "
+                    f"Received: the tensor {name!r}, with "
+                    "SessionOptions.enableSupportedDataTypeCasting=False. Set it to True, which "
+                    "narrows 64-bit types, or convert the model with `popart.GraphTransformer`."
+                )
+
     def _check_annotated(self) -> None:
         nodes = list(_nodes(self.graph))
         without = [node for node in nodes if IPU not in node.annotations]
@@ -191,10 +228,14 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 
 def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
     """The options as the cost model reads those of TensorFlow's programs."""
+    check_engine_options(options.engineOptions)
     config = IPUConfig()
     partials = {"partialsType": options.partialsTypeMatMuls} if options.partialsTypeMatMuls else {}
     config.matmuls.poplar_options = partials
-    config.convolutions.poplar_options = dict(options.convolutionOptions)
+    try:
+        config.convolutions.poplar_options = dict(options.convolutionOptions)
+    except ValueError as error:
+        raise poplar_exception(f"SessionOptions.convolutionOptions: {error}") from error
     config.compilation_poplar_options = dict(options.engineOptions)
     folder = options.cachePath if options.enableEngineCaching else ""
     return DeviceChoices(

@@ -23,7 +23,9 @@ from ipu_keras.popart.operations.evaluation import Environment
 from ipu_keras.popart.sessions.configuration import Configuration
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.exported import read_exported, write_exported
+from ipu_keras.popart.sessions.failures import in_words_of_popart
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+from ipu_keras.popart.sessions.number_checks import check_numbers
 from ipu_keras.popart.sessions.step import Step
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
 from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
@@ -35,7 +37,7 @@ from ipu_keras.profiling.models import batch_size_of, model_of_executable
 from ipu_keras.profiling.reports import report_of_program
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.profiling.verdict import judge
-from ipu_keras.program import Program
+from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.report import Report
@@ -91,6 +93,7 @@ class Session:
         self._is_loaded = False
         self._anchors: list[Anchor] = []
         self._num_runs = 0
+        self._process = os.getpid()
         # Where `load_exported` has unpacked what was modelled.
         self._exported: str | None = None
 
@@ -104,6 +107,7 @@ class Session:
             popart_exception: A node of the model cannot be computed, or the device is detached.
             tf.errors.ResourceExhaustedError: It does not fit on the device.
         """
+        self._check_process()
         ipu_device = self._device.device
         self._place(ipu_device.name)
         program = self._program()
@@ -113,13 +117,15 @@ class Session:
             outfeed_mode=program.outfeed_mode,
             compiled=program.compiled,
         )
-        self._executable = compiled(
-            program.name,
-            signature,
-            self._history,
-            ipu_device,
-            lambda: host.build(program, ipu_device),
-        )
+        with in_words_of_popart(self._loaded.model.graph, "compile"):
+            executable = compiled(
+                program.name,
+                signature,
+                self._history,
+                ipu_device,
+                lambda: host.build(program, ipu_device),
+            )
+        self._executable = executable
         self._anchors = self._described_anchors()
         self._is_loaded = loads
 
@@ -136,9 +142,23 @@ class Session:
 
         Raises:
             popart_exception: Nothing was prepared, the device is detached, or an array does not
-                fit. Nothing has run then.
+                fit, and nothing has run then; or a node failed.
+            poplar_exception: The program aborted itself, or a number was not finite though
+                `enableFloatingPointChecks` is set. Results are not written then.
+            TypeError: `step_io` is none.
         """
+        if not isinstance(step_io, IStepIO):
+            raise TypeError(
+                "`stepio` must be a PyStepIO, or a PyStepIOCallback. Received: "
+                f"stepio={step_io!r} of type {type(step_io).__name__}"
+            )
+        self._check_process()
         executable = self._prepared("run")
+        if not self._configuration.compiles:
+            raise popart_exception(
+                "Nothing was compiled that could run, as SessionOptions.compileEngine is False. "
+                "Leave it True in the options of the session."
+            )
         if not self._is_loaded:
             raise popart_exception(
                 "The program was prepared with loadEngine=False. Call loadEngineAndConnectStreams "
@@ -151,13 +171,21 @@ class Session:
         else:
             step_io._check(self._inputs, outputs)
             read = step_io._read(self._inputs)
-        found = ipu_device.engine.run(executable, [tf.convert_to_tensor(each) for each in read])
+        graph = self._loaded.model.graph
+        with ipu_device.engine.running(), in_words_of_popart(graph, "run"):
+            # What detaches it from now on waits.
+            if self._device.device is not ipu_device:
+                raise popart_exception("The device was detached before the step could run.")
+            tensors = [tf.convert_to_tensor(each) for each in read]
+            found = [each.numpy() for each in ipu_device.engine.run(executable, tensors)]
         self._num_runs += 1
+        if self._configuration.checks_numbers:
+            check_numbers(graph, np.asarray(found.pop()))
         if self._configuration.is_synthetic:
             return
         results = [
-            (stream, anchor.chosen(tensor.numpy()))
-            for stream, anchor, tensor in zip(outputs, self._anchors, found, strict=True)
+            (stream, anchor.chosen(values))
+            for stream, anchor, values in zip(outputs, self._anchors, found, strict=True)
         ]
         step_io._write(results)
 
@@ -183,6 +211,11 @@ class Session:
                 f"{', '.join(sorted(self._infos))}."
             )
         shape, dtype = self._infos[name]
+        if None in shape:
+            raise popart_exception(
+                f"The tensor {name!r} has the shape {list(shape)}, of which a part is known only "
+                "when it was computed."
+            )
         return TensorInfo(name_of(dtype), list(shape))
 
     def report(self) -> Report:
@@ -284,7 +317,8 @@ class Session:
             executable = Executable(
                 program=program, graph=Graph(program.name, ()), host=None, reason="not run"
             )
-            judge(executable, current_outputs(self._configuration.device_choices.config))
+            with in_words_of_popart(self._loaded.model.graph, "compile"):
+                judge(executable, current_outputs(self._configuration.device_choices.config))
             write_exported(Path(path), self._digest(), Path(folder))
 
     def load_exported(self, path: str | os.PathLike[str]) -> None:
@@ -325,13 +359,14 @@ class Session:
 
     def _program(self) -> Program:
         returned = map(self._flow.art, self._flow.anchors())
+        checked = [OutfeedMode.ALL] if self._configuration.checks_numbers else []
         program = Program(
             name=self._program_name,
             step=self._step(),
             infeed=tuple(map(_spec, self._inputs)),
             unflatten=list,
             repeat_count=self._size.batches,
-            outfeed_modes=tuple(map(mode_of, returned)),
+            outfeed_modes=(*map(mode_of, returned), *checked),
             num_replicas=self._size.replicas,
             pipeline=self._configuration.pipeline,
             model_name=self._loaded.model.graph.name or None,
@@ -353,6 +388,8 @@ class Session:
             weights=self._weights,
             seeds=self.random_seeds,
             placement=self._configuration.placement,
+            strides_groups=self._configuration.strides_groups,
+            checks_numbers=self._configuration.checks_numbers,
             on_traced=self._note_infos,
         )
 
@@ -362,7 +399,18 @@ class Session:
             return
         self._place(self._device.device.name)
         function = tf.function(lambda *tensors: self._step()(tensors), autograph=False)
-        function.get_concrete_function(*(tf.TensorSpec(e.shape, e.dtype) for e in self._inputs))
+        specs = [tf.TensorSpec(each.shape, each.dtype) for each in self._inputs]
+        with in_words_of_popart(self._loaded.model.graph, "trace"):
+            function.get_concrete_function(*specs)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise popart_exception(
+                f"The session belongs to the process {self._process}, and this one, {os.getpid()}, "
+                "was forked from it: threads of TensorFlow do not go along. Make sessions in the "
+                "processes that use them, and start these with "
+                "multiprocessing.get_context('spawn')."
+            )
 
     def _place(self, device: str) -> None:
         """Says which TensorFlow device has what the session keeps."""

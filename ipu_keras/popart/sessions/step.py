@@ -7,21 +7,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import dtype_on_device
 from ipu_keras.popart.model.graph import Model, Node
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.sessions.number_checks import first_wrong_node
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
 from ipu_keras.program import stage_scope
-from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, SHARD, attributed
+from ipu_keras.tracing.frontend_attributes import (
+    MEMORY_PROPORTION,
+    PARTIALS_TYPE,
+    SHARD,
+    attributed,
+)
 from ipu_keras.tracing.replication import replica_index
 
 # What the builder writes beside a node.
 IPU = "__ipu_number"
 STAGE = "__pipeline_stage"
 PARTIALS = "__partials_type"
+MEMORY = "__available_memory_proportion"
 
 _NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.\\/>-]")
 
@@ -50,6 +59,9 @@ class Step:
         weights: Of the session.
         seeds: Of the session.
         placement: What counts of what nodes say about where they run.
+        strides_groups: As of `Evaluation`.
+        checks_numbers: Whether it returns, behind the anchors, which node was the first whose
+            result was not finite.
         on_traced: Called with all tensors of the main graph, whenever it is traced.
     """
 
@@ -59,6 +71,8 @@ class Step:
     weights: Weights
     seeds: RandomSeeds
     placement: Placement = Placement()
+    strides_groups: bool = False
+    checks_numbers: bool = False
     on_traced: Callable[[Environment], None] = lambda environment: None
 
     def __call__(self, element: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -68,18 +82,26 @@ class Step:
             element: The inputs, in the order of `inputs`.
 
         Raises:
-            popart_exception: A node cannot be computed, or an anchor is no tensor.
+            popart_exception: A node cannot be computed, or an anchor is no tensor that a device
+                can return.
         """
         environment: Environment = dict(zip(self.inputs, map(Value, element), strict=True))
         for name in self.model.graph.initialisers:
             if name in self.weights:
                 environment[name] = self.weights.value(name)
         evaluation = Evaluation(
-            self.model.opsets, narrows=True, seed=_Seeds(self.seeds), around=self._placed
+            self.model.opsets,
+            narrows=True,
+            seed=_Seeds(self.seeds),
+            around=self._placed,
+            strides_groups=self.strides_groups,
         )
         evaluation.run(self.model.graph, environment)
         self.on_traced(environment)
-        return [_tensor(name, environment[name]) for name in self.anchors]
+        results = [_tensor(name, environment[name]) for name in self.anchors]
+        if self.checks_numbers:
+            results.append(first_wrong_node(self.model.graph, environment, self._placed))
+        return results
 
     @contextlib.contextmanager
     def _placed(self, node: Node) -> Iterator[None]:
@@ -94,6 +116,8 @@ class Step:
                     texts[SHARD] = str(annotations[IPU])
                 if PARTIALS in annotations:
                     texts[PARTIALS_TYPE] = annotations[PARTIALS].lower()
+                if MEMORY in annotations:
+                    texts[MEMORY_PROPORTION] = repr(float(annotations[MEMORY]))
                 for name, text in texts.items():
                     opened.enter_context(attributed(graph, name, text))
             opened.enter_context(tf.name_scope(scope_of(node)))
@@ -137,4 +161,16 @@ def scope_of(node: Node) -> str:
 def _tensor(name: str, value: Any) -> tf.Tensor:
     if not isinstance(value, Value):
         raise popart_exception(f"The anchor {name!r} is a sequence. Only tensors are returned.")
-    return value.tensor
+    dtype = np.dtype(value.dtype.as_numpy_dtype)
+    try:
+        dtype_on_device(dtype)
+    except popart_exception as error:
+        raise popart_exception(f"The anchor {name!r} cannot be returned. {error}") from error
+    tensor = value.tensor
+    if not tensor.shape.is_fully_defined():
+        raise popart_exception(
+            f"The anchor {name!r} has the shape {tensor.shape}, which is known only when it was "
+            "computed. Programs of IPUs are static, and so are what they return: anchor something "
+            "whose shape does not depend on values."
+        )
+    return tensor

@@ -76,10 +76,21 @@ def test_halves():
     [
         ({"kernel": [3]}, r"kernel has 1 axes, so its input must have 3.*Received: an input of 4"),
         ({"auto_pad": "SAME"}, r"`auto_pad` must be one of NOTSET, VALID.*Received: 'SAME'"),
-        ({"pads": [1, 1]}, r"`pads` must be 4 integers of at least 0. Received: \[1, 1\]"),
+        (
+            {"pads": [1, 1]},
+            r"`pads` must be 4 integers of at least 0, and at most 2147483647. Received: \[1, 1\]",
+        ),
         ({"pads": [0, 0, 0, -1]}, r"`pads` must be 4 integers of at least 0"),
-        ({"strides": [0, 1]}, r"`strides` must be 2 integers of at least 1. Received: \[0, 1\]"),
-        ({"dilations": [1]}, r"`dilations` must be 2 integers of at least 1. Received: \[1\]"),
+        (
+            {"strides": [0, 1]},
+            r"`strides` must be 2 integers of at least 1, and at most 2147483647.*: \[0, 1\]",
+        ),
+        (
+            {"dilations": [1]},
+            r"`dilations` must be 2 integers of at least 1, and at most 2147483647.*: \[1\]",
+        ),
+        ({"strides": [2**31, 1]}, r"`strides` must be .* at most 2147483647"),
+        ({"pads": [0, 0, 0, 2**30]}, r"at most 2147483647 windows.* Pad less\."),
         ({"kernel": [6, 1]}, r"must not be larger than the padded images.*kernel=\[6, 1\]"),
     ],
 )

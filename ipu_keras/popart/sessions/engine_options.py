@@ -1,0 +1,41 @@
+"""Which options of Poplar's engine there are, and what they take."""
+
+import warnings
+from collections.abc import Mapping
+
+from ipu_keras.popart.exceptions import poplar_exception
+from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
+
+# What the names of options begin with.
+_GROUPS = (
+    *("autoReport", "debug", "exchange", "opt", "prng", "profiler", "streamCallbacks", "target"),
+)
+
+
+def check_engine_options(options: Mapping[str, str]) -> None:
+    """Refuses options that no engine has, and warns of those that nothing acts on.
+
+    Args:
+        options: Values by name.
+
+    Raises:
+        poplar_exception: There is no such option, or it does not take its value.
+    """
+    for name in options:
+        group, _, rest = name.partition(".")
+        if group not in _GROUPS or not rest:
+            raise poplar_exception(
+                f"Unrecognised option '{name}'. Received: SessionOptions.engineOptions="
+                f"{dict(options)!r}. Names begin with one of {', '.join(_GROUPS)} and a full stop."
+            )
+    try:
+        EngineOptions.of(options)
+    except ValueError as error:
+        text = str(error).replace("POPLAR_ENGINE_OPTIONS", "SessionOptions.engineOptions")
+        raise poplar_exception(text) from error
+    if idle := idle_engine_options(options):
+        warnings.warn(
+            f"SessionOptions.engineOptions sets {', '.join(idle)}, which the emulator has no use "
+            "for.",
+            stacklevel=2,
+        )
