@@ -54,9 +54,9 @@ def page(text: str) -> str:
         text: It.
     """
     for name, table in (("operations", operations()), ("options", options())):
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, _, rest = text.partition(start)
-        text = before + start + table + end + rest.partition(end)[2]
+        text = before + start + table + "\n" + end + rest.partition(end)[2]
     return text
 
 

@@ -71,6 +71,7 @@ COMPUTING = (*PROGRAM, *of("tracing", "host", "feeds", "runtime", "device", "fun
 BELOW = "collectives ctc_* multi_convolution nonlinearities normalization recurrent sequence_rows"
 BELOW_NAMES = of("config", "profiling", "popart", *(f"ops.{name}" for name in BELOW.split()))
 MESSAGES = ("google.protobuf", "numpy", "onnx")
+CHECKS = of("_missing_names", "_requirements")
 ONNX = (*MESSAGES, *TENSORFLOW, *MODEL, *COMPUTING, *BELOW_NAMES)
 
 # What is behind the documented names, and may change without notice.
@@ -156,9 +157,14 @@ ROOMS = (
         ("ipu_keras", "keras", "numpy", "tensorflow"),
         forbidden=("ipu_keras._*", "ipu_keras.cost.*", *of("functions")),
     ),
-    Room("popart", of("popart"), ONNX, forbidden=of("cost", "advice", "feeds", "functions")),
+    Room(
+        "popart",
+        of("popart"),
+        (*ONNX, *CHECKS),
+        forbidden=of("cost", "advice", "feeds", "functions"),
+    ),
     Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),
-    Room("requirements", of("_requirements"), allowed=("keras", "tensorflow")),
+    Room("requirements", of("_requirements"), allowed=("keras", "onnx", "tensorflow")),
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
     Room("missing names", of("_missing_names"), allowed=of("_aliases")),
     Room(
@@ -186,6 +192,7 @@ MOST_ROOMS_IN_A_CHAIN = 12
 # A function-level import says that a room is wrong, except for these (module, target).
 FUNCTION_LEVEL_IMPORTS = {
     ("ipu_keras._requirements", "tensorflow"): "is what the function finds out",
+    ("ipu_keras._requirements", "onnx"): "is what the function finds out",
     ("ipu_keras._requirements", "keras"): "would fail without TensorFlow, which is checked first",
     (
         "ipu_keras.profiling.compilation",
