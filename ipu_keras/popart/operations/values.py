@@ -48,7 +48,7 @@ class Value:
         dtype: Of tensors of what is known, if not that of the array, which keeps what they lose;
             of what is read.
         read: Gives it in an order; for weights, which may be kept in several.
-        shape: In the model, of what is read.
+        shape: In the model, of what is read, with `dtype`: it is not read before it is needed.
         is_weight: Whether it may change from run to run: nothing is computed from it while tracing.
     """
 
@@ -60,7 +60,7 @@ class Value:
         known: np.ndarray | None = None,
         dtype: tf.DType | None = None,
         read: Callable[[Order], tf.Tensor] | None = None,
-        shape: tuple[int, ...] = (),
+        shape: tuple[int, ...] | None = None,
         is_weight: bool = False,
     ):
         self.order = order
@@ -70,11 +70,12 @@ class Value:
         self._made: dict[Order, tf.Tensor] = {} if tensor is None else {order: tensor}
         if known is not None:
             self.shape, self.dtype = tuple(known.shape), dtype or tf.as_dtype(known.dtype)
-        elif read is not None:
-            assert dtype is not None
+        elif shape is not None and dtype is not None:
             self.shape, self.dtype = shape, dtype
         else:
-            self.shape, self.dtype = _shape_in_model(tensor, order), tensor.dtype
+            made = tensor if read is None else read(order)
+            self._made[order] = made
+            self.shape, self.dtype = _shape_in_model(made, order), made.dtype
 
     @property
     def rank(self) -> int:
