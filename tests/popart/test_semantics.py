@@ -132,13 +132,13 @@ def test_numbers_that_are_none_end_a_run(unprepared):
 def test_an_abort_ends_a_run_and_not_the_session(unprepared):
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2])
-    go_on = builder.addInputTensor("INT32", [1])
-    builder.aiGraphcore.abort([go_on])
+    end = builder.addInputTensor("INT32", [1])
+    builder.aiGraphcore.abort([end])
     y = builder.aiOnnx.relu([x])
     session = unprepared(builder.getModelProto(), [y])
     with pytest.raises(popart.poplar_exception, match=r"^The program was aborted, as its node Ab"):
-        run(session, **{x: PAIR, go_on: np.zeros(1, np.int32)})
-    anchors = run(session, **{x: PAIR, go_on: np.ones(1, np.int32)})
+        run(session, **{x: PAIR, end: np.ones(1, np.int32)})
+    anchors = run(session, **{x: PAIR, end: np.zeros(1, np.int32)})
     np.testing.assert_array_equal(anchors[y], PAIR)
 
 

@@ -227,7 +227,7 @@ class SessionOptions(Settings):
         BOOL,
         False,
         "Whether groups of group normalisations are every so many channels, and not neighbours.",
-        Effect.LATER,
+        Effect.RESULTS,
     )
     partialsTypeMatMuls = Option(
         choice("", "float", "half"),

@@ -228,7 +228,7 @@ def test_what_does_not_fit_is_refused():
     refused(
         "ConvTranspose",
         [normal(1, 2, 3, 3), normal(2, 1, 2, 2)],
-        r"`output_padding` must be 2 integers of at least 0. Received: \[-1, 0\]",
+        r"`output_padding` must be 2 integers of at least 0, and .*\. Received: \[-1, 0\]",
         output_padding=[-1, 0],
     )
 

@@ -193,9 +193,9 @@ def test_sessions_warn_of_what_has_no_meaning_by_name():
 
 def test_sessions_warn_of_what_has_no_effect_yet_by_name():
     options = SessionOptions()
-    options.compileEngine = False
     options.dotChecks = {DotCheck.Final}
-    message = r"^These options are set but have no effect yet: compileEngine, dotChecks\. A sess"
+    options.dotOpNames = True
+    message = r"^These options are set but have no effect yet: dotChecks, dotOpNames\. A sess"
     with pytest.warns(UserWarning, match=message) as warned:
         make_session(options)
     assert len(warned) == 1
