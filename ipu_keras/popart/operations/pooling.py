@@ -235,13 +235,10 @@ def _largest(
     strides: Sequence[int],
     pads: Sequence[tuple[int, int]],
 ) -> tf.Tensor:
-    is_padded = any(pad > 0 for both in pads for pad in both)
-    if any(max(both) >= size for both, size in zip(pads, kernel, strict=True)):
-        # TensorFlow refuses windows that see nothing of the images.
+    if any(pad > 0 for both in pads for pad in both):
+        # XLA, by whose operations programs are modelled, has no pooling with pads of its own.
         x = tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=_lowest(x.dtype))
-        is_padded = False
-    padding = [(0, 0), *pads, (0, 0)] if is_padded else "VALID"
-    return tf.nn.max_pool2d(x, kernel, strides, padding)
+    return tf.nn.max_pool2d(x, kernel, strides, "VALID")
 
 
 def _lowest(dtype: tf.DType) -> float | int:

@@ -334,6 +334,17 @@ def test_tiles_that_are_set_apart(relu, session_of):
     assert session.getReport().model.target.num_tiles == 1440
 
 
+def test_a_report_of_padded_pools(session_of):
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 2, 5, 5])
+    pools = [
+        builder.aiOnnx.maxpool([x], 1, [3, 3], pads=[1, 1, 0, 2], strides=[2, 2])[0],
+        builder.aiOnnx.averagepool([x], [3, 3], pads=[1, 1, 0, 2], strides=[2, 2]),
+    ]
+    session, _ = session_of(builder.getModelProto(), pools)
+    assert {"MaxPool.0", "AveragePool.0"} <= set(session.getReport().to_dataframe()["layer"])
+
+
 def test_cycles_have_to_be_asked_for(relu, session_of):
     session, _ = session_of(relu.proto, [relu.y])
     with pytest.raises(popart.popart_exception, match="instrumentWithHardwareCycleCounter"):
