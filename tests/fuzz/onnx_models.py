@@ -160,7 +160,7 @@ def _graphcore_tensors():
         "part": _weights(2, 2),
         "places": np.array([[0, 1, 2, 0, 1, 2]] * 2, np.int32),
         "rows": np.array([1], np.int32),
-        "set": np.array([1], np.int32),
+        "set": np.array([0], np.int32),
     }
     along = {"axes": [1], "sizes": [2]}
     nodes = [
