@@ -69,8 +69,16 @@ def onnx_folder(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_onnx_files_are_judged(onnx_folder):
     verdicts = collections.Counter(onnx_files.verdict_on(seed) for seed in range(300))
-    assert set(verdicts) <= {"refused", "refused in computing", "computed", "loaded"}
-    assert min(verdicts["refused"], verdicts["computed"]) > 20
+    named = {
+        "refused",
+        "refused in computing",
+        "refused by the session",
+        "loaded",
+        "computed",
+        "ran",
+    }
+    assert set(verdicts) <= named
+    assert min(verdicts["refused"], verdicts["ran"]) > 20
 
 
 def test_a_damaged_file_is_always_the_same(onnx_folder):
