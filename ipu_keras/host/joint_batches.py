@@ -66,6 +66,11 @@ _ROW_BY_ROW: Mapping[str, int] = {
     "Relu6Grad": 2,
 }
 
+# Where only the first operand depends on the batch, they are converted here. `pfor` leaves it to
+# TensorFlow to broadcast the other, and of operands `(n, 1, m, k)` and `(k, j)` TensorFlow 2.21's
+# product, with oneDNN and AVX-512, writes behind its result, which ends processes at random.
+_PRODUCTS = frozenset({"BatchMatMulV2", "BatchMatMulV3"})
+
 # They depend on shapes alone, or on nothing, or only read.
 _FIXED = frozenset(
     {
@@ -281,8 +286,33 @@ class _JointGraph:
                 op.type == "FusedBatchNormV3" and not op.get_attr("is_training")
             ):
                 self._convert_row_by_row(op)
+            elif op.type in _PRODUCTS:
+                self._convert_product(op)
             elif op.type in _ONE_BY_ONE:
                 self._convert_one_by_one(op)
+
+    def _convert_product(self, op: tf.Operation) -> None:
+        """Multiplies the matrices of all batches with one that is the same for all of them."""
+        left, right = map(self._pfor.converted, op.inputs)
+        matrices, matrix = op.inputs
+        shape = matrix.shape[-2:]
+        if (
+            not left.is_stacked
+            or right.is_stacked
+            or matrix.shape.num_elements() != shape.num_elements()
+            or matrix.shape.rank > matrices.shape.rank
+        ):
+            return
+        of_columns = op.get_attr("adj_x")
+        rows = matrices.shape[-2:] if of_columns else matrices.shape[-1:]
+        product = tf.matmul(
+            tf.reshape(left.t, (-1, *rows)),
+            tf.reshape(right.t, shape),
+            adjoint_a=of_columns,
+            adjoint_b=op.get_attr("adj_y"),
+        )
+        value = tf.reshape(product, (self._count, *op.outputs[0].shape))
+        self.give(op.outputs[0], value, stacked=True)
 
     def _convert_one_by_one(self, op: tf.Operation) -> None:
         given = [self._pfor.converted(tensor) for tensor in op.inputs]

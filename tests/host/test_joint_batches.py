@@ -167,6 +167,21 @@ def test_known_statistics_are_those_of_all_batches():
     assert kinds(joint).count("FusedBatchNormV3") == 1
 
 
+@pytest.mark.parametrize("adjoint", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("left", "right"), [((1, 4, 4), (4, 4)), ((1, 4, 4), (1, 4, 4))])
+def test_no_matrix_is_broadcast_to_batches(left, right, adjoint):
+    """TensorFlow's product of operands `(n, 1, m, k)` and `(k, j)` writes behind its result."""
+    matrix = tf.Variable(np.arange(16.0).reshape(right), dtype=tf.float32)
+    adj_x, adj_y = adjoint
+    function = traced(
+        lambda x: tf.raw_ops.BatchMatMulV2(x=x, y=matrix, adj_x=adj_x, adj_y=adj_y),
+        tf.TensorSpec(left),
+    )
+    joint = check(function, tf.TensorSpec(left), summed=[False])
+    products = [op for op in joint.graph.get_operations() if "MatMul" in op.type]
+    assert all(op.inputs[0].shape.rank < 4 for op in products)
+
+
 def test_what_does_not_depend_on_the_batch():
     weights = tf.Variable([1.0, 2.0])
     function = traced(lambda x: (x, weights * 2.0, tf.constant(3.0)), tf.TensorSpec(()))

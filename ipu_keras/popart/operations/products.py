@@ -6,10 +6,17 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import sizes_of
 
 
 @operation("MatMul")
 def matmul(a, b):
+    if a.shape.rank > 2 and b.shape.rank == 2:
+        # As one product: with oneDNN and AVX-512, TensorFlow 2.21's of operands `(n, 1, m, k)` and
+        # `(k, j)` writes behind its result, which ends processes at random.
+        *outer, inner = sizes_of(a)
+        product = _product(tf.reshape(a, [-1, inner]), b)
+        return tf.reshape(product, [*outer, sizes_of(b)[1]])
     if a.shape.rank > 1 and b.shape.rank > 1:
         return _product(a, b)
     # As in NumPy: a vector is a row on the left and a column on the right.
