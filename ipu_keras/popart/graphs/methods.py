@@ -6,7 +6,7 @@ What describes an operation of ONNX is ONNX's own schema; those of ai.graphcore 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
 from keyword import iskeyword
@@ -86,7 +86,8 @@ class Attribute:
             value: What users gave for it.
         """
         has_empty_default = isinstance(self.default, list | str) and len(self.default) == 0
-        is_empty = isinstance(value, Sized) and len(value) == 0
+        # An array of rank 0 has no length, though it has a method for it.
+        is_empty = isinstance(value, list | tuple | str) and len(value) == 0
         return value is None or (has_empty_default and is_empty)
 
 
