@@ -101,18 +101,23 @@ def through_session(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
 
 
 def static_inputs(model: onnx.ModelProto) -> set[str]:
-    """The inputs of a model that operations need before anything runs."""
+    """The inputs of a model that have to be known before anything runs.
+
+    Programs of IPUs are static: operations say which inputs they have to know, how often a loop
+    runs has to be known, and all that sizes of results depend on.
+    """
     version = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
-    found = set()
-    for node in model.graph.node:
+    needed: set[str] = set()
+    for node in reversed(model.graph.node):
         operation = operation_of(node.domain or "ai.onnx", node.op_type, version)
         names = [parameter.name for parameter in operation.inputs]
-        found |= {
-            given
-            for name, given in zip(names, node.input, strict=False)
-            if name in operation.static
-        }
-    return found & {one.name for one in model.graph.input}
+        if operation.sizes_by_values or needed & set(node.output):
+            needed |= set(node.input)
+        elif node.op_type == "Loop":
+            needed |= {node.input[0]}
+        pairs = zip(names, node.input, strict=False)
+        needed |= {given for name, given in pairs if name in operation.static}
+    return needed & {one.name for one in model.graph.input}
 
 
 # By title of column; failures are listed of those that are ours.

@@ -82,8 +82,12 @@ class Session:
         self._size = StepSize(max(1, flow.batchesPerStep()), 1, configuration.num_replicas)
         self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
         _check_anchors(flow, self._loaded.model.graph.tensor_names())
+        are_known = configuration.has_constant_weights
+        arrays = _weights_in(self._loaded).items()
+        # A number that never changes is a part of the program, from which others may follow.
         self._weights = Weights(
-            _weights_in(self._loaded), are_known=configuration.has_constant_weights
+            {name: array for name, array in arrays if array.ndim or not are_known},
+            are_known=are_known,
         )
         self.written_model = WrittenModel(self._loaded, self._weights)
         self.random_seeds = RandomSeeds(is_shared=configuration.has_random_state)

@@ -220,6 +220,25 @@ def test_weights_are_constant_unless_said_otherwise(relu, session_of):
             call()
 
 
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_a_number_that_never_changes_decides_how_often_a_loop_runs(session_of, is_constant):
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    times = builder.addInitializedInputTensor(np.float32(3))
+    body = builder.createSubgraphBuilder()
+    body.addInputTensor("INT64", [])
+    on = body.addInputTensor("BOOL", [])
+    total = body.addInputTensor("FLOAT", [2])
+    body.addOutputTensor(on)
+    body.addOutputTensor(body.aiOnnx.add([total, total]))
+    most = builder.aiOnnx.cast([times], "INT64")
+    [y] = builder.aiOnnx.loop([most, builder.aiOnnx.constant(np.array(True)), x], 1, body)
+    proto = builder.getModelProto()
+    session, arrays = session_of(proto, [y], constantWeights=is_constant)
+    session.run(popart.PyStepIO({x: np.float32([1, -2])}, arrays))
+    np.testing.assert_array_equal(arrays[y], [8, -16])
+
+
 def test_other_weights(relu, session_of, tmp_path):
     session, arrays = session_of(relu.proto, [relu.y], constantWeights=False)
     x = relu.data()
