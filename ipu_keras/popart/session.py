@@ -59,7 +59,8 @@ class InferenceSession(_InferenceSessionCore):
         dataFlow: What a step takes and returns.
         deviceInfo: The device, of a `DeviceManager`.
         inputShapeInfo: Shapes and types of inputs; they go before those of the model.
-        patterns: Which rewrites of graphs are allowed; all of the default level if `None`.
+        patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
+            and warns of any choice but the default one.
         userOptions: Options.
 
     Raises:

@@ -1,5 +1,6 @@
 """Which patterns are enabled: rewrites of a graph that leave its results as they are."""
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -183,3 +184,17 @@ def _known(pattern: str | PreAliasPatternType) -> str:
             f"Unknown pattern {name!r}. There are: {', '.join(sorted(_NAMES.values()))}."
         )
     return _NAMES[name.lower()]
+
+
+def warn_of_patterns(patterns: Patterns) -> None:
+    """Warns of a choice of patterns, which changes nothing; sessions call it when they are made.
+
+    Args:
+        patterns: Of a session.
+    """
+    if patterns != Patterns():
+        warnings.warn(
+            f"`patterns` were chosen, which have no meaning here: {patterns!r}. The emulator "
+            "rewrites graphs by rules of its own, which leave results as they are; leave them out.",
+            stacklevel=4,
+        )

@@ -486,4 +486,4 @@ def warn_of_idle(options: SessionOptions) -> None:
             if option.effect is effect and getattr(options, name) != option.default
         ]
         if idle:
-            warnings.warn(text.format(", ".join(idle)), stacklevel=3)
+            warnings.warn(text.format(", ".join(idle)), stacklevel=4)

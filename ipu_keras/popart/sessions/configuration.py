@@ -14,7 +14,10 @@ from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
 from ipu_keras.popart.model.graph import Graph, Node
 from ipu_keras.popart.options.enumerations import SyntheticDataMode, VirtualGraphMode
-from ipu_keras.popart.sessions.engine_options import check_engine_options
+from ipu_keras.popart.sessions.engine_options import (
+    check_engine_options,
+    warn_of_convolution_options,
+)
 from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
@@ -236,6 +239,7 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         config.convolutions.poplar_options = dict(options.convolutionOptions)
     except ValueError as error:
         raise poplar_exception(f"SessionOptions.convolutionOptions: {error}") from error
+    warn_of_convolution_options(options.convolutionOptions)
     config.compilation_poplar_options = dict(options.engineOptions)
     folder = options.cachePath if options.enableEngineCaching else ""
     return DeviceChoices(

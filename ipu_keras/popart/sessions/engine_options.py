@@ -1,4 +1,4 @@
-"""Which options of Poplar's engine there are, and what they take."""
+"""Which options of Poplar there are, and what they take."""
 
 import warnings
 from collections.abc import Mapping
@@ -10,6 +10,9 @@ from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
 _GROUPS = (
     *("autoReport", "debug", "exchange", "opt", "prng", "profiler", "streamCallbacks", "target"),
 )
+
+# What the cost model reads of those of convolutions.
+_OF_CONVOLUTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 
 
 def check_engine_options(options: Mapping[str, str]) -> None:
@@ -37,5 +40,20 @@ def check_engine_options(options: Mapping[str, str]) -> None:
         warnings.warn(
             f"SessionOptions.engineOptions sets {', '.join(idle)}, which the emulator has no use "
             "for.",
+            stacklevel=2,
+        )
+
+
+def warn_of_convolution_options(options: Mapping[str, str]) -> None:
+    """Warns of options of convolutions that nothing acts on.
+
+    Args:
+        options: Values by name.
+    """
+    idle = sorted(options.keys() - _OF_CONVOLUTIONS)
+    if idle:
+        warnings.warn(
+            f"SessionOptions.convolutionOptions sets {', '.join(idle)}, which the cost model "
+            f"has no use for. It reads {' and '.join(sorted(_OF_CONVOLUTIONS))}.",
             stacklevel=2,
         )

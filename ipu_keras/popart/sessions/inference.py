@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
+from ipu_keras.popart.options.patterns import warn_of_patterns
 from ipu_keras.popart.options.session_options import warn_of_idle
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
@@ -26,7 +27,8 @@ class _InferenceSessionCore:
         deviceInfo: The device.
         inputShapeInfo: Shapes of inputs that the model leaves open.
         userOptions: Options.
-        patterns: Which rewrites of graphs are allowed.
+        patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
+            and warns of a choice.
 
     Raises:
         popart_exception: The model cannot run so.
@@ -52,6 +54,7 @@ class _InferenceSessionCore:
                 "available in inference, which has no gradients. Leave it False."
             )
         warn_of_idle(userOptions)
+        warn_of_patterns(patterns)
         self._session = Session(model, dataFlow, deviceInfo, inputShapeInfo, userOptions)
 
     def prepareDevice(self, loadEngine: bool = True, err: OutOfMemoryError | None = None) -> None:

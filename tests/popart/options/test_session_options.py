@@ -47,7 +47,11 @@ MEANINGLESS = {
 
 def make_session(options):
     """Stands for a session, whose caller the warning is for."""
-    warn_of_idle(options)
+
+    def make_core():
+        warn_of_idle(options)
+
+    make_core()
 
 
 def test_examples():

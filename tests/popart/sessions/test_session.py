@@ -166,6 +166,21 @@ def test_sessions_that_cannot_be(relu, ipu_model, change, text):
     assert text in str(error.value)
 
 
+def test_choices_that_nothing_acts_on_are_named(relu, ipu_model):
+    flow, device, options = popart.DataFlow(1, [relu.y]), ipu_model(), popart.SessionOptions()
+    chosen = popart.Patterns(["InPlace"])
+    with pytest.warns(UserWarning, match=r"no meaning here: Patterns\(\['InPlace'\]\)") as warned:
+        popart.InferenceSession(relu.proto, flow, device, patterns=chosen)
+    assert [one.filename for one in warned] == [__file__]
+    options.convolutionOptions["use128BitConvUnitLoad"] = "true"
+    with pytest.warns(UserWarning, match="sets use128BitConvUnitLoad, which the cost model"):
+        popart.InferenceSession(relu.proto, flow, device, userOptions=options)
+    # These are read, and the choice is the one without a choice.
+    options.convolutionOptions = {"availableMemoryProportion": "0.3", "partialsType": "half"}
+    default = popart.Patterns(popart.PatternsLevel.Default)
+    popart.InferenceSession(relu.proto, flow, device, patterns=default, userOptions=options)
+
+
 def test_what_comes_too_early(relu, ipu_model):
     session = popart.InferenceSession(relu.proto, popart.DataFlow(1, [relu.y]), ipu_model())
     arrays = session.initAnchorArrays()
