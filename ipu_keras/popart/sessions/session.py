@@ -19,7 +19,6 @@ from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.model.loading import LoadedModel, load
-from ipu_keras.popart.operations.evaluation import Environment
 from ipu_keras.popart.sessions.configuration import Configuration
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.exported import read_exported, write_exported
@@ -394,7 +393,7 @@ class Session:
             placement=self._configuration.placement,
             strides_groups=self._configuration.strides_groups,
             checks_numbers=self._configuration.checks_numbers,
-            on_traced=self._note_infos,
+            infos=self._infos,
         )
 
     def _make_sure_of_infos(self) -> None:
@@ -424,13 +423,6 @@ class Session:
     def _described_anchors(self) -> list[Anchor]:
         names = self._flow.anchors()
         return anchors_of(self._flow, self._size, [self._infos[name] for name in names])
-
-    def _note_infos(self, environment: Environment) -> None:
-        self._infos = {
-            name: (tuple(value.shape), np.dtype(value.dtype.as_numpy_dtype))
-            for name, value in environment.items()
-            if not isinstance(value, list)
-        }
 
 
 def _spec(stream: Stream) -> TensorSpec:

@@ -2,9 +2,9 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,9 @@ class Step:
         strides_groups: As of `Evaluation`.
         checks_numbers: Whether it returns, behind the anchors, which node was the first whose
             result was not finite.
-        on_traced: Called with all tensors of the main graph, whenever it is traced.
+        infos: Gets shape and type of all tensors of the main graph, whenever it is traced. It is a
+            dictionary, and not a method of the session: the device that has run a step keeps it,
+            and must not keep the session, which keeps the device.
     """
 
     model: Model
@@ -73,7 +75,7 @@ class Step:
     placement: Placement = Placement()
     strides_groups: bool = False
     checks_numbers: bool = False
-    on_traced: Callable[[Environment], None] = lambda environment: None
+    infos: MutableMapping[str, tuple[tuple[int, ...], np.dtype]] = field(default_factory=dict)
 
     def __call__(self, element: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The anchors.
@@ -97,7 +99,12 @@ class Step:
             strides_groups=self.strides_groups,
         )
         evaluation.run(self.model.graph, environment)
-        self.on_traced(environment)
+        self.infos.clear()
+        self.infos.update(
+            (name, (tuple(value.shape), np.dtype(value.dtype.as_numpy_dtype)))
+            for name, value in environment.items()
+            if not isinstance(value, list)
+        )
         results = [_tensor(name, environment[name]) for name in self.anchors]
         if self.checks_numbers:
             results.append(first_wrong_node(self.model.graph, environment, self._placed))
