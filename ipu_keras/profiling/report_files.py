@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ipu_keras.profiling.models import export_model
 from ipu_keras.profiling.requested_outputs import RequestedOutputs
+from ipu_keras.program import DeviceChoices
 from ipu_keras.report import Report, schedule_dot, tensor_map
 from ipu_keras.settings import engine_options, flags
 from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
@@ -131,11 +132,19 @@ def write_report(report: Report, directory: Path) -> Path:
     return folder
 
 
-def out_of_memory(report: Report) -> str:
+# How layers of Keras models and functions are put on several IPUs.
+_ON_SEVERAL_IPUS = (
+    "Layers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` suggests "
+    "them, a model's `set_pipeline_stage_assignment` sets them."
+)
+
+
+def out_of_memory(report: Report, choices: DeviceChoices | None = None) -> str:
     """What takes the memory of a program that does not fit, and what would help.
 
     Args:
         report: Of the program.
+        choices: What it was compiled for, if that is not what is configured.
     """
     memory = report.model.memory
     largest = sorted(memory.bytes_by_category.items(), key=lambda item: -item[1])[:3]
@@ -145,10 +154,8 @@ def out_of_memory(report: Report) -> str:
     fixes = "\n- ".join(["Changes that need less memory, by the model:", *map(str, report.fixes)])
     remedies = fixes if report.fixes else "No change that was tried needs less memory."
     if any({"num_ipus", "stage_splits"} & fix.changes.keys() for fix in report.fixes):
-        remedies += (
-            "\nLayers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` "
-            "suggests them, a model's `set_pipeline_stage_assignment` sets them."
-        )
+        on_several = _ON_SEVERAL_IPUS if choices is None else choices.on_several_ipus
+        remedies += f"\n{on_several}"
     return (
         f"{report.memory_error}. Program {report.name!r} needs the most bytes for {parts}; on that "
         f"tile, values of {layers}.{guess} It runs nevertheless with "

@@ -90,6 +90,8 @@ def _report(
     report = replace(report, recompilations=recompilations)
     write_files(report, outputs)
     if is_refused:
-        raise tf.errors.ResourceExhaustedError(None, None, out_of_memory(report))
+        raise tf.errors.ResourceExhaustedError(
+            None, None, out_of_memory(report, program.device_choices)
+        )
     if not report.fits:
-        _LOGGER.warning("%s", out_of_memory(report))
+        _LOGGER.warning("%s", out_of_memory(report, program.device_choices))

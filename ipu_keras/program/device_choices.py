@@ -16,9 +16,11 @@ class DeviceChoices:
         target: The hardware; `None` for the one that `config` describes.
         cache_folder: Where its models are kept; `None` for what `--executable_cache_path` says.
         is_modelled: Whether it is judged if it fits; hosts have no such limits.
+        on_several_ipus: What errors say of how parts of it are put on several IPUs.
     """
 
     config: Any
     target: Target | None = None
     cache_folder: Path | None = None
     is_modelled: bool = True
+    on_several_ipus: str = ""

@@ -22,6 +22,11 @@ from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
 
+_ON_SEVERAL_IPUS = (
+    "Nodes are put on several IPUs by `builder.virtualGraph(k)`, with VirtualGraphMode.Manual, and "
+    "into stages of a pipeline by `builder.pipelineStage(k)`, with enablePipelining."
+)
+
 # Kinds of nodes that are on no IPU, as nothing runs there.
 _NOWHERE = frozenset({"Constant"})
 
@@ -247,4 +252,5 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         target=target,
         cache_folder=Path(folder) if folder else None,
         is_modelled=target is not None,
+        on_several_ipus=_ON_SEVERAL_IPUS,
     )

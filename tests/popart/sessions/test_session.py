@@ -435,15 +435,21 @@ def test_a_device_that_is_detached(relu, ipu_model):
 
 def test_a_program_that_does_not_fit(ipu_model):
     builder = popart.Builder()
-    x = builder.addInputTensor("FLOAT", [64, 4096])
-    w = builder.addInitializedInputTensor(np.zeros((4096, 4096), np.float32))
-    y = builder.aiOnnx.matmul([x, w])
-    device = ipu_model(tilesPerIPU=4)
+    y = builder.addInputTensor("FLOAT", [4, 1024])
+    for _ in range(2):
+        y = builder.aiOnnx.matmul(
+            [y, builder.addInitializedInputTensor(np.zeros((1024, 1024), np.float32))]
+        )
+    device = ipu_model(tilesPerIPU=12)
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
     with pytest.raises(popart.OutOfMemoryException) as error:
         session.prepareDevice()
     assert isinstance(error.value, popart.popart_exception)
-    assert "does not fit" in error.value.getSummaryReport()
+    summary = error.value.getSummaryReport()
+    assert "Out of memory on tile" in summary
+    assert "Changes that need less memory, by the model:" in summary
+    assert "suggest_pipeline" not in summary
+    assert "`builder.virtualGraph(k)`" in summary
     assert error.value.getProfilePath() == ""
     found = popart.OutOfMemoryError()
     popart.session._InferenceSessionCore.prepareDevice(session, True, found)
