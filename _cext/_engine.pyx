@@ -96,7 +96,7 @@ cdef enum:
     DL_CPU = 1
 
 _DLPACK_TYPES = {
-    "int8": (0, 8), "int32": (0, 32), "uint8": (1, 8),
+    "int8": (0, 8), "int32": (0, 32), "uint8": (1, 8), "uint32": (1, 32),
     "float16": (2, 16), "float32": (2, 32), "bool": (6, 8),
 }
 
@@ -307,7 +307,7 @@ cdef class Slot:
         if self.block != NULL:
             release_block(self.block)
 
-    def write(self, Py_ssize_t step, Py_ssize_t index, array):
+    def write(self, Py_ssize_t step, Py_ssize_t index, array):  # no-cython-lint, as callers may name it
         """Copies one tensor of one batch into its place.
 
         Args:

@@ -140,6 +140,8 @@ class StepGraphs:
         self._variables = variables
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
+        # Those of all replicas are the same.
+        self._of_updates = [Collect(mode.value).of_stacked for mode in program.update_modes]
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
         self._use(step)
         # A gradient that depends on what steps write can be no result of a first part.
@@ -179,14 +181,19 @@ class StepGraphs:
         """
         if self._program.carried:
             return self._handing_on(feeds)
-        run = self._batches if self._update is None else self._updates
-        return tf.nest.pack_sequence_as(self._structure, run(feeds))
+        found = self._batches(feeds) if self._update is None else self._updates(feeds)
+        results = tf.nest.pack_sequence_as(self._structure, found[: len(self._results)])
+        return (results, found[len(self._results) :]) if self._of_updates else results
 
     def _updates(self, feeds: Sequence[Any]) -> list[Any]:
-        """The results of all batches, with a weight update after each so many of them."""
+        """The results of all batches, with a weight update after each so many of them; then
+        those of the updates."""
         rounds = self._program.repeat_count // self._num_steps
         if rounds == 1:
-            return self._one_update(feeds)
+            found = self._one_update(feeds)
+            pairs = zip(self._of_updates, found[len(self._results) :], strict=True)
+            alone = [value[None] if how is Collect.ALL else value for how, value in pairs]
+            return found[: len(self._results)] + alone
         batches = self._num_steps * self._program.num_replicas
         parted = [tf.reshape(feed, (rounds, batches, *feed.shape[1:])) for feed in feeds]
         # What each round returns: of its batches, of its replicas, or of its last batch.
@@ -196,13 +203,13 @@ class StepGraphs:
             tf.TensorSpec((*stacked.get(how, each), *r.shape), r.dtype)
             for how, r in zip(self._kept, self._results, strict=True)
         ]
-        found = _loop(
-            self._one_update, specs, rounds, parted, [how.of_stacked for how in self._kept]
-        )
+        collect = [how.of_stacked for how in self._kept] + self._of_updates
+        specs += _outputs(self._update)
+        found = _loop(self._one_update, specs, rounds, parted, collect)
         return [
             tf.reshape(tensor, (-1, *tensor.shape[2:])) if how is Collect.ALL else tensor
-            for how, tensor in zip(self._kept, found, strict=True)
-        ]
+            for how, tensor in zip(self._kept, found, strict=False)
+        ] + found[len(self._kept) :]
 
     @property
     def is_one_program(self) -> bool:
@@ -222,8 +229,7 @@ class StepGraphs:
         num_results = len(self._results)
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
-        update(*found[num_results:])
-        return found[:num_results]
+        return found[:num_results] + _flat(update)(found[num_results:])
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
         """The results of some batches, and their accumulated gradients."""

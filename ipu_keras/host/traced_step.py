@@ -101,7 +101,8 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
         update = None
         if program.update is not None:
             _, gradients = concrete.structured_outputs
-            update = _traced(_update_of(program.name, program.update), gradients)
+            update = _update_of(program.name, program.update, bool(program.update_modes))
+            update = _traced(update, gradients)
     return TracedStep(concrete, purpose, found.replaced, found.could_fuse, update)
 
 
@@ -148,9 +149,11 @@ def rewriting(
     found.replaced = [(rewrite, one) for rewrite, pairs in replaced for one in pairs]
 
 
-def _update_of(name: str, update: Callable[[list], Any]) -> Callable:
+def _update_of(name: str, update: Callable[[list], Any], wants_results: bool) -> Callable:
     def run(*gradients):
-        update(list(gradients))
+        # Keras's return what nobody wants.
+        returned = update(list(gradients))
+        return list(returned) if wants_results else []
 
     run.__name__ = f"{name}_update"
     return run

@@ -69,6 +69,9 @@ class Program:
         update: For programs that accumulate or reduce gradients: takes the gradients, a list of
             tensors, and updates the weights. `step` then returns a pair, what the
             outfeed gets and such a list.
+        update_modes: If `update` returns tensors, a list of them, which of these reach the host,
+            for each. An execution then returns a pair, the results of the steps and such a list.
+            All replicas have the same, which is there once.
         accumulation: How often `update` runs, and on what.
         num_replicas: Copies of the program that run at the same time, each on data of its
             own. Batch k is for replica k modulo their number. `update` gets the sum over all.
@@ -96,6 +99,7 @@ class Program:
     outfeed_mode: OutfeedMode = OutfeedMode.LAST
     outfeed_modes: tuple[OutfeedMode, ...] = ()
     update: Callable[[list], Any] | None = None
+    update_modes: tuple[OutfeedMode, ...] = ()
     accumulation: Accumulation = Accumulation()
     num_replicas: int = 1
     pipeline: Pipeline | None = None

@@ -37,6 +37,7 @@ def extract(
     controls: Iterable[tf.Operation] = (),
     without: Collection[str] = (),
     instead: Mapping[Any, tf.Tensor] = MappingProxyType({}),
+    keeps_inputs: bool = False,
 ) -> Part:
     """Makes a function of what some results of a traced function need.
 
@@ -51,6 +52,7 @@ def extract(
         without: Names of operations that are left out, also where others wait for
             them. All of their results that are needed must be `given`.
         instead: What operations take instead of other tensors, by reference of those.
+        keeps_inputs: Whether the part takes all inputs, those too that it does not need.
 
     Returns:
         The part.
@@ -64,7 +66,8 @@ def extract(
     needed = _needed([*ends, *controls], known, without, inputs_of)
     returned = {tensor.op for tensor in tf.nest.flatten(results)}
     feeds = feeds_of(concrete)
-    inputs = tuple(k for k, feed in enumerate(feeds) if feed.op in needed | returned)
+    taking = {feed.op for feed in feeds} if keeps_inputs else needed | returned
+    inputs = tuple(k for k, feed in enumerate(feeds) if feed.op in taking)
     taken = [*(feeds[k] for k in inputs), *given]
     captures = [pair for pair in concrete.graph.captures if pair[1].op in needed]
     outside = {tensor.op for tensor in concrete.inputs}

@@ -196,8 +196,14 @@ def test_replicas_read_in_turn_and_exchange_in_a_loop(jit_compile):
     assert float(total) == 67.0
 
 
-def test_tensorflow_warns_of_the_function_of_a_user_that_it_traces_often(strategy, caplog):
+def test_tensorflow_warns_of_the_function_of_a_user_that_it_traces_often(
+    strategy, caplog, monkeypatch
+):
     """Functions of several users are not one that is traced often."""
+    # Other tests may have left TensorFlow's logger silent.
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    monkeypatch.setattr(tf.get_logger(), "disabled", False)
+    caplog.set_level("WARNING", logger="tensorflow")
 
     def made(name):
         scope = {}

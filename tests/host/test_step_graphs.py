@@ -170,6 +170,30 @@ def test_results_in_modes_of_their_own(device, execution, count, num_replicas, e
         np.testing.assert_allclose(result, expected(totals), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("count", "num_replicas"), [(1, 1), (2, 2), (6, 1)])
+@pytest.mark.parametrize("execution", HostExecution)
+def test_what_updates_return(device, execution, count, num_replicas):
+    batches = np.random.default_rng(0).normal(size=(NUM_STEPS * num_replicas, 3, 2))
+    batches = batches.astype("float32")
+    model = Linear(device, exchanges=False)
+
+    def update(gradients):
+        model.update(gradients)
+        return [gradients[0]] * 3
+
+    program = dataclasses.replace(
+        program_of(model, num_replicas, count, OutfeedMode.LAST),
+        update=update,
+        update_modes=(OutfeedMode.ALL, OutfeedMode.LAST_OF_EACH, OutfeedMode.SUM_OF_EACH),
+    )
+    _, (results, (every, last, total)) = run(program, execution, device, batches)
+    assert results["total"].shape == ()
+    expected = batches.sum(axis=1).reshape(NUM_STEPS // count, -1, 2).sum(axis=1)[..., None]
+    np.testing.assert_allclose(every, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(last, expected[-1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(total, expected.sum(axis=0), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("num_replicas", [1, 2, 6])
 @pytest.mark.parametrize("execution", HostExecution)
 def test_results_in_modes_of_their_own_without_state(device, execution, num_replicas):
@@ -366,7 +390,9 @@ def test_steps_that_hand_tensors_on(device, num_replicas, mode, exchanges, execu
         plan_host(program, graph_of(traced.function)), executions=(execution,)
     )
     x = np.arange(2 * num_replicas * NUM_STEPS, dtype="float32").reshape(-1, 2)
-    found, handed = host.HostCallable(plan, traced, device)([tf.constant(x), [0.5, 1.5], 7])
+    found, handed = host.HostCallable(plan, traced, device)(
+        [tf.constant(x), tf.constant([0.5, 1.5]), tf.constant(7)]
+    )
     by_step = x.reshape(NUM_STEPS, num_replicas, 2)
     if exchanges:
         by_step = np.broadcast_to(by_step.sum(axis=1, keepdims=True), by_step.shape)

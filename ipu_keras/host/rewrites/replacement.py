@@ -24,8 +24,8 @@ def replaced(
     without a use. Eager operations are left alone.
 
     Args:
-        kinds: TensorFlow's names of operation types with one result.
-        replacement: Takes the inputs and the result of an operation; returns
+        kinds: TensorFlow's names of operation types; of several results, the first is replaced.
+        replacement: Takes the inputs and the first result of an operation; returns
             what users of the result get, or `None` to leave it.
 
     Yields:
@@ -35,11 +35,11 @@ def replaced(
 
     def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
         if op_type in kinds and graph is not None:
-            (output,) = outputs
+            output, *others = outputs
             other = fallbacks().attempt(f"replacing {op_type}", replacement, inputs, output)
             if other is not None:
                 found.append(Replaced(output, other))
-                return [other]
+                return [other, *others]
         # `None` would undo what another callback has replaced. It has to be a list, as
         # operations return one, and Keras reverses it where a recurrent layer goes backwards.
         return list(outputs)
@@ -70,4 +70,6 @@ def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
     calls = {one.other.op for one in replaced}
     writes = [op for op in concrete.graph.control_outputs if op not in calls]
-    return extract(concrete, results, controls=writes, instead=instead).function
+    # It takes the place of the whole function, which may have inputs that nothing uses.
+    whole = extract(concrete, results, controls=writes, instead=instead, keeps_inputs=True)
+    return whole.function

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ipu_keras.host.rewrites.edge_gradients import edge_gradients
+from ipu_keras.host.rewrites.folded_batch_norms import folded_batch_norms
 from ipu_keras.host.rewrites.late_tiles import late_tiles
 from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
@@ -119,6 +120,14 @@ REWRITES = (
         gain="weights of 1 model in 1000 no longer NaN (cosine similarity of zeros)",
         undone=_RENAMED,
         replaces=edge_gradients,
+    ),
+    Rewrite(
+        name="folded_batch_norms",
+        # Products are rounded that stock Keras does not round.
+        applies=lambda purpose: purpose.fast_math,
+        gain="1.14 times as many steps/s (normalized CNN in a PopART session, oneDNN)",
+        undone=_RENAMED,
+        replaces=folded_batch_norms,
     ),
     FUSED_BATCH_NORMS,
 )

@@ -53,6 +53,14 @@ def test_users_of_a_result_get_another():
     assert undone(concrete, []) is concrete
 
 
+def test_a_function_without_replacements_takes_what_nothing_uses():
+    with squares_for_sines() as found:
+        concrete = traced(lambda unused, x: (tf.sin(x), x), SPEC, SPEC)
+    sine, same = undone(concrete, found)(-X, X)
+    np.testing.assert_allclose(sine, np.sin(X), rtol=1e-6)
+    np.testing.assert_array_equal(same, X)
+
+
 def test_a_function_as_written_lowers_as_one_without_replacements():
     variable = tf.Variable(tf.ones(3))
 

@@ -54,6 +54,19 @@ def rooted(x):
     return gradient_of(lambda x: tf.sqrt(x * x + 1.0), x)
 
 
+def normalized_convolution(x):
+    images = tf.nn.conv2d(x, tf.ones((3, 3, 2, 2)), 1, "SAME")
+    statistics = [tf.constant([1.0, 2.0])] * 4
+    return tf.raw_ops.FusedBatchNormV3(
+        x=images,
+        scale=statistics[0],
+        offset=statistics[1],
+        mean=statistics[2],
+        variance=statistics[3],
+        is_training=False,
+    ).y
+
+
 @pytest.fixture(scope="module")
 def normalized():
     layer = keras.layers.BatchNormalization()
@@ -71,6 +84,11 @@ def is_kind(kind):
     return lambda op: op.type == kind
 
 
+def is_folded(op):
+    """A normalization that nobody takes."""
+    return op.type == "FusedBatchNormV3" and not op.outputs[0].consumers()
+
+
 # By rewrite: a step, and which of its operations there are with the rewrite alone, or without it
 # alone.
 CASES = {
@@ -80,6 +98,7 @@ CASES = {
     "late_tiles": (centred, divides_images, False),
     "wide_products": (tall, is_kind("XlaOptimizationBarrier"), True),
     "edge_gradients": (rooted, is_kind("SelectV2"), True),
+    "folded_batch_norms": (normalized_convolution, is_folded, True),
     "fused_batch_norms": (None, is_kind("FusedBatchNormV3"), True),
 }
 
@@ -102,7 +121,8 @@ def run(normalized):
     def run(name):
         step, is_sign, with_rewrite = CASES[name]
         for_xla = step is not None
-        traced = trace(program_of(step or normalized, fast_math=not for_xla), for_xla)
+        fast_math = name.endswith("batch_norms")
+        traced = trace(program_of(step or normalized, fast_math=fast_math), for_xla)
         graph = traced.function.graph
         has_rewrite = any(map(is_sign, graph.get_operations())) is with_rewrite
         # XLA's own random numbers are others.
@@ -164,6 +184,7 @@ def test_unknown_names(run, monkeypatch, text):
     assert str(error.value).startswith(
         "IPU_KERAS_HOST_REWRITES must name rewrites to switch off, each after a minus and "
         "separated by commas, or be 'none', which switches off all. There are edge_gradients, "
+        "folded_batch_norms, "
         "fused_batch_norms, late_tiles, pooling, random_bits, summed_products, "
         "wide_products. Received: "
     )
