@@ -4,7 +4,8 @@ Each operation that was measured becomes a small program, and goes through the c
 run. Points that the model was made by (`input_of` in `hardware/*.csv`) count for no band, and a
 kind with fewer than three others has none: its points are shown as they are.
 
-`--write` puts the result where reports take it from, `--markdown` prints the README's tables.
+`--write` puts the result where reports take it from, `--markdown` prints the tables of the
+documentation.
 """
 
 import argparse
@@ -173,7 +174,7 @@ _PROGRAM_COLUMNS = (
 
 
 def markdown(found: ErrorBands) -> str:
-    """Both tables as the README has them.
+    """Both tables as `docs/explanation/cost-model.md` has them.
 
     Args:
         found: The errors.
@@ -235,7 +236,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--points", metavar="KIND", help="show each point of a kind")
     parser.add_argument("--left-out", action="store_true", help="show what has no band, and why")
-    parser.add_argument("--markdown", action="store_true", help="print the tables of the README")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the tables of the documentation"
+    )
     parser.add_argument("--write", action="store_true", help="write what reports say of errors")
     args = parser.parse_args()
     console = Console()

@@ -17,8 +17,8 @@ DOMAINS = (AI_ONNX, AI_ONNX_ML, AI_GRAPHCORE)
 EFFECTS = {
     Effect.RESULTS: "results",
     Effect.MODEL: "cost",
+    Effect.FILES: "files",
     Effect.TRAINING: "training",
-    Effect.LATER: "nothing yet",
     Effect.NONE: "nothing",
 }
 

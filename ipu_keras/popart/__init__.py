@@ -11,10 +11,14 @@ _requirements.check_onnx()
 from ipu_keras.popart import builder as builder
 from ipu_keras.popart import session as session
 from ipu_keras.popart import tensorinfo as tensorinfo
+from ipu_keras.popart import writer as writer
 from ipu_keras.popart.builder import Builder as Builder
+from ipu_keras.popart.core import SGD as SGD
 from ipu_keras.popart.core import AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule
 from ipu_keras.popart.core import AccumulateOuterFragmentSettings as AccumulateOuterFragmentSettings
+from ipu_keras.popart.core import Adam as Adam
 from ipu_keras.popart.core import AdamMode as AdamMode
+from ipu_keras.popart.core import Adaptive as Adaptive
 from ipu_keras.popart.core import AdaptiveMode as AdaptiveMode
 from ipu_keras.popart.core import AiGraphcoreOpset1 as AiGraphcoreOpset1
 from ipu_keras.popart.core import AiOnnxMlOpset1 as AiOnnxMlOpset1
@@ -38,6 +42,7 @@ from ipu_keras.popart.core import (
 )
 from ipu_keras.popart.core import ClipNormSettings as ClipNormSettings
 from ipu_keras.popart.core import CommGroupType as CommGroupType
+from ipu_keras.popart.core import ConstSGD as ConstSGD
 from ipu_keras.popart.core import DataFlow as DataFlow
 from ipu_keras.popart.core import DataType as DataType
 from ipu_keras.popart.core import DebugContext as DebugContext
@@ -60,8 +65,12 @@ from ipu_keras.popart.core import KeyValueContextManager as KeyValueContextManag
 from ipu_keras.popart.core import Logger as Logger
 from ipu_keras.popart.core import MergeVarUpdateType as MergeVarUpdateType
 from ipu_keras.popart.core import NameContextManager as NameContextManager
+from ipu_keras.popart.core import NumericsReport as NumericsReport
 from ipu_keras.popart.core import NumIOTiles as NumIOTiles
 from ipu_keras.popart.core import OperatorIdentifier as OperatorIdentifier
+from ipu_keras.popart.core import Optimizer as Optimizer
+from ipu_keras.popart.core import OptimizerValue as OptimizerValue
+from ipu_keras.popart.core import OptimizerValueMap as OptimizerValueMap
 from ipu_keras.popart.core import OutOfMemoryError as OutOfMemoryError
 from ipu_keras.popart.core import Patterns as Patterns
 from ipu_keras.popart.core import PatternsLevel as PatternsLevel
@@ -88,6 +97,7 @@ from ipu_keras.popart.core import WeightDecayMode as WeightDecayMode
 from ipu_keras.popart.core import _BuilderCore as _BuilderCore
 from ipu_keras.popart.core import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.core import _TensorInfoCore as _TensorInfoCore
+from ipu_keras.popart.core import _TrainingSessionCore as _TrainingSessionCore
 from ipu_keras.popart.core import defaultAiGraphcoreOpset as defaultAiGraphcoreOpset
 from ipu_keras.popart.core import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
 from ipu_keras.popart.core import defaultAiOnnxOpset as defaultAiOnnxOpset
@@ -197,7 +207,9 @@ from ipu_keras.popart.core import versionString as versionString
 from ipu_keras.popart.model.transformer import GraphTransformer as GraphTransformer
 from ipu_keras.popart.session import InferenceSession as InferenceSession
 from ipu_keras.popart.session import OutOfMemoryException as OutOfMemoryException
+from ipu_keras.popart.session import TrainingSession as TrainingSession
 from ipu_keras.popart.tensorinfo import TensorInfo as TensorInfo
+from ipu_keras.popart.writer import NetWriter as NetWriter
 
 
 def __getattr__(name: str) -> Any:

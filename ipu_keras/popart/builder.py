@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,15 @@ from ipu_keras.popart.graphs.messages import DEFAULT_AI_ONNX
 from ipu_keras.popart.graphs.opsets import AI_ONNX_OPSETS, AiOnnxMlOpset1
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1 as _AiGraphcoreOpset1Core
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
+
+if TYPE_CHECKING:
+    # Written by `python tests/stub_files.py`: what `_forwarding` gives the classes, for checkers.
+    from ipu_keras.popart.builder_operations import AiGraphcoreOperations, AiOnnxOperations
+
+    # Methods that `Builder` finds in its core; its opsets have other classes.
+    _CoreMethods = _BuilderCore
+else:
+    AiGraphcoreOperations = AiOnnxOperations = _CoreMethods = object
 
 
 class Opset:
@@ -72,7 +81,7 @@ def _forwarded(cls: type, name: str, function: Callable[..., Any]) -> Callable[.
 _BY_HAND = ("call", "logical_if", "loop", "scan")
 
 
-class AiOnnx(Opset):
+class AiOnnx(Opset, AiOnnxOperations):
     """Operations of ai.onnx.
 
     Args:
@@ -148,7 +157,7 @@ class AiOnnx7(AiOnnx6):
 class AiOnnx8(AiOnnx7):
     """Operations of ai.onnx 8."""
 
-    def scan(
+    def scan(  # type: ignore[override]
         self,
         args: Sequence[str],
         num_outputs: int,
@@ -253,7 +262,7 @@ class AiOnnxMl(Opset):
 
 
 @_forwarding(_AiGraphcoreOpset1Core)
-class AiGraphcore(Opset):
+class AiGraphcore(Opset, AiGraphcoreOperations):
     """Operations of ai.graphcore.
 
     Args:
@@ -301,7 +310,7 @@ _DEFAULTS = {
 }
 
 
-class Builder:
+class Builder(_CoreMethods):
     """Builds an ONNX model, operation by operation.
 
     All methods of `popart_core._BuilderCore` can be called on it. The first opset of a domain that
@@ -340,11 +349,13 @@ class Builder:
         # Of a subgraph's builder they are those of the builder around, and stay so.
         self._versions = {**self._impl.draft.opsets, **versions}
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_impl":
-            # Not made yet, as while it is copied.
-            raise AttributeError(name)
-        return getattr(self._impl, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "_impl":
+                # Not made yet, as while it is copied.
+                raise AttributeError(name)
+            return getattr(self._impl, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._impl)})
@@ -356,7 +367,7 @@ class Builder:
         return child
 
     def reshape_const(
-        self, aiOnnx: Opset, args: Sequence[str], shape: Iterable[int], debugContext: Any = ""
+        self, aiOnnx: AiOnnx, args: Sequence[str], shape: Iterable[int], debugContext: Any = ""
     ) -> str:
         """Reshapes a tensor to a shape that is known.
 
@@ -372,8 +383,8 @@ class Builder:
         Raises:
             popart_exception: The tensor has another number of elements.
         """
-        constant = aiOnnx.constant(np.array(list(shape), np.int64))  # type: ignore[attr-defined]
-        return aiOnnx.reshape([*args, constant], debugContext)  # type: ignore[attr-defined]
+        constant = aiOnnx.constant(np.array(list(shape), np.int64))
+        return aiOnnx.reshape([*args, constant], debugContext)
 
     @property
     def aiOnnx(self) -> AiOnnx:
@@ -393,42 +404,42 @@ class Builder:
         return AiGraphcore(self, version)
 
     @property
-    def aiOnnxOpset6(self) -> AiOnnx6:
+    def aiOnnxOpset6(self) -> AiOnnx6:  # type: ignore[override]
         """Operations of ai.onnx 6."""
         return self._fixed(AI_ONNX, 6, "aiOnnxOpset6", AiOnnx6)
 
     @property
-    def aiOnnxOpset7(self) -> AiOnnx7:
+    def aiOnnxOpset7(self) -> AiOnnx7:  # type: ignore[override]
         """Operations of ai.onnx 7."""
         return self._fixed(AI_ONNX, 7, "aiOnnxOpset7", AiOnnx7)
 
     @property
-    def aiOnnxOpset8(self) -> AiOnnx8:
+    def aiOnnxOpset8(self) -> AiOnnx8:  # type: ignore[override]
         """Operations of ai.onnx 8."""
         return self._fixed(AI_ONNX, 8, "aiOnnxOpset8", AiOnnx8)
 
     @property
-    def aiOnnxOpset9(self) -> AiOnnx9:
+    def aiOnnxOpset9(self) -> AiOnnx9:  # type: ignore[override]
         """Operations of ai.onnx 9."""
         return self._fixed(AI_ONNX, 9, "aiOnnxOpset9", AiOnnx9)
 
     @property
-    def aiOnnxOpset10(self) -> AiOnnx10:
+    def aiOnnxOpset10(self) -> AiOnnx10:  # type: ignore[override]
         """Operations of ai.onnx 10."""
         return self._fixed(AI_ONNX, 10, "aiOnnxOpset10", AiOnnx10)
 
     @property
-    def aiOnnxOpset11(self) -> AiOnnx11:
+    def aiOnnxOpset11(self) -> AiOnnx11:  # type: ignore[override]
         """Operations of ai.onnx 11."""
         return self._fixed(AI_ONNX, 11, "aiOnnxOpset11", AiOnnx11)
 
     @property
-    def aiOnnxMlOpset1(self) -> AiOnnxMl:
+    def aiOnnxMlOpset1(self) -> AiOnnxMl:  # type: ignore[override]
         """Operations of ai.onnx.ml 1."""
         return self._fixed(AI_ONNX_ML, 1, "aiOnnxMlOpset1", AiOnnxMl)
 
     @property
-    def aiGraphcoreOpset1(self) -> AiGraphcoreOpset1:
+    def aiGraphcoreOpset1(self) -> AiGraphcoreOpset1:  # type: ignore[override]
         """Operations of ai.graphcore 1."""
         return self._fixed(AI_GRAPHCORE, 1, "aiGraphcoreOpset1", AiGraphcoreOpset1)
 

@@ -28,6 +28,7 @@ from ipu_keras.popart.graphs.opsets import AiOnnxOpset10 as AiOnnxOpset10
 from ipu_keras.popart.graphs.opsets import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
+from ipu_keras.popart.model.numerics_report import NumericsReport as NumericsReport
 from ipu_keras.popart.operations.identifiers import OperatorIdentifier as OperatorIdentifier
 from ipu_keras.popart.operations.identifiers import (
     getSupportedOperations as getSupportedOperations,
@@ -35,6 +36,13 @@ from ipu_keras.popart.operations.identifiers import (
 from ipu_keras.popart.operations.identifiers import (
     getUnsupportedOperations as getUnsupportedOperations,
 )
+from ipu_keras.popart.optimizers.adam import Adam as Adam
+from ipu_keras.popart.optimizers.adaptive import Adaptive as Adaptive
+from ipu_keras.popart.optimizers.optimizer import Optimizer as Optimizer
+from ipu_keras.popart.optimizers.sgd import SGD as SGD
+from ipu_keras.popart.optimizers.sgd import ConstSGD as ConstSGD
+from ipu_keras.popart.optimizers.values import OptimizerValue as OptimizerValue
+from ipu_keras.popart.optimizers.values import OptimizerValueMap as OptimizerValueMap
 from ipu_keras.popart.options.enumerations import (
     AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule,
 )
@@ -231,6 +239,7 @@ from ipu_keras.popart.sessions.step_io import IWeightsIO as IWeightsIO
 from ipu_keras.popart.sessions.step_io import PyStepIO as PyStepIO
 from ipu_keras.popart.sessions.step_io import PyStepIOCallback as PyStepIOCallback
 from ipu_keras.popart.sessions.step_io import PyWeightsIO as PyWeightsIO
+from ipu_keras.popart.sessions.training import _TrainingSessionCore as _TrainingSessionCore
 
 # With it, `from popart_core import name` says of a documented name that it is missing.
 __path__: list[str] = []

@@ -7,11 +7,15 @@ import numpy as np
 
 from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
+from ipu_keras.popart.optimizers.optimizer import Optimizer
 from ipu_keras.popart.options.patterns import Patterns
 from ipu_keras.popart.options.session_options import SessionOptions
+from ipu_keras.popart.sessions.arguments import check_arguments
 from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.documented import SessionMethods
 from ipu_keras.popart.sessions.inference import _InferenceSessionCore
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+from ipu_keras.popart.sessions.training import _TrainingSessionCore
 
 # With it, `from popart.session import name` says of a documented name that it is missing.
 __path__: list[str] = []
@@ -51,56 +55,8 @@ def makedirsAndCheckWritable(path: str) -> None:
         raise OSError(f"The folder {path!r} cannot be written to.")
 
 
-class InferenceSession(_InferenceSessionCore):
-    """Runs an ONNX model for inference.
-
-    Args:
-        fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
-        dataFlow: What a step takes and returns.
-        deviceInfo: The device, of a `DeviceManager`.
-        inputShapeInfo: Shapes and types of inputs; they go before those of the model.
-        patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
-            and warns of any choice but the default one.
-        userOptions: Options.
-
-    Raises:
-        popart_exception: The model is damaged, has operations that there are not, an anchor that
-            it does not have, or options contradict each other, the model or the device.
-
-    Example:
-
-    >>> import popart
-    >>> builder = popart.Builder()
-    >>> x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
-    >>> y = builder.aiOnnx.relu([x])
-    >>> session = popart.InferenceSession(
-    ...     builder.getModelProto(),
-    ...     popart.DataFlow(1, {y: popart.AnchorReturnType("All")}),
-    ...     popart.DeviceManager().createIpuModelDevice({}))
-    >>> session.prepareDevice()
-    >>> anchors = session.initAnchorArrays()
-    >>> session.run(popart.PyStepIO({x: np.float32([-1, 2])}, anchors))
-    >>> anchors[y]
-    array([0., 2.], dtype=float32)
-    """
-
-    def __init__(
-        self,
-        fnModel: bytes | str | os.PathLike[str],
-        dataFlow: DataFlow,
-        deviceInfo: Any,
-        inputShapeInfo: InputShapeInfo = InputShapeInfo(),  # noqa: B008 - as documented
-        patterns: Patterns | None = None,
-        userOptions: SessionOptions = SessionOptions(),  # noqa: B008 - as documented
-    ):
-        super().__init__(
-            fnModel,
-            dataFlow,
-            deviceInfo,
-            inputShapeInfo,
-            userOptions,
-            Patterns() if patterns is None else patterns,
-        )
+class _NamedErrors(SessionMethods):
+    """What sessions of this module have in place of what PopART's bindings have."""
 
     def compileAndExport(self, filename: str) -> None:  # type: ignore[override]
         """Compiles the program, and writes it to a file that `loadExecutable` reads.
@@ -139,6 +95,136 @@ class InferenceSession(_InferenceSessionCore):
         error = OutOfMemoryError()
         super().prepareDevice(loadEngine, error)
         _raise_unless_successful(error)
+
+
+class InferenceSession(_NamedErrors, _InferenceSessionCore):
+    """Runs an ONNX model for inference.
+
+    Args:
+        fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
+        dataFlow: What a step takes and returns.
+        deviceInfo: The device, of a `DeviceManager`.
+        inputShapeInfo: Shapes and types of inputs; they go before those of the model.
+        patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
+            and warns of any choice but the default one.
+        userOptions: Options.
+
+    Raises:
+        popart_exception: The model is damaged, has operations that there are not, an anchor that
+            it does not have, or options contradict each other, the model or the device.
+        TypeError: An argument is of another type.
+
+    Example:
+
+    >>> import popart
+    >>> builder = popart.Builder()
+    >>> x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
+    >>> y = builder.aiOnnx.relu([x])
+    >>> session = popart.InferenceSession(
+    ...     builder.getModelProto(),
+    ...     popart.DataFlow(1, {y: popart.AnchorReturnType("All")}),
+    ...     popart.DeviceManager().createIpuModelDevice({}))
+    >>> session.prepareDevice()
+    >>> anchors = session.initAnchorArrays()
+    >>> session.run(popart.PyStepIO({x: np.float32([-1, 2])}, anchors))
+    >>> anchors[y]
+    array([0., 2.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        fnModel: bytes | str | os.PathLike[str],
+        dataFlow: DataFlow,
+        deviceInfo: Any,
+        inputShapeInfo: InputShapeInfo = InputShapeInfo(),  # noqa: B008 - as documented
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions = SessionOptions(),  # noqa: B008 - as documented
+    ):
+        patterns = Patterns() if patterns is None else patterns
+        check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
+        _InferenceSessionCore.__init__(
+            self, fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, patterns
+        )
+
+
+class TrainingSession(_NamedErrors, _TrainingSessionCore):
+    """Trains an ONNX model.
+
+    Args:
+        fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
+            One that `modelToHost` of such a session has written goes on where that was.
+        dataFlow: What a step takes and returns. Besides tensors of the model, anchors may be
+            `"Gradient___x"` of each of these, of the loss times its scaling; what the optimizer
+            keeps, such as `"Accl___w"`; `"Accum___w"`, the sum of the gradients of a batch; and
+            the optimizer's numbers, such as `"lossScaling_FLOAT"`. Weights and what is kept are
+            as they are after the update of their batch.
+        loss: Name of the scalar that becomes less.
+        optimizer: `SGD`, `ConstSGD`, `Adam` or `Adaptive`. Floating initialisers that the loss
+            depends on are trained.
+        deviceInfo: The device, of a `DeviceManager`.
+        inputShapeInfo: Shapes and types of inputs; they go before those of the model.
+        patterns: Which rewrites of graphs are allowed. With `SoftMaxGradDirect`, as by default,
+            the gradient of `nllloss` goes past the softmax that makes its probabilities, and so
+            does not vanish where these do. Else the emulator rewrites by rules of its own, and
+            warns of any choice but the default one.
+        userOptions: Options.
+        name: What programs are called in counters and reports.
+
+    Raises:
+        popart_exception: The model is damaged, has operations that there are not, a loss or an
+            anchor that it does not have, or options contradict each other, the model or the device.
+        TypeError: `optimizer` is none.
+
+    Example:
+
+    >>> import popart
+    >>> builder = popart.Builder()
+    >>> x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1, 2]))
+    >>> w = builder.addInitializedInputTensor(np.zeros((2, 1), np.float32))
+    >>> y = builder.aiOnnx.matmul([x, w])
+    >>> loss = builder.aiGraphcore.identityloss([y])
+    >>> session = popart.TrainingSession(
+    ...     builder.getModelProto(),
+    ...     popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+    ...     loss,
+    ...     popart.ConstSGD(0.5),
+    ...     popart.DeviceManager().createIpuModelDevice({}))
+    >>> session.prepareDevice()
+    >>> session.weightsFromHost()
+    >>> session.run(popart.PyStepIO({x: np.float32([1, 2])}, session.initAnchorArrays()))
+    >>> session.weightsToHost()
+    >>> found = np.empty((2, 1), np.float32)
+    >>> session.readWeights(popart.PyWeightsIO({w: found}))
+    >>> found.ravel()
+    array([-0.5, -1. ], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        fnModel: bytes | str | os.PathLike[str],
+        dataFlow: DataFlow,
+        loss: str,
+        optimizer: Optimizer,
+        deviceInfo: Any,
+        inputShapeInfo: InputShapeInfo = InputShapeInfo(),  # noqa: B008 - as documented
+        patterns: Patterns | None = None,
+        userOptions: SessionOptions = SessionOptions(),  # noqa: B008 - as documented
+        name: str = "training",
+    ):
+        patterns = Patterns() if patterns is None else patterns
+        check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
+        _TrainingSessionCore.__init__(
+            self,
+            fnModel,
+            dataFlow,
+            loss,
+            optimizer,
+            deviceInfo,
+            inputShapeInfo,
+            userOptions,
+            patterns,
+            name,
+        )
 
 
 def _raise_unless_successful(error: OutOfMemoryError) -> None:

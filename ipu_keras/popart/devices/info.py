@@ -68,6 +68,7 @@ DriverIDs: {5,7}
         self._description = description
         self._lock = threading.Lock()
         self._held: DeviceConfiguration | None = None
+        self._num_attachments = 0
 
     @property
     def type(self) -> DeviceType:
@@ -126,6 +127,11 @@ DriverIDs: {5,7}
         return self._held is not None
 
     @property
+    def num_attachments(self) -> int:
+        """How often it was attached; what it held before is gone each time."""
+        return self._num_attachments
+
+    @property
     def device(self) -> IpuDevice:
         """The TensorFlow device that computes for it.
 
@@ -176,6 +182,7 @@ DriverIDs: {5,7}
             if self._held is None:
                 self._check_can_be_attached()
                 self._held = self._acquired()
+                self._num_attachments += self._held is not None
             return self._held is not None
 
     def tryAttachUntilTimeout(self) -> bool:
@@ -229,7 +236,8 @@ DriverIDs: {5,7}
         if self.type is DeviceType.OfflineIpu:
             raise popart_exception(
                 "Offline IPU device is not configured for execution. Programs can only be compiled "
-                f"for it: {self}. To run them, acquire a device with `acquireAvailableDevice`."
+                f"for it, by prepareDevice(loadEngine=False) or compileAndExport: {self}. To run "
+                "them, acquire a device with `acquireAvailableDevice`."
             )
         if self.connectionType is DeviceConnectionType.Never:
             raise popart_exception(

@@ -1,6 +1,6 @@
 """An ONNX model as frozen values, which is what everything but the builder works on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +85,14 @@ class Graph:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     initialisers: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Its nodes, and those of the graphs within them."""
+        for node in self.nodes:
+            yield node
+            for attribute in node.attributes.values():
+                if isinstance(attribute, Graph):
+                    yield from attribute.all_nodes()
 
     def tensor_names(self) -> list[str]:
         """Inputs, initialisers and results of nodes, in this order."""

@@ -77,8 +77,8 @@ def softsign(x):
 
 
 @operation("Softmax")
-def softmax(x, *, axis):
-    return _of_rows(tf.nn.softmax, x, axis)
+def softmax(x, *, axis, context):
+    return _of_rows(tf.nn.softmax if context.stable_softmax else _direct_softmax, x, axis)
 
 
 @operation("LogSoftmax")
@@ -92,6 +92,12 @@ def hardmax(x, *, axis):
         return tf.one_hot(tf.argmax(rows, axis=-1), sizes_of(rows)[-1], dtype=rows.dtype)
 
     return _of_rows(first_largest, x, axis)
+
+
+def _direct_softmax(rows: Any) -> Any:
+    """Exponential functions of large numbers overflow, and then results are no numbers."""
+    powers = tf.exp(rows)
+    return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
 
 
 def _of_rows(compute: Callable[[Any], Any], x: Any, axis: int) -> Any:

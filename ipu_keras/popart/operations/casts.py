@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.operations.element_types import type_of
@@ -11,8 +12,12 @@ from ipu_keras.popart.operations.operation import operation
 _MOST_DIGITS = {tf.float16: 5, tf.float32: 9, tf.float64: 17}
 
 
+# A session has no integers of 64 bits: what it casts to these is limited by those that it has.
+_LIMITS = {tf.int64: tf.int32, tf.uint64: tf.uint32}
+
+
 @operation("Cast", since=6, elementwise=True)
-def cast(x, *, to):
+def cast(x, *, to, context):
     dtype = type_of(to)
     if dtype is x.dtype:
         return x
@@ -20,13 +25,30 @@ def cast(x, *, to):
         return _number_in(x, dtype)
     if dtype is tf.string:
         return _text_of(x)
+    if x.dtype.is_floating and dtype.is_integer:
+        is_narrowed = context.narrows and tf.is_symbolic_tensor(x)
+        return _whole(x, _LIMITS.get(dtype, dtype) if is_narrowed else dtype)
     return tf.cast(x, dtype)
+
+
+def _whole(x: Any, dtype: tf.DType) -> Any:
+    """What is before the point; the limits of the type for what is beyond them, and 0 for NaN.
+
+    So does XLA. TensorFlow's own kernels do as the processor happens to.
+    """
+    # As numbers of the type of `x`, which are the limits themselves where it has no others.
+    with np.errstate(over="ignore"):
+        below, above = np.array([dtype.min - 1, dtype.max + 1]).astype(x.dtype.as_numpy_dtype)
+    inside = tf.cast(tf.where((x > below) & (x < above), x, tf.zeros([], x.dtype)), dtype)
+    limited = tf.where(x >= above, tf.constant(dtype.max, dtype), inside)
+    return tf.where(x <= below, tf.constant(dtype.min, dtype), limited)
 
 
 def _number_in(text: Any, dtype: tf.DType) -> Any:
     if dtype in (tf.float32, tf.float64, tf.int32, tf.int64):
         return tf.strings.to_number(text, dtype)
-    return tf.cast(tf.strings.to_number(text, tf.float64), dtype)
+    number = tf.strings.to_number(text, tf.float64)
+    return _whole(number, dtype) if dtype.is_integer else tf.cast(number, dtype)
 
 
 def _text_of(x: Any) -> Any:

@@ -1,5 +1,6 @@
 """Branches, loops and calls: operations with graphs among their attributes."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,14 +19,19 @@ from ipu_keras.popart.operations.iteration import (
 from ipu_keras.popart.operations.operation import graphcore_operation, operation
 from ipu_keras.popart.operations.subgraph import Subgraph
 from ipu_keras.popart.operations.values import Value
+from ipu_keras.program import OUTLINED_SCOPE
 
 # Loops that end by their condition have such a limit in models that exporters write.
 _MOST = 2**31 - 1
 
+_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_]")
+
 
 @graphcore_operation("Call")
 def call(*inputs, callee):
-    return tuple(callee(*inputs))
+    # Calls of a graph share its code.
+    with tf.name_scope(OUTLINED_SCOPE + (_NOT_IN_SCOPES.sub("", callee.graph.name) or "call")):
+        return tuple(callee(*inputs))
 
 
 @operation("If")

@@ -21,7 +21,7 @@ def conv(
         x, kernel, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations
     )
     check_channels(x, w, group)
-    return _with_bias(convolved(x, w, windows, group), b)
+    return _with_bias(convolved(x, w, windows, group), b, group)
 
 
 @operation("ConvTranspose", images=["x"], kernels=["w"], num_images=1)
@@ -73,7 +73,7 @@ def conv_transpose(
     spread = _spread(w, dilations)
     parts = zip(_split(x, group), _split(spread, group), strict=True)
     result = [_transposed(one, kernel, strides, begins, ends) for one, kernel in parts]
-    return _with_bias(_joined(result), b)
+    return _with_bias(_joined(result), b, group)
 
 
 def convolved(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int = 1) -> tf.Tensor:
@@ -275,9 +275,12 @@ def _spread(w: tf.Tensor, dilations: Sequence[int]) -> tf.Tensor:
     return w
 
 
-def _with_bias(result: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
-    # TensorFlow computes `BiasAdd`, and what follows, together with the convolution.
-    return result if bias is None else tf.nn.bias_add(result, bias)
+def _with_bias(result: tf.Tensor, bias: tf.Tensor | None, num_groups: int) -> tf.Tensor:
+    if bias is None:
+        return result
+    # TensorFlow computes `BiasAdd`, and what follows, together with the convolution; without oneDNN
+    # it then refuses convolutions of groups.
+    return tf.nn.bias_add(result, bias) if num_groups == 1 else result + bias
 
 
 def _padding(windows: Windows) -> str | list[tuple[int, int]]:

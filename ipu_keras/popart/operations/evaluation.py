@@ -4,7 +4,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,10 @@ class Context:
         seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
         order: Of the axes of the inputs, if the operation takes them in any.
         strides_groups: As of `Evaluation`.
+        narrows: As of `Evaluation`.
+        stable_softmax: As of `Evaluation`.
+        logits: What the gradient of a loss goes to, past the softmax that made its probabilities;
+            `None` if it goes to these.
     """
 
     node: Node
@@ -55,6 +59,9 @@ class Context:
     seed: Callable[[], tf.Tensor] = no_seed
     order: Order = Order.ONNX
     strides_groups: bool = False
+    narrows: bool = False
+    stable_softmax: bool = True
+    logits: tf.Tensor | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -82,6 +89,9 @@ class Evaluation:
         around: Opened while a node is computed, as a context manager; takes the node.
         strides_groups: Whether each n-th channel belongs to a group of a normalisation, and not
             neighbours.
+        stable_softmax: Whether softmax subtracts the largest number of a row first, so that
+            nothing overflows.
+        softmaxes: By the results of a loss, the softmax past which its gradient goes.
     """
 
     opsets: Mapping[str, int]
@@ -90,6 +100,8 @@ class Evaluation:
     seed: Callable[[], tf.Tensor] = no_seed
     around: Callable[[Node], Any] | None = None
     strides_groups: bool = False
+    stable_softmax: bool = True
+    softmaxes: Mapping[tuple[str, ...], Node] = field(default_factory=dict)
 
     def run(self, graph: Graph, environment: Environment) -> None:
         """Computes all nodes of a graph.
@@ -156,7 +168,15 @@ class Evaluation:
         order = _common_order(operation, given)
         if operation.wants_context:
             attributes[CONTEXT] = Context(
-                node, self.opsets, self.is_training, self.seed, order, self.strides_groups
+                node,
+                self.opsets,
+                self.is_training,
+                self.seed,
+                order,
+                self.strides_groups,
+                self.narrows,
+                self.stable_softmax,
+                self._logits(node, environment),
             )
         if any(isinstance(each, Subgraph) for each in attributes.values()):
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
@@ -169,14 +189,27 @@ class Evaluation:
         rank = max((value.rank for value in _values(given)), default=0)
         permutation = order.permutation(rank)
         axis = operation.axis if operation.axis and order is Order.IMAGES else ""
-        if axis in attributes:
-            attributes[axis] = _moved(attributes[axis], permutation)
+        if axis:
+            # A reduction that names no axes takes all of them away, too.
+            attributes[axis] = _moved(attributes.get(axis), permutation)
         inputs = _as_wanted(operation, given, order)
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
-        if axis in attributes:
+        if axis:
             left = _left(attributes[axis], permutation)
             returned = tf.nest.map_structure(lambda one: _as_in_model(one, left, rank), returned)
         return results_of(returned, order, operation.num_images)
+
+    def _logits(self, node: Node, environment: Environment) -> tf.Tensor | None:
+        """As of `Context`, if the softmax is over classes, which are the last axis."""
+        softmax = self.softmaxes.get(node.outputs)
+        if softmax is None:
+            return None
+        version = self.opsets.get(softmax.domain, 1)
+        operation = operation_of(softmax.domain, softmax.kind, version)
+        axis = self._attributes(operation, softmax, environment)["axis"]
+        logits = environment[softmax.inputs[0]]
+        is_over_classes = axis in (-1, logits.rank - 1)
+        return logits.tensor if is_over_classes and logits.known is None else None
 
     def _attributes(
         self, operation: Operation, node: Node, environment: Environment

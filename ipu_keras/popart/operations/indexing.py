@@ -1,5 +1,6 @@
 """Parts of tensors by position: read, written, found, and put into another order."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ def slice_1(x, *, starts, ends, axes=None):
 @operation("Gather")
 def gather(x, indices, *, axis):
     axis = axis_within(axis, x.shape.rank)
+    _check_not_empty(x, [axis], indices, indices.shape)
+    _check_known(x, [axis], indices)
     return tf.gather(x, _from_the_front(indices, sizes_of(x)[axis]), axis=axis)
 
 
@@ -50,7 +53,11 @@ def gather_elements(x, indices, *, axis):
 
 @operation("GatherND", since=11)
 def gather_nd(x, indices):
-    return tf.gather_nd(x, _front_places(x, indices))
+    places = _front_places(x, indices)
+    if 0 in x.shape.as_list():
+        # TensorFlow takes no parts of what is empty, which are empty too.
+        return tf.zeros([*sizes_of(places)[:-1], *sizes_of(x)[places.shape[-1] :]], x.dtype)
+    return tf.gather_nd(x, places)
 
 
 @operation("ScatterElements", since=11)
@@ -82,6 +89,9 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
         )
     sizes = sizes_of(indices)
     axis = axis_within(axis, len(sizes))
+    _check_not_empty(x, [axis], indices, indices.shape)
+    _check_within(x, axis, indices)
+    _check_known(x, [axis], indices)
     grid = tf.meshgrid(*(tf.range(tf.cast(n, indices.dtype)) for n in sizes), indexing="ij")
     grid[axis] = _from_the_front(indices, sizes_of(x)[axis])
     return tf.stack(grid, axis=-1)
@@ -95,7 +105,61 @@ def _front_places(x: Any, indices: Any) -> Any:
             "The last axis of the indices has a position for each of the first axes of what they "
             f"are positions of. Received: shapes {indices.shape} and {x.shape}"
         )
+    _check_not_empty(x, range(num_axes), indices, indices.shape[:-1])
+    _check_known(x, range(num_axes), indices)
     return _from_the_front(indices, tf.stack(sizes_of(x)[:num_axes]))
+
+
+def _check_not_empty(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
+    """Refuses positions on axes without any, for which XLA reads memory of others.
+
+    Args:
+        x: What they are positions of.
+        axes: Which they are on.
+        indices: Them.
+        places: Shape of `indices`, of which each element is one place.
+    """
+    empty = next((axis for axis in axes if x.shape[axis] == 0), None)
+    if empty is not None and 0 not in places.as_list():
+        raise popart_exception(
+            f"There are no positions on axis {empty}, as it has the size 0: only indices without "
+            f"elements fit. Received: indices of the shape {indices.shape} into {x.shape}"
+        )
+
+
+def _check_known(x: Any, axes: Iterable[int], indices: Any) -> None:
+    """Refuses positions beyond the ends of axes, if they are known while tracing.
+
+    XLA would take the nearest ones, and TensorFlow's executor fail.
+
+    Args:
+        x: What they are positions of.
+        axes: Which they are on; if there are several, the last axis of `indices` has one for each.
+        indices: Them.
+    """
+    sizes = [x.shape[axis] for axis in axes]
+    known = None if None in sizes else tf.get_static_value(indices)
+    if known is None or not known.size:
+        return
+    limits = np.array(sizes if len(sizes) > 1 else sizes[0], np.int64)
+    outside = np.argwhere((known < -limits) | (known >= limits))
+    if len(outside):
+        place = tuple(outside[0])
+        size = limits[place[-1]] if len(sizes) > 1 else limits
+        raise popart_exception(
+            f"Positions on an axis of the size {size} are from {-size} to {size - 1}. "
+            f"Received: {known[place]}"
+        )
+
+
+def _check_within(x: Any, axis: int, indices: Any) -> None:
+    """Refuses indices that stand, on other axes than the one they are for, where nothing is."""
+    for other, (most, size) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if other != axis and None not in (most, size) and size > most:
+            raise popart_exception(
+                "The indices must be within what they are positions of on all axes but `axis`. "
+                f"Received: axis={axis}, and shapes {indices.shape} and {x.shape}"
+            )
 
 
 def _updated(x: Any, places: Any, updates: Any) -> Any:
@@ -141,7 +205,9 @@ def compress(x, condition, *, axis=None):
     if axis is None:
         x, axis = tf.reshape(x, [-1]), 0
     # It may be shorter than the axis.
-    return tf.gather(x, _positions(condition), axis=axis)
+    positions = _positions(condition)
+    _check_known(x, [axis_within(axis, x.shape.rank)], positions)
+    return tf.gather(x, positions, axis=axis)
 
 
 def _positions(condition: Any) -> Any:

@@ -1,6 +1,7 @@
 """Losses, which training sessions take the gradients of, and the decoder that belongs to one."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -8,6 +9,7 @@ from ipu_keras.ops.ctc_decoder import ctc_beam_search_decoder_with_log_probs
 from ipu_keras.ops.ctc_loss import ctc_loss_with_log_probs
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.tracing.poplar_operation import differentiable
 
 _REDUCTIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "Sum": tf.reduce_sum,
@@ -40,6 +42,7 @@ def nll_loss(
     reduction="Mean",
     ignoreIndex=None,
     inputIsLogProbability=0,
+    context,
 ):
     reduce = _reduction(reduction)
     if not labels.shape.is_compatible_with(probabilities.shape[:-1]):
@@ -56,6 +59,8 @@ def nll_loss(
     )
     chosen = tf.where(exists, chosen, tf.zeros([], chosen.dtype))
     losses = -(chosen if inputIsLogProbability else tf.math.log(_at_least_epsilon(chosen)))
+    if context.logits is not None and not inputIsLogProbability:
+        losses = _with_direct_gradient(losses, context.logits, probabilities, labels)
     if ignoreIndex is None:
         return reduce(losses)
     counts = tf.not_equal(labels, ignoreIndex)
@@ -108,6 +113,25 @@ def _reduction(given: str | int) -> Callable[[tf.Tensor], tf.Tensor]:
             f"Received: reduction={given!r}"
         )
     return _REDUCTIONS[str(name)]
+
+
+def _with_direct_gradient(
+    losses: tf.Tensor, logits: tf.Tensor, probabilities: tf.Tensor, labels: tf.Tensor
+) -> tf.Tensor:
+    """Losses whose gradient goes to what the softmax of their probabilities takes.
+
+    Through the softmax, that of a class would vanish with its probability, which at 0 stays there.
+    """
+
+    def computed(_: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            # A label that is no class has no 1.
+            is_label = tf.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
+            return (probabilities - is_label) * tf.expand_dims(upstream, -1)
+
+        return tf.identity(losses), gradient
+
+    return differentiable(computed, logits)
 
 
 def _at_least_epsilon(x: tf.Tensor) -> tf.Tensor:

@@ -1,6 +1,7 @@
 """PopART's loggers, which are Python's."""
 
 import logging
+import sys
 
 from ipu_keras.popart.exceptions import popart_exception
 
@@ -31,6 +32,45 @@ _LEVELS = {
 }
 
 
+class _ToStandardError(logging.Handler):
+    """Writes messages to the standard error as long as nothing else handles them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _is_handled(record.name):
+            return
+        try:
+            # As it is now: tests and notebooks replace it.
+            print(self.format(record), file=sys.stderr)
+        except Exception:
+            self.handleError(record)
+
+
+def _is_handled(name: str) -> bool:
+    """Whether users have set up where messages of a logger go."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        if any(not isinstance(each, _ToStandardError) for each in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def python_logger(name: str) -> logging.Logger:
+    """Python's logger of a part of PopART, whose messages are seen without any set-up.
+
+    Args:
+        name: Of the part, such as `"session"`; `"all"` for that above them.
+    """
+    above = logging.getLogger("popart")
+    if not any(isinstance(each, _ToStandardError) for each in above.handlers):
+        handler = _ToStandardError()
+        handler.setFormatter(
+            logging.Formatter("[%(asctime)s] [%(name)s] [%(levelname)s] %(message)s")
+        )
+        above.addHandler(handler)
+    return above if name == "all" else above.getChild(name)
+
+
 class Logger:
     """Writes messages of a part of PopART to the logger `popart` of Python; see `getLogger`.
 
@@ -39,7 +79,7 @@ class Logger:
     """
 
     def __init__(self, name: str):
-        self._logger = logging.getLogger("popart" if name == "all" else f"popart.{name}")
+        self._logger = python_logger(name)
 
     def setLevel(self, level: str) -> None:
         """Sets which messages are written.
@@ -79,7 +119,12 @@ class Logger:
 
 
 def getLogger(name: str = "all") -> Logger:
-    """The logger of a part of PopART.
+    """The logger of a part of PopART, which is one of Python's.
+
+    `"session"` tells at the level `"INFO"` when programs are compiled, exported and loaded, and at
+    `"DEBUG"` what runs and what is copied; without a level warnings and errors are written.
+    Messages go to the standard error, or, where handlers of Python's `logging` are set up, to
+    these alone. Other parts have the messages that users write.
 
     Args:
         name: Such as `"session"`, `"builder"` or `"devicex"`; `"all"` for that above them.

@@ -15,15 +15,15 @@ class Effect(enum.Enum):
 
     * `RESULTS`: what sessions compute, return or refuse.
     * `MODEL`: what a program would cost on IPUs.
-    * `TRAINING`: what is for sessions that train.
-    * `LATER`: nothing yet, which sessions warn of.
+    * `FILES`: which files are written.
+    * `TRAINING`: what sessions that train compute, return or refuse.
     * `NONE`: nothing, which sessions warn of.
     """
 
     RESULTS = "It changes what sessions compute, return or refuse."
     MODEL = "It changes what a program is said to cost, and no numbers."
-    TRAINING = "It is for training, which there is not yet, and changes nothing in inference."
-    LATER = "It has no effect yet: sessions warn if it is not the default."
+    FILES = "It changes which files are written."
+    TRAINING = "It is for training, and changes nothing in inference."
     NONE = "It has no meaning here: sessions warn if it is not the default."
 
 
@@ -35,16 +35,26 @@ class Option:
         default: What it is at first.
         documentation: What it is about, in a sentence or two.
         effect: What it changes, if that is for it alone to say.
+        why_idle: Why it changes nothing, in a sentence, if so.
     """
 
-    def __init__(self, kind: Kind, default: Any, documentation: str, effect: Effect | None = None):
+    def __init__(
+        self,
+        kind: Kind,
+        default: Any,
+        documentation: str,
+        effect: Effect | None = None,
+        why_idle: str = "",
+    ):
         self._kind = kind
         self._default = default
         self.effect = effect
+        self.why_idle = why_idle
         sentence = "" if effect is None else f" {effect.value}"
         shown = default if isinstance(default, enum.Enum) else repr(default)
         first = f"{kind.expected[:1].upper()}{kind.expected[1:]}; {shown} at first."
-        self.__doc__ = f"{documentation}{sentence} {first}"
+        why = f" {why_idle}" if why_idle else ""
+        self.__doc__ = f"{documentation}{sentence}{why} {first}"
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

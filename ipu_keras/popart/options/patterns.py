@@ -1,12 +1,20 @@
-"""Which patterns are enabled: rewrites of a graph that leave its results as they are."""
+"""Which patterns are enabled: rewrites of a graph, most of which leave its results as they are."""
 
 import warnings
 from collections.abc import Iterable
 from typing import Any, Self
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.annotation_names import EXCLUDE_PATTERNS
+from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.options.enumerations import PatternsLevel, PreAliasPatternType
 from ipu_keras.popart.options.values import BOOL
+
+# The gradient of a loss goes past the softmax that makes its probabilities: the one pattern that
+# results follow from, where probabilities are too small for logarithms.
+SOFTMAX_GRAD_DIRECT = "SoftMaxGradDirect"
+# Computes the loss along with that gradient, and so is of use with the other one only.
+_NLLL_WITH_SOFTMAX_GRAD_DIRECT = "NlllWithSoftMaxGradDirect"
 
 # Those without which PopART could not run some operations: it has no code for what they replace.
 _MINIMAL = (
@@ -53,8 +61,8 @@ _MINIMAL = (
 _DEFAULT = (
     "PreUniRepl",
     "PostNRepl",
-    "SoftMaxGradDirect",
-    "NlllWithSoftMaxGradDirect",
+    SOFTMAX_GRAD_DIRECT,
+    _NLLL_WITH_SOFTMAX_GRAD_DIRECT,
     "OpToIdentity",
     "NegativeOneScale",
     "SplitGather",
@@ -83,8 +91,11 @@ _NAMES = {name.lower(): name for name in _LEVELS[PatternsLevel.All]}
 class Patterns:
     """Which patterns are enabled.
 
-    Patterns are rewrites of a graph that leave its results as they are. Sessions take a choice of
-    them, and no choice changes what is computed: the emulator rewrites by rules of its own.
+    Patterns are rewrites of a graph that leave its results as they are, as the emulator has it by
+    rules of its own: sessions take a choice, which changes nothing. But for `SoftMaxGradDirect`:
+    sessions that train take the gradient of `nllloss` past the softmax that makes its
+    probabilities, which is their difference from the labels, and without the pattern through it,
+    where it vanishes with the probability of a label.
 
     Args:
         patterns: A level, or names of the only ones that are enabled.
@@ -186,15 +197,74 @@ def _known(pattern: str | PreAliasPatternType) -> str:
     return _NAMES[name.lower()]
 
 
-def warn_of_patterns(patterns: Patterns) -> None:
-    """Warns of a choice of patterns, which changes nothing; sessions call it when they are made.
+def warn_of_patterns(patterns: Patterns, *, trains: bool = False) -> None:
+    """Warns of a choice of patterns that changes nothing; sessions call it when they are made.
 
     Args:
         patterns: Of a session.
+        trains: Whether it trains.
+
+    Raises:
+        TypeError: They are no `Patterns`.
     """
-    if patterns != Patterns():
+    if not isinstance(patterns, Patterns):
+        raise TypeError(
+            "`patterns` must be popart.Patterns, such as popart.Patterns(popart.PatternsLevel."
+            f"Default). Received: patterns={patterns!r} of type {type(patterns).__name__}"
+        )
+    default = Patterns()
+    counts = _that_count(patterns) if trains else ()
+    changed = [
+        f"{name} ({'on' if patterns.isPatternEnabled(name) else 'off'})"
+        for name in sorted(_NAMES.values())
+        if patterns.isPatternEnabled(name) != default.isPatternEnabled(name) and name not in counts
+    ]
+    if vars(patterns)["_runtime_asserts"] != vars(default)["_runtime_asserts"]:
+        changed.append("enableRuntimeAsserts (off)")
+    if changed:
         warnings.warn(
-            f"`patterns` were chosen, which have no meaning here: {patterns!r}. The emulator "
-            "rewrites graphs by rules of its own, which leave results as they are; leave them out.",
+            f"These `patterns` were chosen, which have no meaning here: {', '.join(changed)}. "
+            "The emulator rewrites graphs by rules of its own, which leave results as they are, "
+            "and reuses the memory of what is no longer needed in any case; leave them out.",
+            stacklevel=4,
+        )
+
+
+def _that_count(patterns: Patterns) -> tuple[str, ...]:
+    """The patterns of which a choice is none too many in training."""
+    if patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT):
+        return (SOFTMAX_GRAD_DIRECT,)
+    return (SOFTMAX_GRAD_DIRECT, _NLLL_WITH_SOFTMAX_GRAD_DIRECT)
+
+
+def excludes(node: Node, pattern: str) -> bool:
+    """Whether `builder.excludePatterns` excluded a pattern for a node.
+
+    Args:
+        node: It.
+        pattern: Its name.
+    """
+    names = node.annotations.get(EXCLUDE_PATTERNS, ())
+    return pattern.lower() in (name.lower() for name in names)
+
+
+def warn_of_excluded(nodes: Iterable[Node], *, trains: bool) -> None:
+    """Warns of what `builder.excludePatterns` said of nodes that changes nothing.
+
+    Args:
+        nodes: Of a graph.
+        trains: Whether it is trained.
+    """
+    excluded = {
+        name
+        for node in nodes
+        for name in node.annotations.get(EXCLUDE_PATTERNS, ())
+        if not (trains and node.kind == "Nll" and name.lower() == SOFTMAX_GRAD_DIRECT.lower())
+    }
+    if excluded:
+        warnings.warn(
+            "Nodes exclude patterns by `builder.excludePatterns`, which has no meaning here: "
+            f"{', '.join(sorted(excluded))}. The emulator rewrites graphs by rules of its own; "
+            "leave it out.",
             stacklevel=4,
         )

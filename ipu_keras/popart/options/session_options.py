@@ -50,6 +50,16 @@ def _io_tiles(value: Any) -> int:
     return integer(0).take(int(value) if isinstance(value, NumIOTiles) else value)
 
 
+# Why options change nothing.
+_ONE_PROCESS = "Each process has an emulated machine of its own."
+_NO_PASS = "Models have no such pass."
+_ONE_ORDER = "Models have one order: as traced, but for what frees memory."
+_UPDATES = "Models update each weight for itself."
+_NO_CODE = "No code is compiled for IPUs."
+_AHEAD = "All inputs of a step are there before it begins."
+_ONE_COPY = "In models, all inputs of a step are one copy."
+_SHARED = "Models share the code of what `aiGraphcore.call` calls, whatever that is worth."
+
 DOT_CHECK = Kind("a DotCheck or its name", _dot_check)
 IO_TILES = Kind("an int or a NumIOTiles", _io_tiles, integer(0).check)
 
@@ -83,13 +93,13 @@ class SessionOptions(Settings):
         Effect.RESULTS,
     )
     enableDistributedReplicatedGraphs = Option(
-        BOOL, False, "Whether other processes have replicas as well.", Effect.LATER
+        BOOL, False, "Whether other processes have replicas as well.", Effect.NONE, _ONE_PROCESS
     )
     globalReplicationFactor = Option(
-        integer(1), 1, "Replicas of all processes together.", Effect.LATER
+        integer(1), 1, "Replicas of all processes together.", Effect.NONE, _ONE_PROCESS
     )
     globalReplicaOffset = Option(
-        integer(0), 0, "The number of this process's first replica.", Effect.LATER
+        integer(0), 0, "The number of this process's first replica.", Effect.NONE, _ONE_PROCESS
     )
     virtualGraphMode = Option(
         one_of(VirtualGraphMode),
@@ -101,7 +111,7 @@ class SessionOptions(Settings):
         BOOL,
         False,
         "Whether the stages of a model compute different batches at the same time. Training "
-        "without accumulation then uses weights that are some batches old.",
+        "then needs gradient accumulation.",
         Effect.RESULTS,
     )
 
@@ -126,12 +136,13 @@ class SessionOptions(Settings):
         one_of(BatchSerializationSettings),
         BatchSerializationSettings(),
         "How batches are computed in parts. Masks of dropout change with it.",
-        Effect.LATER,
+        Effect.NONE,
+        _NO_PASS,
     )
     automaticLossScalingSettings = Option(
         one_of(AutomaticLossScalingSettings),
         AutomaticLossScalingSettings(),
-        "How the loss is scaled by what its gradients are like.",
+        "How the loss is scaled by what its gradients are like; enabled, it is refused.",
         Effect.TRAINING,
     )
     disableGradAccumulationTensorStreams = Option(
@@ -139,7 +150,8 @@ class SessionOptions(Settings):
         False,
         "Whether accumulated gradients are left on the device, and so are not in models that "
         "are written.",
-        Effect.TRAINING,
+        Effect.NONE,
+        "Accumulators are empty between batches, so no model that is written has them.",
     )
 
     # Data.
@@ -165,40 +177,47 @@ class SessionOptions(Settings):
         Effect.RESULTS,
     )
     enablePrefetchDatastreams = Option(
-        BOOL, True, "Whether inputs are fetched before they are needed.", Effect.NONE
+        BOOL, True, "Whether inputs are fetched before they are needed.", Effect.NONE, _AHEAD
     )
     defaultPrefetchBufferingDepth = Option(
-        integer(1), 1, "How many inputs are fetched in advance.", Effect.NONE
+        integer(1), 1, "How many inputs are fetched in advance.", Effect.NONE, _AHEAD
     )
     prefetchBufferingDepthMap = Option(
-        dict_of(integer(1)), {}, "How many are, by name of the input.", Effect.NONE
+        dict_of(integer(1)), {}, "How many are, by name of the input.", Effect.NONE, _AHEAD
     )
     rearrangeAnchorsOnHost = Option(
         BOOL,
         True,
         "Whether anchors are put in order on the host, and not on the device.",
-        Effect.LATER,
+        Effect.NONE,
+        "Models of host copies have no layouts.",
     )
     groupHostSync = Option(
         BOOL,
         False,
         "Whether all inputs are copied at the beginning of a step, and all anchors at its end.",
-        Effect.LATER,
+        Effect.NONE,
+        _ONE_COPY,
     )
     hostAllReduce = Option(
         BOOL,
         False,
-        "Whether gradients go to the host, by the callbacks of the session.",
+        "Whether gradients go to the host, by the callbacks of the session; which is refused.",
         Effect.TRAINING,
     )
     hostWeightUpdate = Option(
         BOOL,
         False,
-        "Whether weights are updated on the host, by the callbacks of the session.",
+        "Whether weights are updated on the host, by the callbacks of the session; which is "
+        "refused.",
         Effect.TRAINING,
     )
     hostAllReduceRemoteBuffer = Option(
-        BOOL, False, "Whether `hostAllReduce` uses remote buffers.", Effect.NONE
+        BOOL,
+        False,
+        "Whether `hostAllReduce` uses remote buffers.",
+        Effect.NONE,
+        "Gradients stay on the device.",
     )
 
     # Numbers.
@@ -206,9 +225,9 @@ class SessionOptions(Settings):
     enableStochasticRounding = Option(
         BOOL,
         False,
-        "Whether results in half precision are rounded at random. Here they are always rounded to "
-        "the nearest.",
+        "Whether results in half precision are rounded at random.",
         Effect.NONE,
+        "The host computes, and rounds to nearest.",
     )
     enableFloatingPointChecks = Option(
         BOOL,
@@ -218,10 +237,18 @@ class SessionOptions(Settings):
         Effect.RESULTS,
     )
     enableNonStableSoftmax = Option(
-        BOOL, False, "Whether softmax leaves out what keeps it from overflowing.", Effect.LATER
+        BOOL,
+        False,
+        "Whether softmax leaves out what keeps it from overflowing: then results of large numbers "
+        "are no numbers, and it costs less.",
+        Effect.RESULTS,
     )
     enableStableNorm = Option(
-        BOOL, False, "Whether variances are computed after the mean was subtracted.", Effect.LATER
+        BOOL,
+        False,
+        "Whether variances are computed after the mean was subtracted.",
+        Effect.NONE,
+        "The host subtracts the mean first anyway, and models cost the faster way.",
     )
     groupNormStridedChannelGrouping = Option(
         BOOL,
@@ -238,9 +265,9 @@ class SessionOptions(Settings):
     strictOpVersions = Option(
         BOOL,
         True,
-        "Whether an operation must be there in the version of its opset. Here all are, in all "
-        "versions.",
+        "Whether an operation must be there in the version of its opset.",
         Effect.NONE,
+        "All operations are there, in all versions.",
     )
     enableLoadAndOffloadRNGState = Option(
         BOOL, False, "Whether the state of random numbers can be read and set.", Effect.RESULTS
@@ -268,11 +295,21 @@ class SessionOptions(Settings):
         Effect.MODEL,
     )
     lstmOptions = Option(
-        dict_of(TEXT), {}, "Options of LSTMs, such as `availableMemoryProportion`.", Effect.LATER
+        dict_of(TEXT),
+        {},
+        "Options of LSTMs, such as `availableMemoryProportion`.",
+        Effect.NONE,
+        "Models plan products in LSTMs as all others: `partialsTypeMatMuls` counts for them.",
     )
-    reportOptions = Option(dict_of(TEXT), {}, "Options of reports.", Effect.NONE)
+    reportOptions = Option(
+        dict_of(TEXT), {}, "Options of reports.", Effect.NONE, "Reports have all that models know."
+    )
     gclOptions = Option(
-        dict_of(TEXT), {}, "Options of the communication between IPUs.", Effect.NONE
+        dict_of(TEXT),
+        {},
+        "Options of the communication between IPUs.",
+        Effect.NONE,
+        "Models cost each kind of collective in one way.",
     )
     instrumentWithHardwareCycleCounter = Option(
         BOOL,
@@ -284,7 +321,8 @@ class SessionOptions(Settings):
         set_of(one_of(Instrumentation)),
         {Instrumentation.Outer},
         "What the cycle counter counts.",
-        Effect.LATER,
+        Effect.NONE,
+        "There is one counter, of a whole step.",
     )
 
     # Memory and time on IPUs.
@@ -292,47 +330,64 @@ class SessionOptions(Settings):
     autoRecomputation = Option(
         one_of(RecomputationType),
         RecomputationType.NoRecompute,
-        "Which operations are computed again in the backward pass, to need less memory.",
+        "Which operations are computed again in the backward pass, to need less memory: in models "
+        "those of TensorFlow's `allow_recompute`, whichever are asked for. Sessions refuse to "
+        "choose for models with nodes that say it.",
         Effect.TRAINING,
     )
     explicitRecomputation = Option(
-        BOOL, False, "Whether these are operations of the graph.", Effect.TRAINING
+        BOOL,
+        False,
+        "Whether these are operations of the graph.",
+        Effect.NONE,
+        "What is computed again belongs to the schedule, and not to the graph.",
     )
     enableOutlining = Option(
-        BOOL, True, "Whether parts of the graph that are alike share their code.", Effect.LATER
+        BOOL,
+        True,
+        "Whether all calls of a graph by `aiGraphcore.call` share its code.",
+        Effect.MODEL,
     )
     outlineThreshold = Option(
         NUMBER,
         1.0,
         "What a part must be worth to be shared; all are if it is negative.",
-        Effect.LATER,
+        Effect.NONE,
+        _SHARED,
     )
     subgraphCopyingStrategy = Option(
         one_of(SubgraphCopyingStrategy),
         SubgraphCopyingStrategy.OnEnterAndExit,
         "When inputs and outputs of shared parts are copied.",
-        Effect.LATER,
+        Effect.NONE,
+        "In models, calls work on the tensors that they are given.",
     )
     mergeVarUpdate = Option(
         one_of(MergeVarUpdateType),
         MergeVarUpdateType.Off,
         "Which updates of weights are merged.",
-        Effect.TRAINING,
+        Effect.NONE,
+        _UPDATES,
     )
     mergeVarUpdateMemThreshold = Option(
-        integer(0), 1000000, "How many bytes of weights are merged.", Effect.TRAINING
+        integer(0), 1000000, "How many bytes of weights are merged.", Effect.NONE, _UPDATES
     )
     decomposeGradSum = Option(
-        BOOL, False, "Whether sums of many gradients are trees of additions.", Effect.TRAINING
+        BOOL, False, "Whether sums of many gradients are trees of additions.", Effect.NONE, _NO_PASS
     )
     enableFullyConnectedPass = Option(
         BOOL,
         True,
         "Whether products of the forward and backward pass share the layout of their weights.",
-        Effect.TRAINING,
+        Effect.NONE,
+        "Models plan each matrix product for itself.",
     )
     enableGroupedMatmuls = Option(
-        BOOL, True, "Whether matrix products of the same shape are computed together.", Effect.LATER
+        BOOL,
+        True,
+        "Whether matrix products of the same shape are computed together.",
+        Effect.NONE,
+        _NO_PASS,
     )
     numIOTiles = Option(
         IO_TILES, 0, "Tiles of each IPU that are set apart for input and output.", Effect.MODEL
@@ -341,136 +396,172 @@ class SessionOptions(Settings):
         one_of(ExecutionPhaseSettings),
         ExecutionPhaseSettings(),
         "How a model is computed in phases, with tensors loaded for each.",
-        Effect.LATER,
+        Effect.NONE,
+        "Models have pipelines, and no phases.",
     )
     accumulateOuterFragmentSettings = Option(
         one_of(AccumulateOuterFragmentSettings),
         AccumulateOuterFragmentSettings(),
         "How what follows the accumulation of gradients runs.",
-        Effect.TRAINING,
+        Effect.NONE,
+        _ONE_ORDER,
     )
     activationTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
-        "Where activations and gradients are kept.",
-        Effect.LATER,
+        "Where activations wait for their gradients, in pipelines that train; of any size.",
+        Effect.MODEL,
     )
     weightTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
-        "Where weights are kept.",
-        Effect.LATER,
+        "Where weights are kept: pipelines of several replicas can share them, and keep the parts "
+        "in remote memory.",
+        Effect.MODEL,
     )
     optimizerStateTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
-        "Where the optimizer's state is kept.",
+        "Where the optimizer's state is kept, in pipelines.",
         Effect.TRAINING,
     )
     accumulatorTensorLocationSettings = Option(
         one_of(TensorLocationSettings),
         TensorLocationSettings(),
-        "Where accumulated gradients are kept.",
+        "Where accumulated gradients are kept, in pipelines.",
         Effect.TRAINING,
     )
     tensorLocationSettingsOverride = Option(
-        dict_of(one_of(TensorLocation)), {}, "Where single tensors are kept, by name.", Effect.LATER
+        dict_of(one_of(TensorLocation)),
+        {},
+        "Where single tensors are kept, by name.",
+        Effect.NONE,
+        "Models have places for kinds of tensors, and not for single ones.",
     )
 
     # Files.
 
     dotChecks = Option(
-        set_of(DOT_CHECK), set(), "When `.dot` files of the graph are written.", Effect.LATER
+        set_of(DOT_CHECK), set(), "When `.dot` files of the graph are written.", Effect.FILES
     )
     dotOpNames = Option(
-        BOOL, False, "Whether they have the names of operations beside their kinds.", Effect.LATER
+        BOOL, False, "Whether they have the names of operations beside their kinds.", Effect.FILES
     )
     firstDotOp = Option(
-        integer(-(2**63)), 0, "The first operation of the schedule that they have.", Effect.LATER
+        integer(-(2**63)), 0, "The first operation of the schedule that they have.", Effect.FILES
     )
     finalDotOp = Option(
         integer(-(2**63)),
         10000,
         "The operation of the schedule before which they end.",
-        Effect.LATER,
+        Effect.FILES,
     )
     logDir = Option(
-        TEXT, "", "The directory for them; the current one if it is empty.", Effect.LATER
+        TEXT, "", "The directory for them; the current one if it is empty.", Effect.FILES
     )
 
     # What IPUs have and the emulator has not.
 
     aliasZeroCopy = Option(
-        BOOL, False, "Whether shared parts work on tensors in place.", Effect.NONE
+        BOOL,
+        False,
+        "Whether shared parts work on tensors in place.",
+        Effect.NONE,
+        "In models, calls work on the tensors that they are given.",
     )
     customCodelets = Option(
-        list_of(TEXT), [], "Files of vertices that are added to the graph.", Effect.NONE
+        list_of(TEXT), [], "Files of vertices that are added to the graph.", Effect.NONE, _NO_CODE
     )
-    customCodeletCompileFlags = Option(TEXT, "", "How they are compiled.", Effect.NONE)
+    customCodeletCompileFlags = Option(TEXT, "", "How they are compiled.", Effect.NONE, _NO_CODE)
     enableOutliningCopyCostPruning = Option(
-        BOOL, True, "Whether outlining counts copies.", Effect.NONE
+        BOOL, True, "Whether outlining counts copies.", Effect.NONE, _SHARED
     )
     outlineSequenceBreakCost = Option(
-        NUMBER, 10000.0, "What it costs outlining to break sequences up.", Effect.NONE
+        NUMBER, 10000.0, "What it costs outlining to break sequences up.", Effect.NONE, _SHARED
     )
     kahnTieBreaker = Option(
-        TEXT, "greedy", "Which of the operations that could come next does.", Effect.NONE
+        TEXT,
+        "greedy",
+        "Which of the operations that could come next does.",
+        Effect.NONE,
+        _ONE_ORDER,
     )
     timeLimitScheduler = Option(
-        NUMBER, 1e9, "For how many seconds a better order is looked for.", Effect.NONE
+        NUMBER, 1e9, "For how many seconds a better order is looked for.", Effect.NONE, _ONE_ORDER
     )
     swapLimitScheduler = Option(
         integer(-(2**63)),
         1000000000,
         "In how many steps a better order is looked for.",
         Effect.NONE,
+        _ONE_ORDER,
     )
     transitiveClosureOptimizationThreshold = Option(
         integer(0),
         100000,
         "Up to how many operations the scheduler simplifies a graph.",
         Effect.NONE,
+        _ONE_ORDER,
     )
     serializedPoprithmsShiftGraphsDir = Option(
-        TEXT, "", "Where the scheduler's graphs are written.", Effect.NONE
+        TEXT, "", "Where the scheduler's graphs are written.", Effect.NONE, _ONE_ORDER
     )
     serializedPoprithmsAnnealGraphsDir = Option(
-        TEXT, "", "Where the scheduler's graphs are written, by their older name.", Effect.NONE
+        TEXT,
+        "",
+        "Where the scheduler's graphs are written, by their older name.",
+        Effect.NONE,
+        _ONE_ORDER,
     )
     exportPoplarComputationGraph = Option(
-        BOOL, False, "Whether Poplar's computation graph is written.", Effect.NONE
+        BOOL,
+        False,
+        "Whether Poplar's computation graph is written.",
+        Effect.NONE,
+        "There is no graph of Poplar.",
     )
     exportPoplarVertexGraph = Option(
-        BOOL, False, "Whether Poplar's vertex graph is written.", Effect.NONE
+        BOOL,
+        False,
+        "Whether Poplar's vertex graph is written.",
+        Effect.NONE,
+        "There is no graph of Poplar.",
     )
     separateCallOpPdfs = Option(
-        BOOL, True, "Whether pictures of graphs are one for each shared part.", Effect.NONE
+        BOOL,
+        True,
+        "Whether pictures of graphs are one for each shared part.",
+        Effect.NONE,
+        "Pictures have the main graph, where a call is one node.",
     )
     opxAliasChecking = Option(
-        BOOL, False, "Whether the compiler checks which tensors share memory.", Effect.NONE
+        BOOL,
+        False,
+        "Whether the compiler checks which tensors share memory.",
+        Effect.NONE,
+        "There is no compiler of PopART to check.",
     )
     opxModifyChecking = Option(
-        BOOL, False, "Whether the compiler checks which tensors are modified.", Effect.NONE
+        BOOL,
+        False,
+        "Whether the compiler checks which tensors are modified.",
+        Effect.NONE,
+        "There is no compiler of PopART to check.",
     )
     useHostCopyOps = Option(
-        BOOL, False, "Whether copies from and to the host are operations of the graph.", Effect.NONE
+        BOOL,
+        False,
+        "Whether copies from and to the host are operations of the graph.",
+        Effect.NONE,
+        _ONE_COPY,
     )
     enableExplicitMainLoops = Option(
-        BOOL, False, "Whether the loops over batches are operations of the graph.", Effect.NONE
+        BOOL,
+        False,
+        "Whether the loops over batches are operations of the graph, which needs `useHostCopyOps`.",
+        Effect.NONE,
+        "Loops over batches belong to the program, and not to the graph.",
     )
-
-
-# What sessions tell users of options that change nothing, behind the names of those that were set.
-_IDLE = {
-    Effect.NONE: (
-        "These options are set but have no meaning here: {}. They change neither what a session "
-        "computes nor what it would cost; leave them out."
-    ),
-    Effect.LATER: (
-        "These options are set but have no effect yet: {}. A session computes, and costs, the "
-        "same without them; docs/popart.md has a table of what each option does."
-    ),
-}
 
 
 def warn_of_idle(options: SessionOptions) -> None:
@@ -478,12 +569,29 @@ def warn_of_idle(options: SessionOptions) -> None:
 
     Args:
         options: Of a session.
+
+    Raises:
+        TypeError: They are no `SessionOptions`.
     """
-    for effect, text in _IDLE.items():
-        idle = [
-            name
-            for name, option in SessionOptions.options().items()
-            if option.effect is effect and getattr(options, name) != option.default
-        ]
-        if idle:
-            warnings.warn(text.format(", ".join(idle)), stacklevel=4)
+    if not isinstance(options, SessionOptions):
+        raise TypeError(
+            "`userOptions` must be popart.SessionOptions. Received: "
+            f"userOptions={options!r} of type {type(options).__name__}"
+        )
+    if idle := _set_with(options, Effect.NONE):
+        reasons = " ".join(f"{name}: {option.why_idle}" for name, option in idle.items())
+        warnings.warn(
+            f"These options are set but have no meaning here: {', '.join(idle)}. They change "
+            "neither what a session computes nor what it would cost; leave them out. "
+            f"{reasons}",
+            stacklevel=4,
+        )
+
+
+def _set_with(options: SessionOptions, effect: Effect) -> dict[str, Option]:
+    """The options with an effect that are not what they are at first."""
+    return {
+        name: option
+        for name, option in SessionOptions.options().items()
+        if option.effect is effect and getattr(options, name) != option.default
+    }

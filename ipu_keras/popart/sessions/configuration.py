@@ -13,10 +13,27 @@ from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
 from ipu_keras.popart.model.graph import Graph, Node
-from ipu_keras.popart.options.enumerations import SyntheticDataMode, VirtualGraphMode
+from ipu_keras.popart.optimizers.rules import Factors
+from ipu_keras.popart.options.enumerations import (
+    RecomputationType,
+    ReductionType,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from ipu_keras.popart.options.patterns import warn_of_excluded
+from ipu_keras.popart.sessions.contradictions import (
+    check_main_loops,
+    check_order_of_stages,
+    check_recomputation,
+)
 from ipu_keras.popart.sessions.engine_options import (
     check_engine_options,
     warn_of_convolution_options,
+)
+from ipu_keras.popart.sessions.locations import (
+    least_bytes_elsewhere,
+    pipeline_choices,
+    warn_of_locations,
 )
 from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
@@ -40,6 +57,7 @@ class Configuration:
         graph: The main graph.
         num_ipus: Of the device.
         target: Hardware of the device; `None` if nothing is to be modelled.
+        trains: Whether weights are trained.
         device_choices: What programs are compiled for.
 
     Raises:
@@ -52,12 +70,16 @@ class Configuration:
     graph: Graph
     num_ipus: int
     target: Target | None
+    trains: bool = False
     device_choices: DeviceChoices = field(init=False)
 
     def __post_init__(self) -> None:
+        check_main_loops(self.options)
+        check_recomputation(self.options, self.graph)
         if not self.options.enableSupportedDataTypeCasting:
             self._check_types()
         choices = _device_choices(self.options, self.target)
+        warn_of_excluded(self.graph.nodes, trains=self.trains)
         object.__setattr__(self, "device_choices", choices)
         if self.placement.has_ipus:
             self._check_annotated()
@@ -65,11 +87,14 @@ class Configuration:
             self._check_pipelining()
             # Refuses stages that are none.
             assert self.pipeline is not None
+        if self.trains:
+            self._check_training()
         if self.num_replicas < 1:
             raise popart_exception(
                 "SessionOptions.replicatedGraphCount must be at least 1. "
                 f"Received: {self.num_replicas}"
             )
+        warn_of_locations(self.options, self.num_replicas, trains=self.trains)
         needed = self.num_replicas * self.ipus_per_replica
         if needed > self.num_ipus or self.num_ipus % self.num_replicas:
             raise popart_exception(
@@ -84,9 +109,20 @@ class Configuration:
         return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
 
     @property
+    def accumulation(self) -> int:
+        """Micro-batches of a batch on one replica."""
+        return self.options.accumulationFactor if self.options.enableGradientAccumulation else 1
+
+    @property
+    def factors(self) -> Factors:
+        """How many gradients become one, and how."""
+        is_mean = self.options.accumulationAndReplicationReductionType == ReductionType.Mean
+        return Factors(self.accumulation, self.num_replicas, is_mean)
+
+    @property
     def has_constant_weights(self) -> bool:
         """Whether weights never change."""
-        return self.options.constantWeights
+        return self.options.constantWeights and not self.trains
 
     @property
     def has_random_state(self) -> bool:
@@ -112,6 +148,11 @@ class Configuration:
     def strides_groups(self) -> bool:
         """Whether groups of normalisations are every so many channels."""
         return self.options.groupNormStridedChannelGrouping
+
+    @property
+    def stable_softmax(self) -> bool:
+        """Whether softmax is computed so that nothing overflows."""
+        return not self.options.enableNonStableSoftmax
 
     @property
     def is_synthetic(self) -> bool:
@@ -156,7 +197,10 @@ class Configuration:
                 "A pipeline needs two stages or more: put nodes into them with "
                 f"`builder.pipelineStage(k)`. Received: {len(stages)}"
             )
-        return Pipeline(device_mapping=tuple(found[stage] for stage in stages))
+        return Pipeline(
+            device_mapping=tuple(found[stage] for stage in stages),
+            **pipeline_choices(self.options),
+        )
 
     def check_weights_change(self, method: str) -> None:
         """Refuses to change weights that are constant.
@@ -227,6 +271,56 @@ class Configuration:
                     "With enablePipelining each node must be in a pipeline stage: put it within "
                     f"`builder.pipelineStage(k)`. Received: none for {node.title}"
                 )
+        check_order_of_stages(self.graph)
+
+    def _check_training(self) -> None:
+        options = self.options
+        if options.accumulationFactor > 1 and not options.enableGradientAccumulation:
+            raise popart_exception(
+                "enableGradientAccumulation is false, but accumulationFactor > 1. Either enable "
+                "gradient accumulation, or set the accumulation factor to 1. Received: "
+                f"SessionOptions.accumulationFactor={options.accumulationFactor}"
+            )
+        reduction = options.accumulationAndReplicationReductionType
+        if reduction == ReductionType.NoReduction:
+            raise popart_exception(
+                "Unsupported reduction type: "
+                "SessionOptions.accumulationAndReplicationReductionType must be ReductionType.Sum "
+                f"or ReductionType.Mean. Received: {reduction}"
+            )
+        host = (
+            ("hostAllReduce", options.hostAllReduce),
+            ("hostWeightUpdate", options.hostWeightUpdate),
+        )
+        for name, is_set in host:
+            if is_set:
+                raise popart_exception(
+                    f"SessionOptions.{name} is not available: gradients and weights are not handed "
+                    "to callbacks of the host. Leave it False; replicas reduce their gradients, "
+                    "and update their weights, on the device."
+                )
+        if options.automaticLossScalingSettings.enabled:
+            raise popart_exception(
+                "Automatic loss scaling (SessionOptions.automaticLossScalingSettings) is not "
+                "available. Leave it disabled, and give the optimizer a `lossScaling`, which "
+                "updateOptimizerFromHost may change if it is not constant."
+            )
+        if self.pipeline is not None:
+            self._check_depth(self.pipeline.num_stages)
+
+    def _check_depth(self, num_stages: int) -> None:
+        if not self.options.enableGradientAccumulation:
+            raise popart_exception(
+                "Training with enablePipelining needs gradient accumulation: without it, stages "
+                "use weights that are some batches old, which is not computed. Set "
+                "SessionOptions.enableGradientAccumulation = True and accumulationFactor to "
+                f"{num_stages} or more."
+            )
+        if self.accumulation < num_stages:
+            raise popart_exception(
+                "For pipelining, depth must equal at least the number of pipeline stages "
+                f"({num_stages}). Received: SessionOptions.accumulationFactor={self.accumulation}"
+            )
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
@@ -245,6 +339,10 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
     except ValueError as error:
         raise poplar_exception(f"SessionOptions.convolutionOptions: {error}") from error
     warn_of_convolution_options(options.convolutionOptions)
+    config.allow_recompute = options.autoRecomputation != RecomputationType.NoRecompute
+    config.optimizations.enable_graph_outlining = options.enableOutlining
+    if (least := least_bytes_elsewhere(options)) is not None:
+        config.optimizations.minimum_remote_tensor_size = least
     config.compilation_poplar_options = dict(options.engineOptions)
     folder = options.cachePath if options.enableEngineCaching else ""
     return DeviceChoices(

@@ -5,6 +5,7 @@ from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.options.enumerations import AnchorReturnTypeId
+from ipu_keras.settings.counts import integer_in
 
 
 class AnchorReturnType:
@@ -16,6 +17,7 @@ class AnchorReturnType:
 
     Raises:
         popart_exception: There is no such type, or the period does not go with it.
+        TypeError: The period is no integer.
 
     Example:
 
@@ -37,6 +39,7 @@ class AnchorReturnType:
                     "Must specify return period with option 'EVERYN': "
                     "AnchorReturnType('EveryN', n) returns every n-th batch."
                 )
+            returnPeriod = _integer("returnPeriod", returnPeriod)
             if returnPeriod <= 0:
                 raise popart_exception(
                     "Anchor return period must be greater than zero. "
@@ -84,14 +87,15 @@ class DataFlow:
     """How many batches a step takes, and what it returns.
 
     Args:
-        batchesPerStep: Batches that each call of `run` takes; 0 if none is ever called.
+        batchesPerStep: Batches that each call of `run` takes.
         anchorTensors: Names of tensors, each with its `AnchorReturnType`; or a list of names.
         anchorReturnType: Of all names, if these are a list; `"All"` by default.
 
     Raises:
-        popart_exception: There are less than no batches, or the return period of an anchor does
-            not divide them.
-        TypeError: `anchorTensors` is neither, or a return type is none.
+        popart_exception: There is no batch, or the return period of an anchor does not divide
+            them.
+        TypeError: `batchesPerStep` is no integer, `anchorTensors` is neither, or a return type is
+            none.
 
     Example:
 
@@ -105,15 +109,16 @@ class DataFlow:
         anchorTensors: Mapping[str, AnchorReturnType] | Sequence[str] = (),
         anchorReturnType: AnchorReturnType | None = None,
     ):
-        self._batches_per_step = batchesPerStep
-        self._anchors = _anchors(anchorTensors, anchorReturnType)
-        if batchesPerStep < 0 or (self._anchors and batchesPerStep == 0):
+        self._batches_per_step = _integer("batchesPerStep", batchesPerStep)
+        if self._batches_per_step < 1:
             raise popart_exception(
-                f"'Batches per step' must be greater than zero. Received: {batchesPerStep}"
+                "'Batches per step' must be greater than zero. "
+                f"Received: batchesPerStep={batchesPerStep}"
             )
+        self._anchors = _anchors(anchorTensors, anchorReturnType)
         for name, kind in self._anchors.items():
             if kind.id() is AnchorReturnTypeId.EveryN:
-                _check_period(name, kind.rp(), batchesPerStep)
+                _check_period(name, kind.rp(), self._batches_per_step)
 
     def isAnchored(self, tensorId: str) -> bool:
         """Whether a tensor is returned."""
@@ -144,6 +149,16 @@ class DataFlow:
         return self._anchors[anchorId]
 
 
+def _integer(name: str, value: Any) -> int:
+    number = integer_in(value)
+    if number is None:
+        raise TypeError(
+            f"`{name}` must be an integer. Received: {name}={value!r} of type "
+            f"{type(value).__name__}"
+        )
+    return number
+
+
 def _anchors(given: Any, kind: AnchorReturnType | None) -> dict[str, AnchorReturnType]:
     if isinstance(given, Mapping):
         for name, each in given.items():
@@ -157,6 +172,11 @@ def _anchors(given: Any, kind: AnchorReturnType | None) -> dict[str, AnchorRetur
         raise TypeError(
             "`anchorTensors` must be a dictionary of AnchorReturnType by name of tensor, or a list "
             f"of names. Received: anchorTensors={given!r}"
+        )
+    if kind is not None and not isinstance(kind, AnchorReturnType):
+        raise TypeError(
+            f"`anchorReturnType` must be an AnchorReturnType. Received: {kind!r}. Make one with "
+            f"popart.AnchorReturnType({kind!r})."
         )
     return dict.fromkeys(given, kind or AnchorReturnType("All"))
 

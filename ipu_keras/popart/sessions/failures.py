@@ -2,8 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -14,6 +13,15 @@ from ipu_keras.tracing.lowering import LoweringError
 
 # TensorFlow hands on what Python raises within a graph as a text: its name, and what it says.
 _ABORTED = re.compile(r"\bpoplar_exception: ([^\n]*)")
+# What TensorFlow's executor writes around the reason: that there is one, and where in its code.
+_AROUND_REASONS = re.compile(
+    r"Graph execution error:|Detected at |File \"|Stack trace for op|<stack traces unavailable>"
+    r"|\d+ root error\(s\)|\[\["
+)
+# Behind which status, and of which operation, it was.
+_NOT_OF_REASONS = re.compile(
+    r"^\(\d+\) *(?:[A-Z_]+: )?|\s*\[\[.*?\]\]|\{\{.*?\}\}\s*|\s*\[Op:.*|,? *node name: \S+"
+)
 # Which of its operations TensorFlow says failed.
 _OPERATIONS = re.compile(r"\{\{(?:function_node|node) ([^}]+)\}\}")
 
@@ -54,21 +62,37 @@ def _failed(graph: Graph, doing: str, error: Exception) -> popart_exception:
     text = (getattr(error, "message", None) or str(error)).strip()
     node = _blamed(graph, text)
     where = f"The program failed to {doing}: " if node is None else f"In {node.title}: "
-    # Where in TensorFlow's code it was follows in lines of their own.
-    lines = (line.strip() for line in text.splitlines())
-    first: Any = next((line for line in lines if line and not line.startswith("Detected at")), text)
-    plain = re.sub(r"\s*\[\[.*?\]\]|\{\{.*?\}\}\s*|\s*\[Op:.*", "", first).strip()
-    return popart_exception(f"{where}{plain or type(error).__name__}")
+    return popart_exception(f"{where}{_reason_in(text) or type(error).__name__}")
+
+
+def _reason_in(text: str) -> str:
+    """The line that says why, of the many that TensorFlow says."""
+    lines = (_NOT_OF_REASONS.sub("", line.strip()) for line in text.splitlines())
+    return next((line for line in lines if line and not _AROUND_REASONS.match(line)), "")
 
 
 def _blamed(graph: Graph, text: str) -> Node | None:
     """The node whose scope TensorFlow says failed."""
-    nodes = {scope_of(node): node for node in graph.nodes}
+    nodes: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        # TensorFlow takes names that differ only in their letters' case for one.
+        nodes.setdefault(scope_of(node).lower(), []).append(node)
     for name in _OPERATIONS.findall(text):
-        parts = name.split("/")
+        parts = name.lower().split("/")
         for first in range(len(parts)):
             for end in range(len(parts), first, -1):
-                node = nodes.get("/".join(parts[first:end]))
-                if node is not None:
-                    return node
+                found = _node_in(nodes, "/".join(parts[first:end]))
+                if found is not None:
+                    return found
     return None
+
+
+def _node_in(nodes: Mapping[str, Sequence[Node]], scope: str) -> Node | None:
+    """The node that has a scope, whose name gets a number where there was one of that name."""
+    if scope in nodes:
+        return nodes[scope][0]
+    numbered = re.fullmatch(r"(.+)_(\d+)", scope)
+    if numbered is None or numbered[1] not in nodes:
+        return None
+    alike = nodes[numbered[1]]
+    return alike[min(int(numbered[2]), len(alike) - 1)]

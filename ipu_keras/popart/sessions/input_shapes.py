@@ -3,6 +3,7 @@
 from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore
 
 
 class InputShapeInfo:
@@ -24,7 +25,15 @@ class InputShapeInfo:
         Args:
             tensorId: Name of the tensor.
             tensorInfo: A `popart.TensorInfo`.
+
+        Raises:
+            TypeError: It is none.
         """
+        if not isinstance(tensorInfo, _TensorInfoCore):
+            raise TypeError(
+                f"`tensorInfo` must be a popart.TensorInfo. Received: {tensorInfo!r} for "
+                f"{tensorId!r}. Make one with popart.TensorInfo('FLOAT', [2, 3])."
+            )
         self._infos[tensorId] = tensorInfo
 
     def get(self, tensorId: str) -> Any:

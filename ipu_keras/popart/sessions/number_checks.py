@@ -5,7 +5,7 @@ node it was; that works wherever the steps run, in XLA too.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,46 +16,56 @@ from ipu_keras.popart.operations.subgraph import Environment
 from ipu_keras.popart.operations.values import Value
 
 
-def first_wrong_node(
+def first_wrong(
     graph: Graph,
     environment: Environment,
     around: Callable[[Node], contextlib.AbstractContextManager],
+    gradients: Sequence[tf.Tensor] = (),
 ) -> tf.Tensor:
-    """The position of the first node with a result that is not finite; if there is none, as many
-    as there are nodes.
+    """The position of the first node with a result that is not finite, behind the nodes of the
+    first gradient; if there is none, as many as there are of both.
 
     Args:
         graph: The main graph. What is within its nodes counts as these.
         environment: All its tensors.
         around: Opened for what is added beside a node.
+        gradients: Of weights.
     """
-    first = tf.constant(len(graph.nodes), tf.int32)
+    num_nodes = len(graph.nodes)
+    first = tf.constant(num_nodes + len(gradients), tf.int32)
     for position, node in enumerate(graph.nodes):
         tensors = [tensor for name in node.outputs for tensor in _computed(environment.get(name))]
-        if not tensors:
-            continue
-        with around(node):
-            finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors]
-            is_right = tf.reduce_all(tf.stack(finite))
-            first = tf.where(is_right, first, tf.minimum(first, position))
+        if tensors:
+            with around(node):
+                first = _first(first, tensors, position)
+    for position, gradient in enumerate(gradients, num_nodes):
+        first = _first(first, [gradient], position)
     return first
 
 
-def check_numbers(graph: Graph, first: np.ndarray) -> None:
+def _first(first: tf.Tensor, tensors: Sequence[tf.Tensor], position: int) -> tf.Tensor:
+    finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors]
+    return tf.where(tf.reduce_all(tf.stack(finite)), first, tf.minimum(first, position))
+
+
+def check_numbers(graph: Graph, weights: Sequence[str], first: np.ndarray) -> None:
     """Refuses what a step has computed, if any of it is not finite.
 
     Args:
         graph: The main graph.
-        first: What `first_wrong_node` found in each micro-batch.
+        weights: Names of those with gradients.
+        first: What `first_wrong` found in each micro-batch.
 
     Raises:
-        poplar_exception: Something is; the text names the first node.
+        poplar_exception: Something is; the text names the first node, or the first gradient.
     """
-    position = int(first.min(initial=len(graph.nodes)))
-    if position < len(graph.nodes):
+    titles = [node.title for node in graph.nodes]
+    titles += [f"the gradient of the weight {name!r}" for name in weights]
+    position = int(first.min(initial=len(titles)))
+    if position < len(titles):
         micro_batch = int(np.argmax(first == position))
         raise poplar_exception(
-            f"Floating point exception in {graph.nodes[position].title}: its result is infinite or "
+            f"Floating point exception in {titles[position]}: its result is infinite or "
             f"no number (overflow, division by zero or an invalid operation), in micro-batch "
             f"{micro_batch} of the step. Nothing was written to the anchors. Leave "
             "SessionOptions.enableFloatingPointChecks False to get such results."

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,19 @@ from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.model.loading import LoadedModel, load
 from ipu_keras.popart.sessions.configuration import Configuration
 from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.dot_files import write_dot_files
 from ipu_keras.popart.sessions.exported import read_exported, write_exported
 from ipu_keras.popart.sessions.failures import in_words_of_popart
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+from ipu_keras.popart.sessions.messages import logged
 from ipu_keras.popart.sessions.number_checks import check_numbers
+from ipu_keras.popart.sessions.offline import (
+    check_executes,
+    compiled_offline,
+    is_offline,
+    place_of,
+)
+from ipu_keras.popart.sessions.randomness import draws
 from ipu_keras.popart.sessions.step import Step
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
 from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
@@ -40,6 +50,7 @@ from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.report import Report
+from ipu_keras.runtime.feed import SuperBatch
 from ipu_keras.store.executable_cache import content_key
 
 
@@ -59,6 +70,7 @@ class Session:
 
     # What programs are called in counters and reports.
     _program_name = "run"
+    _trains = False
 
     def __init__(
         self,
@@ -76,30 +88,33 @@ class Session:
             self._loaded.model.graph,
             device.numIpus,
             device.target(options.numIOTiles),
+            trains=self._trains,
         )
         self._configuration = configuration
-        self._size = StepSize(max(1, flow.batchesPerStep()), 1, configuration.num_replicas)
-        self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
-        _check_anchors(flow, self._loaded.model.graph.tensor_names())
-        are_known = configuration.has_constant_weights
-        arrays = _weights_in(self._loaded).items()
-        # A number that never changes is a part of the program, from which others may follow.
-        self._weights = Weights(
-            {name: array for name, array in arrays if array.ndim or not are_known},
-            are_known=are_known,
+        self._size = StepSize(
+            flow.batchesPerStep(), configuration.accumulation, configuration.num_replicas
         )
+        self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
+        self._weights = self._made_weights(_weights_in(self._loaded))
+        self._check_anchors()
         self.written_model = WrittenModel(self._loaded, self._weights)
-        self.random_seeds = RandomSeeds(is_shared=configuration.has_random_state)
+        self.random_seeds = RandomSeeds(
+            is_shared=configuration.has_random_state, is_used=draws(self._loaded.model)
+        )
         self._infos: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._history = CompilationHistory()
         self._executable: Executable | None = None
         self._is_loaded = False
         self._anchors: list[Anchor] = []
         self._num_runs = 0
+        # The weights with gradients.
+        self._updated: list[str] = []
         self._process = os.getpid()
         # Where `load_exported` has unpacked what was modelled.
         self._exported: str | None = None
+        write_dot_files(configuration.options, self._loaded.model.graph)
 
+    @logged("Compiling the program", logging.INFO)
     def prepare(self, *, loads: bool = True) -> None:
         """Compiles the program.
 
@@ -111,6 +126,9 @@ class Session:
             tf.errors.ResourceExhaustedError: It does not fit on the device.
         """
         self._check_process()
+        if is_offline(self._device) and not loads:
+            self._prepare_offline()
+            return
         ipu_device = self._device.device
         self._place(ipu_device.name)
         program = self._program()
@@ -128,15 +146,21 @@ class Session:
                 ipu_device,
                 lambda: host.build(program, ipu_device),
             )
-        self._executable = executable
         self._anchors = self._described_anchors()
+        self._executable = executable
         self._is_loaded = loads
 
     def load(self) -> None:
-        """Lets the prepared program run."""
+        """Lets the prepared program run.
+
+        Raises:
+            popart_exception: Nothing was prepared, or the device is offline.
+        """
         self._prepared("loadEngineAndConnectStreams")
+        check_executes(self._device)
         self._is_loaded = True
 
+    @logged("Running a step", logging.DEBUG)
     def run(self, step_io: IStepIO) -> None:
         """Runs a step.
 
@@ -157,6 +181,7 @@ class Session:
             )
         self._check_process()
         executable = self._prepared("run")
+        check_executes(self._device)
         if not self._configuration.compiles:
             raise popart_exception(
                 "Nothing was compiled that could run, as SessionOptions.compileEngine is False. "
@@ -167,6 +192,7 @@ class Session:
                 "The program was prepared with loadEngine=False. Call loadEngineAndConnectStreams "
                 "before run."
             )
+        self._check_weights()
         ipu_device = self._device.device
         outputs = [anchor.stream for anchor in self._anchors]
         if self._configuration.is_synthetic:
@@ -179,18 +205,17 @@ class Session:
             # What detaches it from now on waits.
             if self._device.device is not ipu_device:
                 raise popart_exception("The device was detached before the step could run.")
-            tensors = [tf.convert_to_tensor(each) for each in read]
-            found = [each.numpy() for each in ipu_device.engine.run(executable, tensors)]
+            tensors = self._tensors(read)
+            outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
+            found = iter([each.numpy() for each in outfeed])
         self._num_runs += 1
+        values = {name: next(found) for name in self._anchors_of(updates=False)}
         if self._configuration.checks_numbers:
-            check_numbers(graph, np.asarray(found.pop()))
+            check_numbers(graph, self._updated, np.asarray(next(found)))
         if self._configuration.is_synthetic:
             return
-        results = [
-            (stream, anchor.chosen(values))
-            for stream, anchor, values in zip(outputs, self._anchors, found, strict=True)
-        ]
-        step_io._write(results)
+        values.update(zip(self._anchors_of(updates=True), found, strict=True))
+        step_io._write([(each.stream, each.chosen(values[each.name])) for each in self._anchors])
 
     def anchor_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for the results of a step, by name of anchor."""
@@ -225,11 +250,12 @@ class Session:
         """What the program would cost.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: Nothing was prepared, or there is no model of the program.
         """
         executable = self._prepared("report")
         program = executable.program
-        model = model_of_executable(executable)
+        with in_words_of_popart(self._loaded.model.graph, "be modelled"):
+            model = model_of_executable(executable)
         return report_of_program(program, model, batch_size_of(program))
 
     def serialized_graph(self) -> bytes:
@@ -260,6 +286,7 @@ class Session:
         executable = self._prepared("getCycleCount")
         return model_of_executable(executable).cycles_per_step * executable.program.repeat_count
 
+    @logged("Giving the device the host's weights", logging.DEBUG)
     def weights_to_device(self) -> None:
         """Gives the device the host's weights."""
         self._prepared("weightsFromHost")
@@ -274,7 +301,13 @@ class Session:
         Raises:
             popart_exception: The weights are constant, there is no such weight, or one has another
                 shape or type. Nothing is changed.
+            TypeError: `weights_io` is none.
         """
+        if not isinstance(weights_io, IWeightsIO):
+            raise TypeError(
+                f"Weights are given in a PyWeightsIO. Received: {weights_io!r}. Make one with "
+                "popart.PyWeightsIO({'name': array})."
+            )
         self._configuration.check_weights_change("writeWeights")
         self._weights.write(dict(weights_io._items()))
 
@@ -298,6 +331,7 @@ class Session:
             )
         self._weights.write({n: array for n, array in arrays.items() if n in self._weights})
 
+    @logged("Exporting the program", logging.INFO)
     def export(self, path: str | os.PathLike[str]) -> None:
         """Compiles the program, and writes what was modelled of it to a file.
 
@@ -316,7 +350,7 @@ class Session:
         # Nothing runs: an offline device is none of TensorFlow's.
         self._place("/CPU:0")
         with tempfile.TemporaryDirectory() as folder:
-            program = self._kept_in(self._program(), folder)
+            program = _kept_in(self._program(), folder)
             executable = Executable(
                 program=program, graph=Graph(program.name, ()), host=None, reason="not run"
             )
@@ -324,6 +358,7 @@ class Session:
                 judge(executable, current_outputs(self._configuration.device_choices.config))
             write_exported(Path(path), self._digest(), Path(folder))
 
+    @logged("Loading an exported program", logging.INFO)
     def load_exported(self, path: str | os.PathLike[str]) -> None:
         """Reads what `export` has written, which saves modelling the program.
 
@@ -344,11 +379,20 @@ class Session:
         anchors = [[name, repr(flow.art(name))] for name in flow.anchors()]
         device = [self._device.version, self._device.numIpus, self._device.tilesPerIPU]
         content = [flow.batchesPerStep(), anchors, device, self._configuration.options_in_words()]
+        content += self._more_content()
         inputs = [[each.name, list(each.shape), each.dtype.name] for each in self._inputs]
         return content_key(
             hashlib.sha256(self._loaded.proto.SerializeToString(deterministic=True)).hexdigest(),
             json.dumps([content, inputs]),
         )
+
+    def _prepare_offline(self) -> None:
+        """Compiles the program for a device that is not there."""
+        self._place(place_of(self._device))
+        with in_words_of_popart(self._loaded.model.graph, "compile"):
+            executable = compiled_offline(self._program())
+        self._anchors = self._described_anchors()
+        self._executable = executable
 
     def _prepared(self, what: str) -> Executable:
         if self._executable is None:
@@ -361,46 +405,85 @@ class Session:
         return self._executable
 
     def _program(self) -> Program:
-        returned = map(self._flow.art, self._flow.anchors())
+        returned = map(self._flow.art, self._anchors_of(updates=False))
         checked = [OutfeedMode.ALL] if self._configuration.checks_numbers else []
         program = Program(
             name=self._program_name,
             step=self._step(),
             infeed=tuple(map(_spec, self._inputs)),
             unflatten=list,
-            repeat_count=self._size.batches,
+            repeat_count=self._size.batches * self._size.accumulation,
             outfeed_modes=(*map(mode_of, returned), *checked),
             num_replicas=self._size.replicas,
+            # There is no stock program whose rounding it could be meant to have.
+            fast_math=True,
             pipeline=self._configuration.pipeline,
             model_name=self._loaded.model.graph.name or None,
             device_choices=self._configuration.device_choices,
         )
         exported = self._exported
-        return program if exported is None else self._kept_in(program, exported)
-
-    def _kept_in(self, program: Program, folder: str) -> Program:
-        """A program whose models are looked for, and kept, in a folder."""
-        choices = replace(self._configuration.device_choices, cache_folder=Path(folder))
-        return replace(program, device_choices=choices)
+        return program if exported is None else _kept_in(program, exported)
 
     def _step(self) -> Step:
-        return Step(
-            model=self._loaded.model,
-            inputs=tuple(each.name for each in self._inputs),
-            anchors=tuple(self._flow.anchors()),
-            weights=self._weights,
-            seeds=self.random_seeds,
-            placement=self._configuration.placement,
-            strides_groups=self._configuration.strides_groups,
-            checks_numbers=self._configuration.checks_numbers,
-            infos=self._infos,
-        )
+        return Step(**self._step_arguments())
+
+    def _step_arguments(self) -> dict[str, Any]:
+        """Those of a step of any session."""
+        return {
+            "model": self._loaded.model,
+            "inputs": tuple(each.name for each in self._inputs),
+            "anchors": tuple(self._anchors_of(updates=False)),
+            "weights": self._weights,
+            "seeds": self.random_seeds,
+            "placement": self._configuration.placement,
+            "strides_groups": self._configuration.strides_groups,
+            "stable_softmax": self._configuration.stable_softmax,
+            "checks_numbers": self._configuration.checks_numbers,
+            "infos": self._infos,
+        }
+
+    # What sessions that train have otherwise.
+
+    def _made_weights(self, arrays: Mapping[str, np.ndarray]) -> Weights:
+        """Those of the device at first, given the floating initialisers."""
+        are_known = self._configuration.has_constant_weights
+        # A number that never changes is a part of the program, from which others may follow.
+        kept = {name: array for name, array in arrays.items() if array.ndim or not are_known}
+        return Weights(kept, are_known=are_known)
+
+    def _check_anchors(self) -> None:
+        """Refuses anchors that are no tensors."""
+        names = self._loaded.model.graph.tensor_names()
+        known = set(names)
+        for name in self._flow.anchors():
+            if name not in known:
+                raise no_such_anchor(name, names)
+
+    def _check_weights(self) -> None:
+        """Refuses to run without weights on the device."""
+
+    def _anchors_of(self, *, updates: bool) -> list[str]:
+        """The anchors that there are after an update of weights, or in each micro-batch."""
+        return [] if updates else self._flow.anchors()
+
+    def _more_content(self) -> list[Any]:
+        """What else the program follows from."""
+        return []
+
+    def _tensors(self, read: Sequence[np.ndarray]) -> list[tf.Tensor]:
+        """The inputs of a step, in memory of the device's that TensorFlow takes as it is."""
+        if not read:
+            return []
+        memory = self._device.device.engine.feed_memory
+        batches = list(zip(*read, strict=True))
+        super_batch = SuperBatch.of(batches, tuple(map(_spec, self._inputs)), memory)
+        return [tf.experimental.dlpack.from_dlpack(each) for each in super_batch.capsules()]
 
     def _make_sure_of_infos(self) -> None:
         """Traces the step, if nothing has yet, for the shapes and types of its tensors."""
         if self._infos:
             return
-        self._place(self._device.device.name)
+        self._place(place_of(self._device))
         function = tf.function(lambda *tensors: self._step()(tensors), autograph=False)
         specs = [tf.TensorSpec(each.shape, each.dtype) for each in self._inputs]
         with in_words_of_popart(self._loaded.model.graph, "trace"):
@@ -417,25 +500,35 @@ class Session:
 
     def _place(self, device: str) -> None:
         """Says which TensorFlow device has what the session keeps."""
-        self._weights.place(device)
-        self.random_seeds.place(device)
+        attachment = self._device.num_attachments
+        self._weights.place(device, attachment)
+        self.random_seeds.place(device, attachment)
 
     def _described_anchors(self) -> list[Anchor]:
-        names = self._flow.anchors()
-        return anchors_of(self._flow, self._size, [self._infos[name] for name in names])
+        return anchors_of(self._flow, self._size, self._infos, self._anchors_of(updates=True))
+
+
+def _kept_in(program: Program, folder: str) -> Program:
+    """A program whose models are looked for, and kept, in a folder."""
+    assert program.device_choices is not None
+    choices = replace(program.device_choices, cache_folder=Path(folder))
+    return replace(program, device_choices=choices)
 
 
 def _spec(stream: Stream) -> TensorSpec:
     return TensorSpec(stream.shape, stream.dtype.name)
 
 
-def _check_anchors(flow: DataFlow, names: Sequence[str]) -> None:
-    known = set(names)
-    for name in flow.anchors():
-        if name not in known:
-            raise popart_exception(
-                f"Anchor tensor {name!r} not found in the model. It has: {', '.join(names)}."
-            )
+def no_such_anchor(name: str, names: Sequence[str]) -> popart_exception:
+    """The error for an anchor that is no tensor.
+
+    Args:
+        name: Of the anchor.
+        names: Of all tensors.
+    """
+    return popart_exception(
+        f"Anchor tensor {name!r} not found in the model. It has: {', '.join(names)}."
+    )
 
 
 def _weights_in(loaded: LoadedModel) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,7 @@ from ipu_keras.popart.model.data_types import dtype_on_device
 from ipu_keras.popart.model.graph import Model, Node
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import Value
-from ipu_keras.popart.sessions.number_checks import first_wrong_node
+from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
 from ipu_keras.program import stage_scope
 from ipu_keras.tracing.frontend_attributes import (
@@ -60,6 +60,7 @@ class Step:
         seeds: Of the session.
         placement: What counts of what nodes say about where they run.
         strides_groups: As of `Evaluation`.
+        stable_softmax: As of `Evaluation`.
         checks_numbers: Whether it returns, behind the anchors, which node was the first whose
             result was not finite.
         infos: Gets shape and type of all tensors of the main graph, whenever it is traced. It is a
@@ -74,10 +75,14 @@ class Step:
     seeds: RandomSeeds
     placement: Placement = Placement()
     strides_groups: bool = False
+    stable_softmax: bool = True
     checks_numbers: bool = False
     infos: MutableMapping[str, tuple[tuple[int, ...], np.dtype]] = field(default_factory=dict)
 
-    def __call__(self, element: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    # Whether normalisations take statistics of the batch, and dropout drops.
+    _is_training: ClassVar[bool] = False
+
+    def __call__(self, element: Sequence[tf.Tensor]) -> Any:
         """The anchors.
 
         Args:
@@ -87,28 +92,37 @@ class Step:
             popart_exception: A node cannot be computed, or an anchor is no tensor that a device
                 can return.
         """
+        environment = self._environment(element)
+        results = [returned_tensor(name, environment[name]) for name in self.anchors]
+        if self.checks_numbers:
+            results.append(first_wrong(self.model.graph, environment, self._placed))
+        return results
+
+    def _environment(self, element: Sequence[tf.Tensor]) -> Environment:
+        """All tensors of the main graph by name."""
         environment: Environment = dict(zip(self.inputs, map(Value, element), strict=True))
         for name in self.model.graph.initialisers:
             if name in self.weights:
                 environment[name] = self.weights.value(name)
-        evaluation = Evaluation(
-            self.model.opsets,
-            narrows=True,
-            seed=_Seeds(self.seeds),
-            around=self._placed,
-            strides_groups=self.strides_groups,
-        )
-        evaluation.run(self.model.graph, environment)
+        self._evaluation().run(self.model.graph, environment)
         self.infos.clear()
         self.infos.update(
             (name, (tuple(value.shape), np.dtype(value.dtype.as_numpy_dtype)))
             for name, value in environment.items()
             if not isinstance(value, list)
         )
-        results = [_tensor(name, environment[name]) for name in self.anchors]
-        if self.checks_numbers:
-            results.append(first_wrong_node(self.model.graph, environment, self._placed))
-        return results
+        return environment
+
+    def _evaluation(self) -> Evaluation:
+        return Evaluation(
+            self.model.opsets,
+            narrows=True,
+            is_training=self._is_training,
+            seed=_Seeds(self.seeds),
+            around=self._placed,
+            strides_groups=self.strides_groups,
+            stable_softmax=self.stable_softmax,
+        )
 
     @contextlib.contextmanager
     def _placed(self, node: Node) -> Iterator[None]:
@@ -165,7 +179,17 @@ def scope_of(node: Node) -> str:
     return called if called[:1].isalnum() else f"node.{called}"
 
 
-def _tensor(name: str, value: Any) -> tf.Tensor:
+def returned_tensor(name: str, value: Any) -> tf.Tensor:
+    """An anchor as a program returns it.
+
+    Args:
+        name: Of the tensor.
+        value: It.
+
+    Raises:
+        popart_exception: It is a sequence, of a type that a device has not, or its shape is known
+            only when it was computed.
+    """
     if not isinstance(value, Value):
         raise popart_exception(f"The anchor {name!r} is a sequence. Only tensors are returned.")
     dtype = np.dtype(value.dtype.as_numpy_dtype)

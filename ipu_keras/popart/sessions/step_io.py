@@ -1,5 +1,6 @@
 """What users give a step, and get of it: arrays, or functions that hand them over."""
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.options.logger import python_logger
+
+_LOGGER = python_logger("session")
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class PyStepIO(IStepIO):
 
     Raises:
         popart_exception: An array is not C-contiguous.
+        TypeError: Something is no array, or no dictionary of such.
 
     Example:
 
@@ -71,6 +76,12 @@ class PyStepIO(IStepIO):
     """
 
     def __init__(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]):
+        for what, given in (("inputs", inputs), ("outputs", outputs)):
+            if not isinstance(given, Mapping):
+                raise TypeError(
+                    f"`{what}` must be a dictionary of arrays by name of tensor. Received: "
+                    f"{what}={given!r}"
+                )
         # A scalar of NumPy is no array, but as good to read.
         inputs = {n: np.asarray(a) if isinstance(a, np.generic) else a for n, a in inputs.items()}
         for kind, arrays in (("input", inputs), ("output", outputs)):
@@ -90,6 +101,7 @@ class PyStepIO(IStepIO):
         self._checks = enable
 
     def _read(self, streams: list[Stream]) -> list[np.ndarray]:
+        _log_copies("to the device", streams)
         return [
             _as_dtype(self._inputs[stream.name].take(stream.num_elements), stream).reshape(
                 stream.num_batches, *stream.shape
@@ -98,6 +110,7 @@ class PyStepIO(IStepIO):
         ]
 
     def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
+        _log_copies("to the host", [stream for stream, _ in results])
         for stream, values in results:
             self._outputs[stream.name].put(values)
 
@@ -116,7 +129,9 @@ class PyStepIO(IStepIO):
         return cursors[stream.name]
 
     def _check_one(self, cursor: "_Cursor", stream: Stream, what: str) -> None:
-        _check_dtype(cursor.array, stream, reads=what == "input")
+        _check_dtype(cursor.array, stream)
+        if what == "output":
+            _check_writeable(cursor.array, stream)
         if self._checks and cursor.array.size != stream.num_elements:
             raise popart_exception(_sizes(cursor.array.size, stream, what))
 
@@ -131,6 +146,9 @@ class PyStepIOCallback(IStepIO):
         output_callback: Called with the name of an anchor; returns the array that gets its next
             value.
         output_complete_callback: Called with the name of an anchor, when its array was written.
+
+    Raises:
+        TypeError: One cannot be called.
 
     Example:
 
@@ -147,29 +165,37 @@ class PyStepIOCallback(IStepIO):
         output_callback: Callable[[str], np.ndarray],
         output_complete_callback: Callable[[str], None],
     ):
+        for callback in (
+            *(input_callback, input_complete_callback),
+            *(output_callback, output_complete_callback),
+        ):
+            if not callable(callback):
+                raise TypeError(f"A PyStepIOCallback needs functions. Received: {callback!r}")
         self._input = input_callback
         self._input_complete = input_complete_callback
         self._output = output_callback
         self._output_complete = output_complete_callback
 
     def _read(self, streams: list[Stream]) -> list[np.ndarray]:
+        _log_copies("to the device", streams)
         read = [np.empty((stream.num_batches, *stream.shape), stream.dtype) for stream in streams]
         for position in range(max((stream.num_batches for stream in streams), default=0)):
             for stream, array in zip(streams, read, strict=True):
                 given = self._input(stream.name, False)
                 one = Stream(stream.name, stream.shape, stream.dtype, (1,))
                 _check_array(given, one, "input")
-                array[position] = given.reshape(stream.shape)
+                array[position] = np.asarray(given).reshape(stream.shape)
                 self._input_complete(stream.name)
         return read
 
     def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
+        _log_copies("to the host", [stream for stream, _ in results])
         for stream, values in results:
             for value in values.reshape(stream.num_batches, *stream.shape):
                 array = self._output(stream.name)
                 one = Stream(stream.name, stream.shape, stream.dtype, (1,))
                 _check_array(array, one, "output")
-                array.reshape(-1)[:] = value.ravel()
+                np.asarray(array).reshape(-1)[:] = value.ravel()
                 self._output_complete(stream.name)
 
 
@@ -208,8 +234,9 @@ class _Cursor:
     """An array, and how far it was read or written."""
 
     def __init__(self, array: np.ndarray):
-        self.array = array
-        self._flat = array.reshape(-1)
+        # Its memory, without what a subclass makes of it.
+        self.array = np.asarray(array)
+        self._flat = self.array.reshape(-1)
         self._at = 0
 
     def take(self, count: int) -> np.ndarray:
@@ -237,6 +264,13 @@ class _Cursor:
             raise popart_exception(f"An array has no elements where {count} are needed.")
 
 
+def _log_copies(where: str, streams: list[Stream]) -> None:
+    if _LOGGER.isEnabledFor(logging.DEBUG):
+        for each in streams:
+            size = each.num_elements * each.dtype.itemsize
+            _LOGGER.debug("Copies %s, %d bytes, %s", each.name, size, where)
+
+
 def _check_array(array: Any, stream: Stream, what: str) -> None:
     if not isinstance(array, np.ndarray):
         raise popart_exception(
@@ -244,7 +278,9 @@ def _check_array(array: Any, stream: Stream, what: str) -> None:
             f"Received: {type(array).__name__}"
         )
     _check_contiguous("PyStepIOCallback", what, stream.name, array)
-    _check_dtype(array, stream, reads=what == "input")
+    _check_dtype(array, stream)
+    if what == "output":
+        _check_writeable(array, stream)
     if array.size != stream.num_elements:
         raise popart_exception(_sizes(array.size, stream, what))
 
@@ -262,12 +298,23 @@ def _check_contiguous(owner: str, what: str, name: str, array: Any) -> None:
         )
 
 
-def _check_dtype(array: np.ndarray, stream: Stream, *, reads: bool) -> None:
+def _check_writeable(array: np.ndarray, stream: Stream) -> None:
+    if not array.flags.writeable:
+        raise popart_exception(
+            f"The array for tensor {stream.name} cannot be written to: it is read-only. Give one "
+            "that initAnchorArrays of the session makes, or a copy."
+        )
+
+
+def _check_dtype(array: np.ndarray, stream: Stream) -> None:
     # 64-bit integers are narrowed, as the device has none; all other types must be the device's.
     narrows = array.dtype == np.int64 and stream.dtype == np.int32
     if array.dtype != stream.dtype and not narrows:
+        # Of another byte order, it has the same name.
+        is_swapped = array.dtype.name == stream.dtype.name
+        provided = f"{array.dtype.name} as {array.dtype.str!r}" if is_swapped else array.dtype.name
         raise popart_exception(
-            f"Type discrepency for tensor {stream.name}. User provided : {array.dtype.name} and "
+            f"Type discrepency for tensor {stream.name}. User provided : {provided} and "
             f"expected : {stream.dtype.name}. Convert the array once, with "
             f"`.astype({stream.dtype.name!r})`."
         )

@@ -1,6 +1,6 @@
 """What a session's program is fed, and what it returns to users, micro-batch by micro-batch."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,8 @@ class Anchor:
         size: Of a step.
         shape: Of one micro-batch.
         dtype: On the device.
+        is_of_updates: Whether there is one of each weight update, the same for all micro-batches
+            and replicas.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Anchor:
     size: StepSize
     shape: tuple[int, ...]
     dtype: np.dtype
+    is_of_updates: bool = False
 
     @property
     def mode(self) -> OutfeedMode:
@@ -90,12 +93,25 @@ class Anchor:
         """Of what the program returned, what users asked for.
 
         Args:
-            values: `(micro-batches, ...)`, or `(replicas, ...)`.
+            values: `(micro-batches, ...)`, or `(replicas, ...)`; of updates `(batches, ...)`, or
+                the last one or the sum.
         """
+        if self.is_of_updates:
+            return self._repeated(values)
         if self.mode is not OutfeedMode.ALL or self._period == 1:
             return values
         by_batch = values.reshape(self.size.batches, -1)
         return by_batch[self._period - 1 :: self._period]
+
+    def _repeated(self, values: np.ndarray) -> np.ndarray:
+        """What there is of each update, for each micro-batch and replica."""
+        size = self.size
+        if self.mode is OutfeedMode.ALL:
+            chosen = values[self._period - 1 :: self._period]
+            return np.repeat(chosen, size.accumulation * size.replicas, axis=0)
+        if self.mode is OutfeedMode.SUM_OF_EACH:
+            values = values * np.asarray(size.accumulation, values.dtype)
+        return np.repeat(values[None], size.replicas, axis=0)
 
     @property
     def _period(self) -> int:
@@ -133,16 +149,29 @@ def _input(given: GraphInput, infos: InputShapeInfo, size: StepSize) -> Stream:
 
 
 def anchors_of(
-    flow: DataFlow, size: StepSize, results: Sequence[tuple[tuple[int, ...], np.dtype]]
+    flow: DataFlow,
+    size: StepSize,
+    infos: Mapping[str, tuple[tuple[int, ...], np.dtype]],
+    of_updates: Collection[str] = (),
 ) -> list[Anchor]:
     """What a step returns.
 
     Args:
         flow: What users asked for.
         size: Of a step.
-        results: Shape and type of each anchor of `flow`, in its order.
+        infos: Shapes and types of all anchors, and maybe of other tensors.
+        of_updates: Names of anchors of which there is one of each weight update.
+
+    Raises:
+        popart_exception: Truth values were to be added up.
     """
+    for name in flow.anchors():
+        if flow.art(name).id() is AnchorReturnTypeId.Sum and infos[name][1] == np.bool_:
+            raise popart_exception(
+                f"The anchor {name!r} is of the type BOOL, whose values cannot be added up. "
+                "Received: AnchorReturnType('Sum'). Use another one, or anchor a Cast to INT32."
+            )
     return [
-        Anchor(name, flow.art(name), size, shape, dtype)
-        for name, (shape, dtype) in zip(flow.anchors(), results, strict=True)
+        Anchor(name, flow.art(name), size, *infos[name], is_of_updates=name in of_updates)
+        for name in flow.anchors()
     ]

@@ -1,46 +1,69 @@
 """The initialisers of a model: as users read and write them, and as a device has them."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.values import Order, Value
+from ipu_keras.popart.options.logger import getLogger
+from ipu_keras.settings.counts import integer_in
 
 
 class Weights:
-    """The weights of a session.
+    """The weights of a session, and what its optimizer keeps.
 
-    Those of the host and those of the device are two sets, which `to_device` makes the same.
+    Those of the host and those of the device are two sets, which `to_device` makes the same. What
+    was last fetched from the device is a third.
 
     Args:
         arrays: By name of tensor, in the types of the device.
         are_known: Whether they never change, so that operations may ask for values while tracing.
+        owners: Of what steps change, by name of tensor: a trained weight is its own; what the
+            optimizer keeps of it has its order of axes.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], *, are_known: bool):
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        *,
+        are_known: bool,
+        owners: Mapping[str, str] | None = None,
+    ):
         self._host = dict(arrays)
         self._device = ""
+        self._place: tuple[str, int] | None = None
         self._are_known = are_known
+        self._owners = dict(owners or {})
+        self._orders: dict[str, Order] = {}
         self._variables: dict[tuple[str, Order], tf.Variable] = {}
+        self._fetched: dict[str, np.ndarray] = {}
+        self.are_on_device = False
 
     def __contains__(self, name: str) -> bool:
         return name in self._host
+
+    def __len__(self) -> int:
+        return len(self._host)
 
     def host_value(self, name: str) -> np.ndarray:
         """The host's array of a weight."""
         return self._host[name]
 
-    def place(self, device: str) -> None:
+    def place(self, device: str, attachment: int) -> None:
         """Says which TensorFlow device gets them, before anything is traced.
 
         Args:
             device: Its name. On another one than before, they are made anew.
+            attachment: How often it was attached, after which what it held is gone.
         """
-        if device != self._device:
-            self._device = device
+        if (device, attachment) != self._place:
+            self._place, self._device = (device, attachment), device
             self._variables.clear()
+            self._orders.clear()
+            self.are_on_device = False
 
     def value(self, name: str) -> Value:
         """A weight for the graph that is being traced, which reads the device's.
@@ -51,11 +74,37 @@ class Weights:
         host = self._host[name]
         return Value(
             known=host if self._are_known else None,
-            read=lambda order: self._variable(name, order).read_value(),
+            read=self._read_once(name) if name in self._owners else self._reads(name),
             shape=host.shape,
             dtype=tf.as_dtype(host.dtype),
             is_weight=True,
         )
+
+    def order(self, name: str) -> Order:
+        """In which order of axes the device has what steps change.
+
+        Args:
+            name: Of a tensor; that of a trained weight was read before.
+        """
+        owner = self._owners[name]
+        is_like = self._host[name].ndim == self._host[owner].ndim
+        return self._orders.get(owner, Order.ONNX) if is_like else Order.ONNX
+
+    def is_read(self, name: str) -> bool:
+        """Whether a step that was traced reads a trained weight.
+
+        Args:
+            name: Of the tensor.
+        """
+        return name in self._orders
+
+    def variable(self, name: str) -> tf.Variable:
+        """What steps change.
+
+        Args:
+            name: Of the tensor.
+        """
+        return self._variable(name, self.order(name))
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Changes the host's weights.
@@ -67,20 +116,91 @@ class Weights:
             popart_exception: There is no such weight, or one has another shape or type. Nothing
                 is changed.
         """
+        self._check_known(arrays)
+        for name, array in arrays.items():
+            check_like(name, array, self._host[name])
+        self._host.update({name: np.array(array) for name, array in arrays.items()})
+
+    def to_device(self) -> None:
+        """Gives the device the host's weights.
+
+        Raises:
+            popart_exception: It was detached.
+        """
+        with _on_attached_device():
+            for (name, order), variable in self._variables.items():
+                variable.assign(_in_order(self._host[name], order))
+        self.are_on_device = True
+
+    def from_device(self) -> None:
+        """Fetches the device's weights, which leaves the host's as they are.
+
+        Raises:
+            popart_exception: It was detached.
+        """
+        self._fetched = self.current()
+
+    def read(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Fills arrays with what was fetched last.
+
+        Args:
+            arrays: By name of tensor.
+
+        Raises:
+            popart_exception: Nothing was fetched, there is no such weight, or one has another
+                shape or type. Nothing is written.
+        """
+        if not self._fetched:
+            raise popart_exception(
+                "Must call weightsToHost before readWeights: nothing was copied from the device."
+            )
+        self._check_known(arrays)
+        for name, array in arrays.items():
+            check_like(name, array, self._host[name])
+        for name, array in arrays.items():
+            array[...] = self._fetched[name]
+
+    def current(self) -> dict[str, np.ndarray]:
+        """The host's weights, with what steps have changed on the device, if it has got any.
+
+        Raises:
+            popart_exception: It was detached.
+        """
+        found = dict(self._host)
+        if self.are_on_device:
+            with _on_attached_device():
+                for (name, order), variable in self._variables.items():
+                    if name in self._owners:
+                        found[name] = _in_order(variable.numpy(), order, back=True)
+        return found
+
+    def _check_known(self, arrays: Mapping[str, np.ndarray]) -> None:
         unknown = [name for name in arrays if name not in self._host]
         if unknown:
             raise popart_exception(
                 f"There is no weight {unknown[0]!r} in the model. There are: "
                 f"{', '.join(self._host) or 'none'}."
             )
-        for name, array in arrays.items():
-            _check_like(name, array, self._host[name])
-        self._host.update({name: np.array(array) for name, array in arrays.items()})
 
-    def to_device(self) -> None:
-        """Gives the device the host's weights."""
-        for (name, order), variable in self._variables.items():
-            variable.assign(_in_order(self._host[name], order))
+    def _reads(self, name: str) -> Callable[[Order], tf.Tensor]:
+        return lambda order: self._variable(name, order).read_value()
+
+    def _read_once(self, name: str) -> Callable[[Order], tf.Tensor]:
+        """Reads a weight that has gradients: in the graph of the step, wherever it is needed, and
+        from one variable, in the order that the first who needs it wants."""
+        graph = tf.compat.v1.get_default_graph()
+        made: dict[Order, tf.Tensor] = {}
+
+        def read(order: Order) -> tf.Tensor:
+            own = self._orders.setdefault(name, order)
+            with graph.as_default():
+                if own not in made:
+                    made[own] = self._variable(name, own).read_value()
+                if order not in made:
+                    made[order] = Value(made[own], order=own).in_order(order)
+            return made[order]
+
+        return read
 
     def _variable(self, name: str, order: Order) -> tf.Variable:
         # A convolution wants its kernel in another order than the model has it: there is a
@@ -101,30 +221,47 @@ class RandomSeeds:
 
     Args:
         is_shared: Whether users may read and write it.
+        is_used: Whether the model has such operations.
     """
 
-    def __init__(self, *, is_shared: bool):
+    def __init__(self, *, is_shared: bool, is_used: bool = True):
         self._is_shared = is_shared
+        self._is_used = is_used
         self._device = ""
+        self._place: tuple[str, int] | None = None
         self._state: tf.Variable | None = None
-        self._seed = 0
+        # What a new state begins with.
+        self._seed = self._count = 0
 
-    def place(self, device: str) -> None:
+    def place(self, device: str, attachment: int) -> None:
         """Says which TensorFlow device counts, before anything is traced.
 
         Args:
             device: Its name. On another one than before, it begins anew.
+            attachment: How often it was attached, after which what it held is gone.
         """
-        if device != self._device:
-            self._device, self._state = device, None
+        if (device, attachment) != self._place:
+            self._place, self._device = (device, attachment), device
+            self._state = None
 
     def set_seed(self, seed: int) -> None:
-        """Begins anew with a seed.
+        """Begins anew with a seed; where nothing is drawn, it logs that this changes nothing.
 
         Args:
             seed: Any integer; its lowest 31 bits count.
+
+        Raises:
+            TypeError: It is no integer.
         """
-        self._seed = seed & 0x7FFFFFFF
+        number = integer_in(seed)
+        if number is None:
+            raise TypeError(f"A seed is an integer. Received: seedValue={seed!r}")
+        if not self._is_used:
+            getLogger("session").warn(
+                f"Trying to set the random seed to {seed}, but the model has no random operation "
+                "that would draw from it. This changes nothing."
+            )
+        self._seed, self._count = number & 0x7FFFFFFF, 0
         if self._state is not None:
             self._state.assign([self._seed, 0])
 
@@ -135,7 +272,9 @@ class RandomSeeds:
             popart_exception: It was not to be read.
         """
         self._check_shared("getRNGState")
-        return [self._seed, 0] if self._state is None else self._state.numpy().tolist()
+        if self._state is None:
+            return [self._seed, self._count]
+        return self._state.numpy().tolist()
 
     def set_state(self, state: Sequence[int]) -> None:
         """Goes on where another session of the same program was.
@@ -151,9 +290,16 @@ class RandomSeeds:
             raise popart_exception(
                 f"A state of random operations has 2 numbers. Received: {len(state)}"
             )
-        self._seed, count = state
+        # As many bits as the device counts with.
+        numbers = [integer_in(each) for each in state]
+        if any(number is None or not 0 <= number < 2**31 for number in numbers):
+            raise popart_exception(
+                "A state of random operations is what getRNGState returned: integers from 0 to "
+                f"{2**31 - 1}. Received: {list(state)!r}"
+            )
+        self._seed, self._count = (int(number) for number in state)
         if self._state is not None:
-            self._state.assign([self._seed, count])
+            self._state.assign([self._seed, self._count])
 
     def _check_shared(self, method: str) -> None:
         if not self._is_shared:
@@ -167,7 +313,7 @@ class RandomSeeds:
         if self._state is None:
             with tf.init_scope(), tf.device(self._device):
                 self._state = tf.Variable(
-                    [self._seed, 0],
+                    [self._seed, self._count],
                     dtype=tf.int32,
                     trainable=False,
                     experimental_enable_variable_lifting=False,
@@ -178,11 +324,38 @@ class RandomSeeds:
         return before
 
 
-def _in_order(array: np.ndarray, order: Order) -> np.ndarray:
-    return np.ascontiguousarray(array.transpose(order.permutation(array.ndim)))
+@contextlib.contextmanager
+def _on_attached_device() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.FailedPreconditionError as error:
+        raise popart_exception(
+            "The device of the session was detached, and what it held is gone. Fetch weights "
+            "before, with weightsToHost or modelToHost. To go on, call its `attach()`, and "
+            "prepareDevice and weightsFromHost of the session."
+        ) from error
 
 
-def _check_like(name: str, array: np.ndarray, weight: np.ndarray) -> None:
+def _in_order(array: np.ndarray, order: Order, *, back: bool = False) -> np.ndarray:
+    """An array of the model in an order of axes; `back` makes it one of the model."""
+    permutation = order.permutation(array.ndim)
+    if back:
+        permutation = [permutation.index(axis) for axis in range(array.ndim)]
+    # Not `ascontiguousarray`, which makes a vector of a scalar.
+    return array.transpose(permutation).copy(order="C")
+
+
+def check_like(name: str, array: np.ndarray, weight: np.ndarray) -> None:
+    """Refuses an array for a weight that has another shape or type.
+
+    Args:
+        name: Of the weight.
+        array: For it.
+        weight: What it is now.
+
+    Raises:
+        popart_exception: It has.
+    """
     if array.shape != weight.shape or array.dtype != weight.dtype:
         raise popart_exception(
             f"The weight {name} is {weight.dtype.name} of the shape {list(weight.shape)}. "

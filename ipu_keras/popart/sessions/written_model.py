@@ -26,7 +26,7 @@ class WrittenModel:
         self._moved: dict[str, str] = {}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model with the host's weights.
+        """Writes the model with the device's weights, and with what an optimizer keeps.
 
         Args:
             path: Of the file; one that is there is replaced, in one piece.
@@ -62,9 +62,12 @@ class WrittenModel:
     def _proto(self) -> ModelProto:
         proto = ModelProto()
         proto.CopyFrom(self._loaded.proto)
+        arrays = self._weights.current()
         for tensor in proto.graph.initializer:
-            if tensor.name in self._weights:
+            array = arrays.pop(tensor.name, None)
+            if array is not None:
                 dtype = self._loaded.model.graph.initialisers[tensor.name].dtype
-                array = self._weights.host_value(tensor.name).astype(dtype)
-                tensor.CopyFrom(tensor_of(array, tensor.name))
+                tensor.CopyFrom(tensor_of(array.astype(dtype), tensor.name))
+        # What an optimizer keeps, which the model had not.
+        proto.graph.initializer.extend(tensor_of(each, name) for name, each in arrays.items())
         return proto

@@ -35,6 +35,27 @@ def test_it_computes_what_pencil_and_paper_do(case):
     check(case)
 
 
+BEYOND = [np.nan, np.inf, -np.inf, 1e20, -1e20, 2.0**31, 300.0, -1.5, -0.5]
+
+
+def nearest(x, limits):
+    """In Python's numbers, which have no limits: the integer of a type that is next to a number."""
+    if x != x:
+        return 0
+    if x in (np.inf, -np.inf):
+        return limits.max if x > 0 else limits.min
+    return min(max(int(x), int(limits.min)), int(limits.max))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("of", [np.float16, np.float32, np.float64])
+def test_what_no_integer_is_like_becomes_the_nearest(dtype, of):
+    with np.errstate(over="ignore"):
+        given = np.array(BEYOND).astype(of)
+    expected = np.array([nearest(float(x), np.iinfo(dtype)) for x in given], dtype)
+    check(Case("Cast", [given], expected, {"to": getattr(TYPES, dtype.upper())}))
+
+
 def test_its_gradient_is_that_of_differences():
     check_gradient("Cast", [[1.5, 2.0]], to=TYPES.DOUBLE)
 

@@ -124,6 +124,16 @@ def test_images_are_reduced_and_padded_as_they_are(kind, attributes, num_transpo
     np.testing.assert_allclose(result, outputs_of(model, {"x": conv})[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("attributes", [{}, {"axes": []}, {"axes": [0, 1, 2, 3]}], ids=str)
+@pytest.mark.parametrize(("keepdims", "shape"), [(0, (4,)), (1, (1, 1, 1, 4))])
+def test_what_all_of_an_image_comes_to_meets_vectors(attributes, keepdims, shape):
+    reduced = node("ReduceMax", ["conv"], "all", keepdims=keepdims, **attributes)
+    result, _ = kinds_of([*BEGINNING, reduced, node("Add", ["all", "b"], "y")])
+    conv, _ = kinds_of([*BEGINNING, node("Identity", ["conv"], "y")])
+    assert result.shape == shape
+    np.testing.assert_allclose(result, (np.max(conv) + WEIGHTS["b"]).reshape(shape), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("shape", "spec", "num_transpositions"),
     [

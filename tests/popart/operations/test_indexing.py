@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from popart_nodes import Case, case, check, check_gradient
+from popart_nodes import Case, case, check, check_gradient, traced
 
 from ipu_keras.popart.exceptions import popart_exception
 
 HALF = np.float16
 GRID = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 LARGEST, SMALLEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+EMPTY = np.zeros((2, 0), np.float32)
 CUBE = [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
 
 
@@ -26,6 +27,12 @@ CUBE = [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
         case("Gather", [GRID, [[0, -1]]], [[[1.0, 3.0]], [[4.0, 6.0]]], axis=1),
         case("Gather", [HALF(GRID), np.int32(-1)], HALF([3, 6]), axis=-1, version=6),
         case("Gather", [GRID, np.zeros((0,), np.int64)], np.zeros((0, 3), np.float32)),
+        # Of what is empty nothing can be taken, and some of it can.
+        case("Gather", [EMPTY, np.zeros((0, 3), int)], np.zeros((2, 0, 3), np.float32), axis=1),
+        case("Gather", [EMPTY, [1, 0, 1]], np.zeros((3, 0), np.float32)),
+        case("GatherElements", [EMPTY, np.zeros((2, 0), np.int64)], EMPTY, axis=1),
+        case("GatherND", [EMPTY, np.zeros((0, 2), np.int64)], np.zeros(0, np.float32)),
+        case("GatherND", [EMPTY, [[1], [0]]], EMPTY),
         case("GatherElements", [GRID, [[1, -1, 0]]], [[4.0, 5.0, 3.0]]),
         case("GatherElements", [GRID, [[2], [-3]]], [[3.0], [4.0]], axis=-1),
         case("GatherND", [CUBE, [[0, 1], [1, -2]]], [[2, 3], [4, 5]]),
@@ -123,6 +130,28 @@ def test_what_is_unique_is_that_of_numpy(data):
 
 
 @pytest.mark.parametrize(
+    ("kind", "inputs", "size", "received"),
+    [
+        ("Gather", [GRID, [[0], [2]]], 2, 2),
+        ("Gather", [GRID, -3], 2, -3),
+        ("GatherElements", [GRID, [[1, 2, 0]]], 2, 2),
+        ("GatherND", [GRID, [[0, 2], [1, 3]]], 3, 3),
+        ("GatherND", [GRID, [[-3, 2]]], 2, -3),
+        ("ScatterElements", [GRID, [[-3]], [[7.0]]], 2, -3),
+        ("ScatterND", [GRID, [[0, 3]], [7.0]], 3, 3),
+        ("Compress", [GRID, [False, False, True]], 2, 2),
+    ],
+)
+def test_known_positions_beyond_an_axis_are_refused_while_tracing(kind, inputs, size, received):
+    attributes = {"axis": 0} if kind == "Compress" else {}
+    one = Case(kind, inputs, None, attributes)
+    given = one.given
+    text = f"axis of the size {size} are from {-size} to {size - 1}. Received: {received}"
+    with pytest.raises(popart_exception, match=f"In {kind} 'y0': Positions on an {text}$"):
+        traced(one.model({"x1": given.pop("x1")}), given)
+
+
+@pytest.mark.parametrize(
     ("kind", "inputs", "text"),
     [
         ("Slice", [GRID, [0, 0], [1]], r"must be as many\. Received: starts=\[0, 0\], ends=\[1\]"),
@@ -131,11 +160,24 @@ def test_what_is_unique_is_that_of_numpy(data):
         ("GatherND", [GRID, 0], r"last axis of the indices .*: shapes \(\) and \(2, 3\)"),
         ("GatherND", [GRID, [0, 0, 0]], r"last axis of the indices .*: shapes \(3,\) and \(2, 3\)"),
         ("ScatterND", [GRID, [0, 0, 0], 1.0], r"last axis of the indices .* \(3,\) and \(2, 3\)"),
+        # XLA would read what is behind.
+        ("Gather", [EMPTY, [0]], r"no positions on axis 1, .* shape \(1,\) into \(2, 0\)"),
+        ("GatherElements", [EMPTY, [[0]]], r"no positions on axis 1, .* \(1, 1\) into \(2, 0\)"),
+        ("GatherND", [EMPTY, [[0, 0]]], r"no positions on axis 1, .* \(1, 2\) into \(2, 0\)"),
+        ("GatherElements", [GRID, np.zeros((1, 4), int)], r"all axes but .* \(1, 4\) and \(2, 3\)"),
+        (
+            "ScatterElements",
+            [GRID, np.zeros((1, 4), int), np.ones((1, 4), np.float32)],
+            r"all axes but .* \(1, 4\) and \(2, 3\)",
+        ),
+        ("ScatterElements", [EMPTY, [[0]], [[1.0]]], r"no positions on axis 1, .* into \(2, 0\)"),
+        ("ScatterND", [EMPTY, [[0, 0]], [1.0]], r"no positions on axis 1, .* into \(2, 0\)"),
         # TensorFlow would end the process.
         ("ScatterND", [GRID, [[0]], [1.0]], r"shape \(1, 3\), by .* Received: \(1,\)"),
         ("ScatterElements", [GRID, [[0]], [1.0]], r"shape \(1, 1\), by .* Received: \(1,\)"),
     ],
 )
 def test_shapes_that_do_not_belong_together_are_refused(kind, inputs, text):
+    attributes = {"axis": 1} if inputs[0] is EMPTY and not kind.endswith("ND") else {}
     with pytest.raises(popart_exception, match=f"In {kind} 'y0': .*{text}"):
-        check(Case(kind, inputs, None))
+        check(Case(kind, inputs, None, attributes))

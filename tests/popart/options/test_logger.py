@@ -1,5 +1,7 @@
 import doctest
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -47,3 +49,39 @@ def test_unknown_names():
         getLogger("x")
     with pytest.raises(popart_exception, match=r"^Unknown logging level\. Received: level='loud'"):
         getLogger().setLevel("loud")
+
+
+SCRIPT = """
+import logging
+from ipu_keras import popart
+popart.getLogger("session").setLevel("INFO")
+for part in ("session", "builder", "all"):
+    for name in ("debug", "info", "warn"):
+        getattr(popart.getLogger(part), name)(f"{part}: {name}")
+for parent in (None, "popart", "popart.session"):
+    handler = logging.FileHandler(path)
+    logging.getLogger(parent).addHandler(handler)
+    popart.getLogger("session").info(f"to the file for {parent}")
+    logging.getLogger(parent).removeHandler(handler)
+    popart.getLogger("session").info("to the standard error again")
+"""
+
+
+def test_messages_go_to_the_standard_error_unless_something_handles_them(tmp_path):
+    path = tmp_path / "log"
+    script = f"path = {str(path)!r}\n{SCRIPT}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    found = [line.partition("] [popart")[2] for line in done.stderr.splitlines()]
+    assert [line for line in found if line] == [
+        ".session] [INFO] session: info",
+        ".session] [WARNING] session: warn",
+        ".builder] [WARNING] builder: warn",
+        "] [WARNING] all: warn",
+        *[".session] [INFO] to the standard error again"] * 3,
+    ]
+    assert done.stdout == ""
+    assert path.read_text().splitlines() == [
+        f"to the file for {parent}" for parent in (None, "popart", "popart.session")
+    ]

@@ -58,3 +58,35 @@ def session_of(ipu_model):
         return session, session.initAnchorArrays()
 
     return make
+
+
+@pytest.fixture
+def training_of(ipu_model):
+    """Makes a session that trains and may run, with its arrays of results."""
+
+    def make(proto, loss, optimizer, anchors=(), batches=1, num_ipus=1, patterns=None, **options):
+        chosen = popart.SessionOptions()
+        for name, value in options.items():
+            setattr(chosen, name, value)
+        flow, device = popart.DataFlow(batches, anchors), ipu_model(num_ipus)
+        session = popart.TrainingSession(
+            proto, flow, loss, optimizer, device, patterns=patterns, userOptions=chosen
+        )
+        session.prepareDevice()
+        session.weightsFromHost()
+        return session, session.initAnchorArrays()
+
+    return make
+
+
+@pytest.fixture
+def weights_of():
+    """Gives a session's weights on its device, by name, in arrays like those given."""
+
+    def read(session, arrays):
+        session.weightsToHost()
+        found = {name: np.empty_like(array) for name, array in arrays.items()}
+        session.readWeights(popart.PyWeightsIO(found))
+        return found
+
+    return read

@@ -1,5 +1,6 @@
 """What sessions are asked to return."""
 
+import numpy as np
 import pytest
 
 from ipu_keras.popart.exceptions import popart_exception
@@ -58,14 +59,15 @@ def test_a_dictionary_of_anchors():
 def test_a_list_of_anchors():
     assert DataFlow(1, ["a", "b"]).art("b") == AnchorReturnType("All")
     assert DataFlow(1, ["a"], AnchorReturnType("Sum")).art("a") == AnchorReturnType("Sum")
-    assert DataFlow(0).nAnchors() == 0
+    assert DataFlow(1).nAnchors() == 0
 
 
 @pytest.mark.parametrize(
     ("count", "anchors", "text"),
     [
         (0, ["a"], "'Batches per step' must be greater than zero"),
-        (-1, [], "Received: -1"),
+        (0, [], "'Batches per step' must be greater than zero"),
+        (-1, [], "Received: batchesPerStep=-1"),
         (4, {"a": AnchorReturnType("EveryN", 3)}, "must divide the batches of a step"),
         (2, {"a": AnchorReturnType("EveryN", 4)}, "must not be greater than the batches"),
     ],
@@ -74,6 +76,27 @@ def test_bad_data_flows(count, anchors, text):
     with pytest.raises(popart_exception) as error:
         DataFlow(count, anchors)
     assert text in str(error.value)
+
+
+def test_a_type_of_all_anchors_is_one():
+    with pytest.raises(TypeError, match=r"^`anchorReturnType` must be an Anch.* Received: 'Final'"):
+        DataFlow(1, ["a"], "Final")
+
+
+@pytest.mark.parametrize("count", [True, np.True_, 2.0, "2", None])
+def test_counts_are_integers(count):
+    with pytest.raises(TypeError, match=r"^`batchesPerStep` must be an integer\. Received: batch"):
+        DataFlow(count, ["a"])
+    if count is not None:
+        with pytest.raises(TypeError, match=r"^`returnPeriod` must be an integer\. Received: ret"):
+            AnchorReturnType("EveryN", count)
+
+
+def test_integers_of_numpy_become_those_of_python():
+    flow = DataFlow(np.int64(4), {"a": AnchorReturnType("EveryN", np.uint8(2))})
+    numbers = flow.batchesPerStep(), flow.art("a").rp()
+    assert numbers == (4, 2)
+    assert [type(one) for one in numbers] == [int, int]
 
 
 @pytest.mark.parametrize("anchors", ["a", {"a": "All"}, 3])

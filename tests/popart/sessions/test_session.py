@@ -168,7 +168,7 @@ def test_sessions_that_cannot_be(relu, ipu_model, change, text):
 def test_choices_that_nothing_acts_on_are_named(relu, ipu_model):
     flow, device, options = popart.DataFlow(1, [relu.y]), ipu_model(), popart.SessionOptions()
     chosen = popart.Patterns(["InPlace"])
-    with pytest.warns(UserWarning, match=r"no meaning here: Patterns\(\['InPlace'\]\)") as warned:
+    with pytest.warns(UserWarning, match=r"no meaning here: .*PreUniRepl \(off\)") as warned:
         popart.InferenceSession(relu.proto, flow, device, patterns=chosen)
     assert [one.filename for one in warned] == [__file__]
     options.convolutionOptions["use128BitConvUnitLoad"] = "true"

@@ -102,6 +102,55 @@ def test_arrays_have_to_be_contiguous(make):
         make([1.0])
 
 
+def test_what_is_no_dictionary_of_arrays():
+    with pytest.raises(TypeError, match=r"^`inputs` must be a dictionary of arrays by name of ten"):
+        PyStepIO(None, {})
+    with pytest.raises(TypeError, match=r"^`outputs` must be a dictionary .* Received: outputs=\["):
+        PyStepIO({}, [np.zeros(2)])
+
+
+def test_bytes_in_another_order_are_no_other_type():
+    text = r"User provided : float32 as '>f4' and expected : float32\. .*`\.astype\('float32'\)`"
+    array = np.zeros(6, ">f4")
+    with pytest.raises(popart_exception, match=text):
+        PyStepIO({"x": array}, {})._check([stream()], [])
+    PyStepIO({"x": array.astype("float32")}, {})._check([stream()], [])
+
+
+def test_what_cannot_be_written_to_is_refused_before_anything_runs():
+    array = np.zeros(6, np.float32)
+    array.setflags(write=False)
+    text = r"The array for tensor x cannot be written to: it is read-only"
+    with pytest.raises(popart_exception, match=text):
+        PyStepIO({}, {"x": array})._check([], [stream()])
+    with pytest.raises(popart_exception, match=text):
+        PyStepIOCallback(print, print, lambda name: array, print)._write([(stream(), array)])
+    PyStepIO({"x": array}, {})._check([stream()], [])
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_of_a_subclass_only_the_memory_counts():
+    matrix = np.matrix(np.arange(6, dtype="float32").reshape(3, 2))
+    step_io = PyStepIO({"x": matrix}, {"x": matrix})
+    [read] = step_io._read([stream()])
+    assert type(read) is np.ndarray
+    np.testing.assert_array_equal(read, np.arange(6).reshape(3, 2))
+    step_io._write([(stream(), -read)])
+    assert matrix.tolist() == [[0, -1], [-2, -3], [-4, -5]]
+    one = stream(shape=(3, 2), count=())
+    callbacks = PyStepIOCallback(
+        lambda *_: matrix, lambda _: None, lambda _: matrix, lambda _: None
+    )
+    np.testing.assert_array_equal(callbacks._read([one])[0], [matrix])
+    callbacks._write([(one, np.ones((3, 2), np.float32))])
+    assert (matrix == 1).all()
+
+
+def test_callbacks_can_be_called():
+    with pytest.raises(TypeError, match=r"^A PyStepIOCallback needs functions\. Received: None"):
+        PyStepIOCallback(print, print, None, print)
+
+
 def test_callbacks_in_turn():
     calls, batches = [], iter(np.arange(4, dtype="float32").reshape(4, 1))
     results = [np.empty((2,), np.float32) for _ in range(3)]

@@ -1,0 +1,1 @@
+"""Optimizers: what users choose of them, and how they update weights."""

@@ -1,0 +1,164 @@
+"""How Adam, AdaMax and LAMB update weights."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.optimizers.adam import Adam
+from ipu_keras.popart.optimizers.rule import (
+    Compound,
+    Factors,
+    Scalar,
+    Slot,
+    average,
+    dtype_of,
+    gradient_compounds,
+    in_float32,
+    scalars_of,
+)
+from ipu_keras.popart.options import prefixes
+from ipu_keras.popart.options.enumerations import AdamMode, WeightDecayMode
+
+_M, _V = prefixes.reservedAccl1Prefix(), prefixes.reservedAccl2Prefix()
+_STEP = prefixes.reservedStepPrefix()
+
+_AVERAGES = (
+    Compound(
+        "adamBeta1",
+        ("beta1",),
+        prefixes.reservedDefaultAdamBeta1Prefix,
+        prefixes.reservedSpecificAdamBeta1Prefix,
+    ),
+    Compound(
+        "adamBeta2",
+        ("beta2",),
+        prefixes.reservedDefaultAdamBeta2Prefix,
+        prefixes.reservedSpecificAdamBeta2Prefix,
+    ),
+    Compound(
+        "adamEps",
+        ("eps",),
+        prefixes.reservedDefaultAdamEpsPrefix,
+        prefixes.reservedSpecificAdamEpsPrefix,
+    ),
+)
+_MAX_WEIGHT_NORM = Compound(
+    "maxWeightNorm",
+    ("maxWeightNorm",),
+    prefixes.reservedDefaultMaxWeightNormPrefix,
+    prefixes.reservedSpecificMaxWeightNormPrefix,
+)
+
+
+class AdamRule:
+    """How Adam, AdaMax and LAMB update weights.
+
+    Args:
+        optimizer: One of them.
+        factors: How many gradients there are of an update.
+        accumulates: Whether gradients of several micro-batches are.
+    """
+
+    def __init__(self, optimizer: Adam, factors: Factors, accumulates: bool):
+        self._optimizer = optimizer
+        self._accumulates = accumulates
+        self._divisor = factors.divisor
+        self._mode = optimizer.settings["mode"]
+        self._is_lamb = self._mode in (AdamMode.Lamb, AdamMode.LambNoBias)
+        self._has_step = self._mode not in (AdamMode.AdamNoBias, AdamMode.LambNoBias)
+        decay = optimizer.settings["weight_decay_mode"]
+        self._decays_gradients = decay is WeightDecayMode.L2Regularization
+        self._has_scaled_state = optimizer.settings["scaled_optimizer_state"]
+
+    def accumulator_dtype(self, weight: np.dtype) -> np.dtype:
+        """See `Rule`."""
+        return dtype_of(self._optimizer.settings["accum_type"], weight)
+
+    def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
+        """See `Rule`."""
+        settings, zeros = self._optimizer.settings, np.zeros(weight.shape)
+        return (
+            Slot.of(_M, zeros, dtype_of(settings["accl1_type"], weight.dtype)),
+            Slot.of(_V, zeros, dtype_of(settings["accl2_type"], weight.dtype)),
+            *([Slot.of(_STEP, np.zeros(()), np.dtype("float32"))] if self._has_step else []),
+        )
+
+    def scalars(self, name: str) -> dict[str, Scalar]:
+        """See `Rule`."""
+        compounds = (*gradient_compounds(self._divisor), *_AVERAGES)
+        lamb = (_MAX_WEIGHT_NORM,) if self._is_lamb else ()
+        return scalars_of((*compounds, *lamb), self._optimizer, name)
+
+    def updated(
+        self,
+        weight: tf.Tensor,
+        gradient: tf.Tensor,
+        slots: Mapping[str, tf.Tensor],
+        scalars: Mapping[str, tf.Tensor],
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """See `Rule`."""
+        if self._accumulates:
+            gradient = tf.cast(gradient, self.accumulator_dtype(weight.dtype.as_numpy_dtype))
+        wide = in_float32(weight)
+        # What is left on gradients of the loss scaling, of which the sign never is.
+        whole = tf.abs(scalars["lossScaling"]) / self._divisor
+        scale = whole if self._has_scaled_state else tf.ones_like(whole)
+        wide_gradient = in_float32(gradient) * (scale / scalars["lossScaling"])
+        if self._decays_gradients:
+            wide_gradient += scalars["weightDecay"] * scale * wide
+        new = self._new_slots(wide_gradient, slots, scalars)
+        step = self._step(new, scalars, scale)
+        if not self._decays_gradients:
+            step += scalars["weightDecay"] * wide
+        rate = scalars["learningRate"]
+        if self._is_lamb:
+            rate *= _trust(wide, step, scalars["maxWeightNorm"])
+        return tf.cast(wide - rate * step, weight.dtype), new
+
+    def _new_slots(
+        self,
+        gradient: tf.Tensor,
+        slots: Mapping[str, tf.Tensor],
+        scalars: Mapping[str, tf.Tensor],
+    ) -> dict[str, tf.Tensor]:
+        beta2 = scalars["adamBeta2"]
+        if self._mode is AdamMode.AdaMax:
+            largest = tf.maximum(beta2 * in_float32(slots[_V]), tf.abs(gradient))
+            second = tf.cast(largest, slots[_V].dtype)
+        else:
+            second = average(slots[_V], tf.square(gradient), beta2)
+        new = {_M: average(slots[_M], gradient, scalars["adamBeta1"]), _V: second}
+        if self._has_step:
+            new[_STEP] = slots[_STEP] + 1
+        return new
+
+    def _step(
+        self,
+        slots: Mapping[str, tf.Tensor],
+        scalars: Mapping[str, tf.Tensor],
+        scale: tf.Tensor,
+    ) -> tf.Tensor:
+        """The update without weight decay and learning rate."""
+        first, second = in_float32(slots[_M]), in_float32(slots[_V])
+        if self._has_step:
+            first /= _part_averaged(scalars["adamBeta1"], slots[_STEP])
+            second /= _part_averaged(scalars["adamBeta2"], slots[_STEP])
+        root = tf.sqrt(second)
+        if self._mode is AdamMode.AdaMax and self._has_scaled_state:
+            # Its second moments have the scale once, and their root has that of it.
+            root *= tf.sqrt(scale)
+        return first / (root + scalars["adamEps"] * scale)
+
+
+def _part_averaged(beta: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    """1 - beta ** step, of which float32 would leave few digits in the first steps."""
+    return -tf.math.expm1(step * tf.math.log(beta))
+
+
+def _trust(weight: tf.Tensor, step: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
+    """LAMB's factor of the learning rate."""
+    weight_norm, step_norm = tf.norm(weight), tf.norm(step)
+    capped = tf.minimum(weight_norm, largest)
+    is_defined = (capped > 0) & (step_norm > 0)
+    return tf.where(is_defined, capped / tf.where(is_defined, step_norm, 1.0), 1.0)

@@ -1,0 +1,254 @@
+"""What all sessions can do, under the names that PopART's bindings have."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
+from ipu_keras.popart.sessions.session import Session
+from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO
+from ipu_keras.popart.tensorinfo import TensorInfo
+from ipu_keras.report import Report
+
+
+class SessionMethods:
+    """What all sessions have in common.
+
+    Args:
+        session: What does it.
+    """
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def prepareDevice(self, loadEngine: bool = True, err: OutOfMemoryError | None = None) -> None:
+        """Compiles the program for the device.
+
+        Args:
+            loadEngine: Whether it may run right away; `loadEngineAndConnectStreams` says so later.
+            err: Gets the error if the program does not fit, which is raised otherwise.
+
+        Raises:
+            popart_exception: A node of the model cannot be computed, or the device is detached.
+        """
+        with _noting(err):
+            self._session.prepare(loads=loadEngine)
+
+    def loadEngineAndConnectStreams(self) -> None:
+        """Lets the prepared program run."""
+        self._session.load()
+
+    def run(self, stepio: IStepIO, debugName: str = "") -> None:
+        """Runs a step.
+
+        Args:
+            stepio: Gives its inputs, and takes its results.
+            debugName: Of the step, for logs.
+
+        Raises:
+            popart_exception: Nothing was prepared, the device is detached, or an array does not
+                fit. Nothing has run then.
+        """
+        self._session.run(stepio)
+
+    def weightsFromHost(self) -> None:
+        """Gives the device the host's weights."""
+        self._session.weights_to_device()
+
+    def writeWeights(self, arg0: IWeightsIO) -> None:
+        """Changes the host's weights; `weightsFromHost` gives them to the device.
+
+        Args:
+            arg0: A `PyWeightsIO` with them.
+
+        Raises:
+            popart_exception: `constantWeights` is set, there is no such weight, or one has another
+                shape or type. Nothing is changed.
+        """
+        self._session.write_weights(arg0)
+
+    def resetHostWeights(
+        self,
+        modelProtoOrFilename: bytes | str | os.PathLike[str],
+        ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
+    ) -> None:
+        """Changes the host's weights to those of a model; `weightsFromHost` follows.
+
+        Args:
+            modelProtoOrFilename: A serialized model, or the path of a file, that differs from the
+                session's in weights only.
+            ignoreWeightsInModelWithoutCorrespondingHostWeight: Whether it may have others.
+
+        Raises:
+            popart_exception: `constantWeights` is set, or the weights do not fit. Nothing is
+                changed.
+        """
+        self._session.reset_weights(
+            modelProtoOrFilename, ignores_others=ignoreWeightsInModelWithoutCorrespondingHostWeight
+        )
+
+    def modelToHost(self, arg0: str) -> None:
+        """Writes the model, with the weights as they are, to a file.
+
+        Args:
+            arg0: Its path.
+        """
+        self._session.written_model.save(arg0)
+
+    def updateExternallySavedTensorLocations(self, arg0: str, arg1: str) -> None:
+        """Has `modelToHost` write weights that came from one external file into another.
+
+        Args:
+            arg0: The file that they came from, as the model names it.
+            arg1: The other, which must not exist.
+
+        Raises:
+            popart_exception: No weight came from that file, or the other exists.
+        """
+        self._session.written_model.move_external(arg0, arg1)
+
+    def getInfo(self, arg0: str) -> TensorInfo:
+        """Shape and type of a tensor of the main graph.
+
+        Args:
+            arg0: Its name.
+
+        Raises:
+            popart_exception: There is none.
+        """
+        return self._session.info(arg0)
+
+    def setRandomSeed(self, seedValue: int) -> None:
+        """Has random operations begin anew with a seed.
+
+        Args:
+            seedValue: Any integer.
+        """
+        self._session.random_seeds.set_seed(seedValue)
+
+    def getRNGState(self) -> list[int]:
+        """Where random operations are.
+
+        Raises:
+            popart_exception: `enableLoadAndOffloadRNGState` is not set.
+        """
+        return self._session.random_seeds.state()
+
+    def setRNGState(self, rngValue: list[int]) -> None:
+        """Has random operations go on from where another session was.
+
+        Args:
+            rngValue: As `getRNGState` gave it.
+
+        Raises:
+            popart_exception: `enableLoadAndOffloadRNGState` is not set, or it is no such state.
+        """
+        self._session.random_seeds.set_state(rngValue)
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Modelled cycles of a step.
+
+        Args:
+            id: Of a counter; there is one, `""`.
+
+        Raises:
+            popart_exception: Nothing has run, or `instrumentWithHardwareCycleCounter` is not set.
+        """
+        return self._session.cycle_count(id)
+
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
+        """What the program would cost, as text.
+
+        Args:
+            resetProfile: Reports are made of the model, which counts nothing: it changes nothing.
+
+        Raises:
+            popart_exception: Nothing was prepared.
+        """
+        return str(self._session.report())
+
+    def getReport(self) -> Report:
+        """What the program would cost, as this package's `Report`.
+
+        Raises:
+            popart_exception: Nothing was prepared.
+        """
+        return self._session.report()
+
+    def getGraphReport(self, useCbor: bool = False) -> bytes:
+        """What the program would cost, as JSON.
+
+        Args:
+            useCbor: Must be False: there is no form in CBOR.
+
+        Raises:
+            popart_exception: Nothing was prepared, or CBOR was asked for.
+        """
+        _check_json(useCbor)
+        return self._session.report().to_json().encode()
+
+    def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
+        """What runs when, as JSON in the form of Chrome's traces.
+
+        Args:
+            useCbor: Must be False: there is no form in CBOR.
+            resetProfile: As of `getSummaryReport`.
+
+        Raises:
+            popart_exception: Nothing was prepared, or CBOR was asked for.
+        """
+        _check_json(useCbor)
+        return self._session.report().to_chrome_trace().encode()
+
+    def getSerializedGraph(self) -> bytes:
+        """The operations of a step, as JSON: names, kinds, inputs, shapes and types of outputs.
+
+        Raises:
+            popart_exception: Nothing was prepared.
+        """
+        return self._session.serialized_graph()
+
+    def compileAndExport(self, filename: str, err: OutOfMemoryError | None = None) -> None:
+        """Compiles the program, and writes it to a file that `loadExecutable` reads.
+
+        Args:
+            filename: Path of the file; its folder is made.
+            err: As of `prepareDevice`.
+
+        Raises:
+            popart_exception: The device cannot compile offline, or as of `prepareDevice`.
+        """
+        with _noting(err):
+            self._session.export(filename)
+
+    def loadExecutable(self, filename: str) -> None:
+        """Reads what `compileAndExport` has written, which `prepareDevice` then uses.
+
+        Args:
+            filename: Path of the file.
+
+        Raises:
+            popart_exception: There is no such file, or it is of another model or of other options.
+        """
+        self._session.load_exported(filename)
+
+
+@contextlib.contextmanager
+def _noting(found: OutOfMemoryError | None) -> Iterator[None]:
+    """Notes that a program does not fit where users look for it, if they do."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        if found is None:
+            raise
+        found.fail(error.message, error.message)
+
+
+def _check_json(uses_cbor: bool) -> None:
+    if uses_cbor:
+        raise popart_exception(
+            "Reports are made as JSON only. Received: useCbor=True. Leave it False, and read the "
+            "result with json.loads."
+        )

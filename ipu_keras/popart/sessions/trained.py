@@ -1,0 +1,180 @@
+"""Trains ONNX models on a device."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.optimizers.optimizer import Optimizer
+from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, Patterns
+from ipu_keras.popart.options.prefixes import reservedGradientPrefix
+from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
+from ipu_keras.popart.sessions.reached import kept_statistics, trained_weights
+from ipu_keras.popart.sessions.session import Session, no_such_anchor
+from ipu_keras.popart.sessions.step_io import IWeightsIO
+from ipu_keras.popart.sessions.streams import mode_of
+from ipu_keras.popart.sessions.trained_step import TrainedStep
+from ipu_keras.popart.sessions.weight_update import WeightUpdate
+from ipu_keras.popart.sessions.weights import Weights, check_like
+from ipu_keras.program import Accumulation, Program
+
+
+class TrainedSession(Session):
+    """A model that is trained on a device.
+
+    Args:
+        model: A serialized model, or the path of a file. Initialisers that are named as what the
+            optimizer keeps are what it goes on with.
+        flow: What a step takes and returns.
+        loss: Name of the scalar that becomes less.
+        optimizer: How weights are trained; it is copied.
+        device: A `popart.DeviceInfo`.
+        infos: Shapes of inputs.
+        options: A `popart.SessionOptions`, which is copied.
+        patterns: Of which `SoftMaxGradDirect` counts.
+        name: What programs are called in counters and reports.
+
+    Raises:
+        popart_exception: The model cannot be trained so.
+    """
+
+    _trains = True
+
+    def __init__(
+        self,
+        model: bytes | str | os.PathLike[str],
+        flow: DataFlow,
+        loss: str,
+        optimizer: Optimizer,
+        device: Any,
+        infos: InputShapeInfo,
+        options: Any,
+        patterns: Patterns,
+        name: str = "training",
+    ):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                "`optimizer` must be an SGD, ConstSGD, Adam or Adaptive. Received: "
+                f"optimizer={optimizer!r} of type {type(optimizer).__name__}"
+            )
+        self._program_name = name
+        self._loss = loss
+        self._passes_softmax = patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT)
+        self._optimizer = optimizer.copy()
+        self._trained: tuple[str, ...] = ()
+        super().__init__(model, flow, device, infos, options)
+        if device.isAttached:
+            # What gradients, losses and anchors cannot be is known when it was traced.
+            self._make_sure_of_infos()
+
+    def weights_to_host(self) -> None:
+        """Fetches the device's weights, for `read_weights`."""
+        self._prepared("weightsToHost")
+        self._weights.from_device()
+
+    def read_weights(self, weights_io: IWeightsIO) -> None:
+        """Fills arrays with the weights that were fetched.
+
+        Args:
+            weights_io: Has them.
+
+        Raises:
+            popart_exception: Nothing was fetched, there is no such weight, or one has another
+                shape or type.
+        """
+        self._weights.read(dict(weights_io._items()))
+
+    def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
+        """As of a `Session`; the device then waits for `weights_to_device`."""
+        super().reset_weights(model, ignores_others=ignores_others)
+        self._weights.are_on_device = False
+
+    def update_optimizer(self, optimizer: Optimizer) -> None:
+        """Takes the numbers of another optimizer, from the next run on.
+
+        Args:
+            optimizer: It.
+
+        Raises:
+            popart_exception: It differs in more than numbers that are not constant.
+        """
+        self._update.replace(optimizer)
+
+    def _program(self) -> Program:
+        step = self._step()
+        returned = map(self._flow.art, self._anchors_of(updates=True))
+        return replace(
+            super()._program(),
+            step=step,
+            update=step.update,
+            update_modes=tuple(map(mode_of, returned)),
+            accumulation=Accumulation(count=self._size.accumulation),
+        )
+
+    def _step(self) -> TrainedStep:
+        return TrainedStep(
+            **self._step_arguments(),
+            loss=self._loss,
+            trained=self._trained,
+            weight_update=self._update,
+            updated=self._updated,
+            of_updates=tuple(self._anchors_of(updates=True)),
+            passes_softmax=self._passes_softmax,
+        )
+
+    def _made_weights(self, arrays: Mapping[str, np.ndarray]) -> Weights:
+        graph = self._loaded.model.graph
+        if self._loss not in graph.tensor_names():
+            raise popart_exception(
+                f"Could not find loss tensor '{self._loss}' in main graph tensors. There are: "
+                f"{', '.join(graph.tensor_names())}"
+            )
+        self._trained = trained_weights(graph, self._loss)
+        self._optimizer.check_weights(self._trained)
+        options = self._configuration
+        self._update = WeightUpdate(
+            self._optimizer,
+            options.factors,
+            options.options.enableGradientAccumulation,
+            {name: arrays[name] for name in self._trained},
+        )
+        states = self._update.states
+        for name, state in states.items():
+            if name in arrays:
+                check_like(name, arrays[name], state)
+        statistics = {name: name for _, name, _ in kept_statistics(graph)}
+        return Weights(
+            {**states, **arrays}, are_known=False, owners={**statistics, **self._update.owners}
+        )
+
+    def _check_anchors(self) -> None:
+        names = self._loaded.model.graph.tensor_names()
+        known = {*names, *self._update.infos, *self._update.scalars.names}
+        known.update(reservedGradientPrefix() + name for name in names)
+        for name in self._flow.anchors():
+            if name not in known:
+                others = [*self._update.infos, *self._update.scalars.names]
+                raise no_such_anchor(name, [*names, *(n for n in others if n not in names)])
+
+    def _check_weights(self) -> None:
+        if len(self._weights) and not self._weights.are_on_device:
+            raise popart_exception(
+                "Must call weightsFromHost before run as the model has initializers (and the "
+                "session has been created in training mode). Call it after prepareDevice, and "
+                "again after resetHostWeights."
+            )
+
+    def _anchors_of(self, *, updates: bool) -> list[str]:
+        results = self._update.infos
+        return [name for name in self._flow.anchors() if (name in results) == updates]
+
+    def _more_content(self) -> list[Any]:
+        return [self._loss, self._passes_softmax, self._update.content]
+
+    def _place(self, device: str) -> None:
+        super()._place(device)
+        self._update.scalars.place(device, self._device.num_attachments)

@@ -1,0 +1,170 @@
+"""The step of a model that is trained: its anchors, and the gradients of its weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.graph import Node
+from ipu_keras.popart.operations.evaluation import Environment, Evaluation
+from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.options.prefixes import reservedGradientPrefix
+from ipu_keras.popart.sessions.number_checks import first_wrong
+from ipu_keras.popart.sessions.reached import direct_softmaxes, kept_statistics
+from ipu_keras.popart.sessions.step import Step, returned_tensor
+from ipu_keras.popart.sessions.weight_update import WeightUpdate
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedStep(Step):
+    """Computes the anchors of a model and the gradients of its weights, for one micro-batch.
+
+    Args:
+        loss: Name of the scalar whose gradients these are.
+        trained: Names of weights.
+        weight_update: Has the optimizer's numbers.
+        updated: Gets the names of the weights that have gradients, whenever it is traced.
+        of_updates: Names of tensors that `update` returns.
+        passes_softmax: Whether gradients of losses go past the softmax that makes probabilities.
+    """
+
+    loss: str
+    trained: tuple[str, ...]
+    weight_update: WeightUpdate
+    updated: list[str] = field(default_factory=list)
+    of_updates: tuple[str, ...] = ()
+    passes_softmax: bool = True
+
+    _is_training: ClassVar[bool] = True
+
+    def __call__(self, element: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """The anchors, and the gradients of the weights.
+
+        Args:
+            element: The inputs, in the order of `inputs`.
+
+        Raises:
+            popart_exception: A node cannot be computed, the loss is no scalar that depends on
+                weights, or an anchor is no tensor that a device can return.
+        """
+        environment = self._environment(element)
+        self._keep_statistics(environment)
+        found = self._gradients(environment)
+        trained = {name: found[name] for name in self.trained if name in found}
+        self.updated[:] = trained
+        results = [self._result(name, environment, found) for name in self.anchors]
+        # Sums of halves would lose what single gradients have.
+        sums = [_widened(value.in_order(value.order)) for value in trained.values()]
+        self.infos.update(self.weight_update.infos)
+        if self.checks_numbers:
+            results.append(first_wrong(self.model.graph, environment, self._placed, sums))
+        return results, sums
+
+    def update(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Updates the weights.
+
+        Args:
+            gradients: Sums of those that the step returned.
+
+        Returns:
+            What `of_updates` names.
+        """
+        by_name = dict(zip(self.updated, gradients, strict=True))
+        return self.weight_update(by_name, self.weights, self.of_updates)
+
+    def _evaluation(self) -> Evaluation:
+        if not self.passes_softmax:
+            return super()._evaluation()
+        softmaxes = direct_softmaxes(self.model.graph, self.loss, self.anchors)
+        return replace(super()._evaluation(), softmaxes=softmaxes)
+
+    def _result(
+        self, name: str, environment: Environment, gradients: dict[str, Value]
+    ) -> tf.Tensor:
+        if name in environment:
+            return returned_tensor(name, environment[name])
+        if name in self.weight_update.scalars:
+            tensor = self.weight_update.scalars.value(name)
+        else:
+            tensor = self._gradient(name, environment, gradients)
+        self.infos[name] = (tuple(tensor.shape), np.dtype(tensor.dtype.as_numpy_dtype))
+        return tensor
+
+    def _gradient(
+        self, name: str, environment: Environment, gradients: dict[str, Value]
+    ) -> tf.Tensor:
+        """The anchor of a gradient; zeros where the loss does not depend on the tensor."""
+        of = name.removeprefix(reservedGradientPrefix())
+        if of in gradients:
+            return returned_tensor(name, gradients[of])
+        tensor = returned_tensor(name, environment[of])
+        if not tensor.dtype.is_floating:
+            raise popart_exception(
+                f"The anchor {name!r} cannot be returned. {of!r} has no gradient, as it is of type "
+                f"{tensor.dtype.name}: only floating tensors have."
+            )
+        return tf.zeros_like(tensor)
+
+    def _gradients(self, environment: Environment) -> dict[str, Value]:
+        """Those of weights, and those that are anchors, if the loss depends on the tensors."""
+        prefix = reservedGradientPrefix()
+        names = [name for name in self.trained if self.weights.is_read(name)]
+        names += [
+            name.removeprefix(prefix)
+            for name in self.anchors
+            if name.startswith(prefix) and name not in environment
+        ]
+        values = {name: environment[name] for name in names if _has_gradient(environment[name])}
+        orders = {
+            name: self.weights.order(name) if name in self.trained else value.order
+            for name, value in values.items()
+        }
+        loss = self._loss(environment)
+        gradients = tf.gradients(
+            loss,
+            [value.in_order(orders[name]) for name, value in values.items()],
+            grad_ys=tf.fill(loss.shape, tf.cast(self.weight_update.scale(), loss.dtype)),
+        )
+        return {
+            name: Value(tf.convert_to_tensor(gradient), order=orders[name])
+            for name, gradient in zip(values, gradients, strict=True)
+            if gradient is not None
+        }
+
+    def _loss(self, environment: Environment) -> tf.Tensor:
+        value = environment[self.loss]
+        if not isinstance(value, Value) or value.shape.count(1) != value.rank:
+            shape = list(value.shape) if isinstance(value, Value) else "a sequence"
+            raise popart_exception(
+                f"Loss tensor, '{self.loss}', must be a scalar tensor. Received: the shape "
+                f"{shape}. Reduce it, such as with `reduction` of a loss, or with reducemean."
+            )
+        if not _has_gradient(value):
+            raise popart_exception(
+                f"Loss tensor, '{self.loss}', must be computed, in floating point, from the "
+                f"model's weights. Received: {value.dtype.name}"
+                f"{' that is constant' if value.known is not None else ''}"
+            )
+        return value.tensor
+
+    def _keep_statistics(self, environment: Environment) -> None:
+        """Has normalisations go on from the statistics that they return."""
+        for node, before, after in kept_statistics(self.model.graph):
+            if _returns_statistics(node) and before in self.weights:
+                with self._placed(node):
+                    self.weights.variable(before).assign(environment[after].tensor)
+
+
+def _returns_statistics(node: Node) -> bool:
+    return not node.arguments.get("is_test", 0)
+
+
+def _has_gradient(value: Any) -> bool:
+    return isinstance(value, Value) and value.known is None and value.dtype.is_floating
+
+
+def _widened(gradient: tf.Tensor) -> tf.Tensor:
+    return tf.cast(gradient, tf.float32) if gradient.dtype == tf.float16 else gradient

@@ -1,0 +1,165 @@
+"""The update of weights: what an optimizer keeps, and what it computes after a batch."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.optimizers.optimizer import Optimizer
+from ipu_keras.popart.optimizers.rules import (
+    Factors,
+    Scalar,
+    Slot,
+    clipped,
+    loss_scaling,
+    rule_of,
+)
+from ipu_keras.popart.options.prefixes import reservedAccumPrefix
+from ipu_keras.popart.sessions.scalars import Scalars
+from ipu_keras.popart.sessions.weights import Weights
+
+
+class WeightUpdate:
+    """What happens to weights after a batch. It knows no session: devices keep it.
+
+    Args:
+        optimizer: How they are trained; it is copied.
+        factors: How many gradients become one, and how.
+        accumulates: Whether the session accumulates gradients.
+        arrays: The trained weights by name.
+
+    Attributes:
+        states: What the optimizer keeps at first, by name of tensor.
+        infos: Shapes and types of the tensors that there are after an update: each may be an
+            anchor.
+        scalars: The optimizer's numbers.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        factors: Factors,
+        accumulates: bool,
+        arrays: Mapping[str, np.ndarray],
+    ):
+        self._optimizer = optimizer.copy()
+        self._factors = factors
+        self._accumulates = accumulates
+        self._trained = tuple(arrays)
+        self._rule = rule_of(self._optimizer, factors, accumulates)
+        slots = {name: self._rule.slots(name, array) for name, array in arrays.items()}
+        self._prefixes = {name: [each.prefix for each in kept] for name, kept in slots.items()}
+        self.states = _states(slots)
+        self.infos = _infos(arrays, self.states)
+        self._loss_scaling = loss_scaling(self._optimizer).tensor
+        self.scalars = Scalars(self._all_scalars(self._optimizer))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """By name of what is kept, the weight that it is kept of; weights are their own."""
+        owners = {prefix + name: name for name, kept in self._prefixes.items() for prefix in kept}
+        return {**owners, **{name: name for name in self._trained}}
+
+    @property
+    def content(self) -> str:
+        """What programs follow from."""
+        optimizer = self._optimizer
+        chosen = [dict(optimizer.settings), optimizer.clip_norms, loss_scaling(optimizer)]
+        scalars = [self._rule.scalars(name) for name in self._trained]
+        return repr([type(optimizer).__name__, chosen, self._factors, scalars])
+
+    def scale(self) -> tf.Tensor:
+        """What the gradient of the loss begins with, in the graph that is being traced."""
+        scale = self.scalars.value(self._loss_scaling)
+        factors = self._factors
+        return scale / factors.replicas if factors.is_mean and factors.replicas > 1 else scale
+
+    def replace(self, optimizer: Optimizer) -> None:
+        """Takes the numbers of another optimizer, from the next run on.
+
+        Args:
+            optimizer: It.
+
+        Raises:
+            popart_exception: It differs in more than numbers. Nothing is changed.
+        """
+        self._optimizer.check_replacement(optimizer)
+        scalars = self._all_scalars(optimizer)
+        # What the next replacement is compared with.
+        self._optimizer = optimizer.copy()
+        self.scalars.update(scalars)
+
+    def __call__(
+        self, gradients: Mapping[str, tf.Tensor], weights: Weights, wanted: Sequence[str]
+    ) -> list[tf.Tensor]:
+        """Updates the weights of a device, in the graph that is being traced.
+
+        Args:
+            gradients: By name of weight, the sums over micro-batches and replicas of those of the
+                scaled loss, in the device's order of axes.
+            weights: Of the session.
+            wanted: Names of tensors of `infos`.
+
+        Returns:
+            These tensors, with axes as in the model.
+        """
+        found = {reservedAccumPrefix() + name: tensor for name, tensor in gradients.items()}
+        scaling = self.scalars.value(self._loss_scaling)
+        reduced = clipped(self._optimizer, gradients, scaling, self._factors)
+        for name, gradient in reduced.items():
+            kept = {each: weights.variable(each + name) for each in self._prefixes[name]}
+            variable = weights.variable(name)
+            after, states = self._rule.updated(
+                variable.read_value(),
+                gradient,
+                {prefix: each.read_value() for prefix, each in kept.items()},
+                self._scalars_of(name),
+            )
+            variable.assign(after)
+            found[name] = after
+            for prefix, state in states.items():
+                kept[prefix].assign(state)
+                found[prefix + name] = state
+        return [self._in_model(name, found, weights) for name in wanted]
+
+    def _scalars_of(self, name: str) -> dict[str, tf.Tensor]:
+        scalars = self._rule.scalars(name)
+        return {kind: self.scalars.value(each.tensor) for kind, each in scalars.items()}
+
+    def _in_model(self, name: str, found: Mapping[str, tf.Tensor], weights: Weights) -> tf.Tensor:
+        """A tensor with axes as in the model; what is of a weight without gradients stays."""
+        prefix = reservedAccumPrefix()
+        is_gradient = name not in weights and name.startswith(prefix)
+        owner = name[len(prefix) :] if is_gradient else name
+        if name in found:
+            return Value(found[name], order=weights.order(owner)).tensor
+        if is_gradient:
+            return tf.zeros(*self.infos[name])
+        return weights.value(name).tensor
+
+    def _all_scalars(self, optimizer: Optimizer) -> list[Scalar]:
+        rule = rule_of(optimizer, self._factors, self._accumulates)
+        scalars = [each for name in self._trained for each in rule.scalars(name).values()]
+        return [*scalars, loss_scaling(optimizer)]
+
+
+def _states(slots: Mapping[str, Sequence[Slot]]) -> dict[str, np.ndarray]:
+    """What an optimizer keeps at first, given that of each weight."""
+    return {
+        slot.prefix + name: np.array(slot.initial, slot.dtype).reshape(slot.shape)
+        for name, kept in slots.items()
+        for slot in kept
+    }
+
+
+def _infos(
+    weights: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray]
+) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shapes and types of weights, of what an optimizer keeps, and of gradients."""
+    infos = {name: (each.shape, each.dtype) for name, each in (*weights.items(), *states.items())}
+    for name, array in weights.items():
+        # As steps return them.
+        dtype = np.result_type(array.dtype, np.float32)
+        infos[reservedAccumPrefix() + name] = array.shape, dtype
+    return infos

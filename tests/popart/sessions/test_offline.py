@@ -1,0 +1,69 @@
+"""Sessions of devices that are not there."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ipu_keras import popart
+
+OFFLINE = "^Offline IPU device is not configured for execution"
+
+
+@pytest.fixture
+def offline():
+    def make(**options):
+        return popart.DeviceManager().createOfflineIPUDevice({"ipuVersion": "ipu2", **options})
+
+    return make
+
+
+def session_on(device, relu, **options):
+    chosen = popart.SessionOptions()
+    for name, value in options.items():
+        setattr(chosen, name, value)
+    return popart.InferenceSession(
+        relu.proto, popart.DataFlow(3, [relu.y]), device, userOptions=chosen
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"constantWeights": False, "enableFloatingPointChecks": True}]
+)
+def test_what_is_compiled_is_reported_and_never_runs(relu, offline, ipu_model, options):
+    session = session_on(offline(), relu, **options)
+    arrays = session.initAnchorArrays()
+    assert arrays[relu.y].shape == (3, 2, 4)
+    session.prepareDevice(loadEngine=False)
+    step_io = popart.PyStepIO({relu.x: relu.data(3)}, arrays)
+    for call in (lambda: session.run(step_io), session.loadEngineAndConnectStreams):
+        with pytest.raises(popart.popart_exception, match=OFFLINE):
+            call()
+    # As of a device that is there, and has as many tiles.
+    there = session_on(ipu_model(), relu, **options)
+    there.prepareDevice()
+    cycles = [each.getReport().model.cycles_per_step for each in (session, there)]
+    assert cycles[0] == cycles[1] > 0
+    assert json.loads(session.getSerializedGraph()) == json.loads(there.getSerializedGraph())
+    assert session.getInfo(relu.product).shape() == [2, 4]
+    session.weightsFromHost()
+
+
+def test_what_is_to_run_is_refused(relu, offline):
+    session = session_on(offline(), relu)
+    with pytest.raises(popart.popart_exception, match=OFFLINE):
+        session.prepareDevice()
+    with pytest.raises(popart.popart_exception, match="Must call prepareDevice before run"):
+        session.run(popart.PyStepIO({}, {}))
+
+
+def test_what_does_not_fit(offline):
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4, 1024])
+    y = builder.aiOnnx.matmul(
+        [x, builder.addInitializedInputTensor(np.zeros((1024, 1024), np.float32))]
+    )
+    device = offline(tilesPerIPU=4)
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
+    with pytest.raises(popart.OutOfMemoryException, match="Out of memory on tile"):
+        session.prepareDevice(loadEngine=False)

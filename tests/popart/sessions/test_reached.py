@@ -1,0 +1,41 @@
+import numpy as np
+
+from ipu_keras import popart
+from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.sessions.reached import kept_statistics, trained_weights
+
+
+def test_trained_weights():
+    builder = popart.Builder()
+    onnx = builder.aiOnnx
+    names = {
+        name: builder.addInitializedInputTensor(np.ones(3, dtype), name)
+        for name, dtype in {
+            "in_branch": np.float32,
+            "scale": np.float32,
+            "shift": np.float32,
+            "mean": np.float32,
+            "variance": np.float32,
+            "behind": np.float32,
+            "unused": np.float32,
+            "integers": np.int32,
+        }.items()
+    }
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 3]))
+    taken = builder.addInputTensor(popart.TensorInfo("BOOL", []))
+    branches = []
+    for sign in range(2):
+        branch = builder.createSubgraphBuilder()
+        product = branch.aiOnnx.mul([x, names["in_branch"]])
+        branch.addOutputTensor(branch.aiOnnx.neg([product]) if sign else product)
+        branches.append(branch)
+    (y,) = onnx.logical_if([taken], 1, *branches)
+    statistics = ("scale", "shift", "mean", "variance")
+    normalized = onnx.batchnormalization([y, *(names[n] for n in statistics)], 5)
+    whole = onnx.add([normalized[0], onnx.cast([names["integers"]], "FLOAT")])
+    loss = builder.aiGraphcore.l1loss([whole], 0.1)
+    builder.addOutputTensor(onnx.mul([loss, names["behind"]]))
+    graph = load(builder.getModelProto()).model.graph
+    assert trained_weights(graph, loss) == ("in_branch", "scale", "shift")
+    kept = [(before, after) for _, before, after in kept_statistics(graph)]
+    assert kept == [("mean", normalized[1]), ("variance", normalized[2])]

@@ -1,0 +1,262 @@
+"""Pipelines that train: their numbers, their reports, and what they cost beside those of Keras."""
+
+import contextlib
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from ipu_keras import last_report, popart
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.ipu_strategy import IPUStrategy
+
+WIDTHS = 20, 32, 32, 32, 3
+MICRO_BATCH, ACCUMULATION, BATCHES, RATE = 8, 8, 6, 0.02
+NUM_STAGES = 2, 4
+
+
+class Perceptron:
+    """Four layers, in stages of as many layers each; and NumPy that trains it, in 64 bits."""
+
+    def __init__(self):
+        random = np.random.default_rng(0)
+        self.weights = {}
+        for layer, shape in enumerate(itertools.pairwise(WIDTHS)):
+            scale = 1 / np.sqrt(shape[0])
+            self.weights[f"matrix{layer}"] = np.float32(scale * random.normal(size=shape))
+            self.weights[f"bias{layer}"] = np.float32(0.1 * random.normal(size=shape[1]))
+        count = BATCHES * ACCUMULATION * MICRO_BATCH
+        self.x = np.float32(random.normal(size=(count, WIDTHS[0])))
+        self.labels = random.integers(WIDTHS[-1], size=count).astype(np.int32)
+
+    def session(self, training_of, num_stages):
+        """One that may run; without a pipeline if there is one stage."""
+        builder = popart.Builder()
+        values = builder.addInputTensor("FLOAT", [MICRO_BATCH, WIDTHS[0]], "x")
+        labels = builder.addInputTensor("INT32", [MICRO_BATCH], "labels")
+        names = {n: builder.addInitializedInputTensor(w, n) for n, w in self.weights.items()}
+        for layer in range(4):
+            with contextlib.ExitStack() as opened:
+                stage = layer * num_stages // 4
+                opened.enter_context(builder.virtualGraph(stage))
+                opened.enter_context(builder.pipelineStage(stage))
+                values = builder.aiOnnx.matmul([values, names[f"matrix{layer}"]])
+                values = builder.aiOnnx.add([values, names[f"bias{layer}"]])
+                if layer < 3:
+                    values = builder.aiOnnx.tanh([values])
+                else:
+                    probabilities = builder.aiOnnx.softmax([values], axis=1)
+                    loss = builder.aiGraphcore.nllloss([probabilities, labels])
+        options = {"enableGradientAccumulation": True, "accumulationFactor": ACCUMULATION}
+        if num_stages > 1:
+            manual = popart.VirtualGraphMode.Manual
+            options |= {"enablePipelining": True, "virtualGraphMode": manual}
+        session, _ = training_of(
+            builder.getModelProto(),
+            loss,
+            popart.SGD({"defaultLearningRate": (RATE, True)}),
+            # As Keras returns the loss.
+            {loss: popart.AnchorReturnType("Final")},
+            BATCHES,
+            num_stages,
+            **options,
+        )
+        return session
+
+    def run(self, session):
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({"x": self.x, "labels": self.labels}, anchors))
+
+    def in_keras(self, num_stages):
+        """The model in Keras, compiled, as a pipeline of the same stages."""
+        layers = [
+            keras.layers.Dense(width, "softmax" if layer == 3 else "tanh")
+            for layer, width in enumerate(WIDTHS[1:])
+        ]
+        model = keras.Sequential([keras.Input((WIDTHS[0],)), *layers])
+        model.set_weights(list(self.weights.values()))
+        model.compile(
+            keras.optimizers.SGD(RATE),
+            "sparse_categorical_crossentropy",
+            steps_per_execution=BATCHES * ACCUMULATION,
+        )
+        assignment = model.get_pipeline_stage_assignment()
+        for layer, one in enumerate(assignment):
+            one.pipeline_stage = layer * num_stages // 4
+        model.set_pipeline_stage_assignment(assignment)
+        model.set_pipelining_options(ACCUMULATION)
+        return model
+
+    def trained(self):
+        """The weights after all batches."""
+        weights = {name: weight.astype(np.float64) for name, weight in self.weights.items()}
+        for x, labels in zip(
+            np.split(self.x, BATCHES), np.split(self.labels, BATCHES), strict=True
+        ):
+            values = [x.astype(np.float64)]
+            for layer in range(3):
+                sums = values[-1] @ weights[f"matrix{layer}"] + weights[f"bias{layer}"]
+                values.append(np.tanh(sums))
+            powers = np.exp(values[-1] @ weights["matrix3"] + weights["bias3"])
+            # Of the sum over micro-batches of their means.
+            found = powers / powers.sum(axis=1, keepdims=True)
+            gradient = (found - np.eye(WIDTHS[-1])[labels]) / MICRO_BATCH
+            after = dict(weights)
+            for layer in (3, 2, 1, 0):
+                matrix = weights[f"matrix{layer}"]
+                after[f"matrix{layer}"] = matrix - RATE * values[layer].T @ gradient
+                after[f"bias{layer}"] = weights[f"bias{layer}"] - RATE * gradient.sum(axis=0)
+                gradient = gradient @ matrix.T * (1 - values[layer] ** 2)
+            weights = after
+        return weights
+
+
+@pytest.fixture
+def perceptron():
+    return Perceptron()
+
+
+@pytest.fixture
+def strategy_of():
+    """Makes a strategy on so many IPUs."""
+
+    def make(num_ipus):
+        reset_ipu_configuration()
+        config = IPUConfig()
+        config.auto_select_ipus = num_ipus
+        config.configure_ipu_system()
+        return IPUStrategy()
+
+    yield make
+    reset_ipu_configuration()
+
+
+def check_close(found, expected):
+    """Within a millionth of the largest number of each weight."""
+    for name, weight in expected.items():
+        error = np.abs(found[name] - weight).max() / np.abs(weight).max()
+        assert error <= 1e-6, (name, error)
+
+
+@pytest.mark.parametrize("num_stages", NUM_STAGES)
+def test_numbers_are_those_of_accumulation(training_of, weights_of, perceptron, num_stages):
+    found = []
+    for stages in (1, num_stages):
+        session = perceptron.session(training_of, stages)
+        perceptron.run(session)
+        found.append(weights_of(session, perceptron.weights))
+    alone, in_stages = found
+    check_close(in_stages, alone)
+    expected = perceptron.trained()
+    check_close(in_stages, expected)
+    for name, weight in expected.items():
+        assert np.abs(weight - perceptron.weights[name]).max() > 1e-3
+
+
+@pytest.mark.parametrize("num_stages", NUM_STAGES)
+def test_stages_and_schedule_in_reports(training_of, perceptron, num_stages):
+    session = perceptron.session(training_of, num_stages)
+    report = session.getReport()
+    view = report.pipeline
+    assert report.num_ipus == len(view.stages) == num_stages
+    assert (view.schedule, view.num_micro_batches) == ("Grouped", ACCUMULATION)
+    for number, stage in enumerate(view.stages):
+        assert (stage.stage, stage.ipu) == (number, number)
+        assert stage.forward_cycles > 0
+        assert stage.backward_cycles > 0
+        # What a stage has computed waits for as many batches as are on their way to it and back.
+        assert stage.num_stashed == 2 * (num_stages - number) - 1
+    assert set(view.cycles_by_phase) == {"fill", "steady", "drain", "weight update"}
+    text = session.getSummaryReport()
+    assert f"It is for {num_stages} IPUs in a pipeline of {num_stages} stages" in text
+    assert f"Grouped pipeline of {num_stages} stages, 8 micro-batches in " in text
+    assert "Weights are updated after 8 steps" in text
+
+
+@pytest.mark.parametrize("num_stages", NUM_STAGES)
+def test_it_costs_what_it_does_in_keras(
+    training_of, weights_of, strategy_of, perceptron, num_stages
+):
+    session = perceptron.session(training_of, num_stages)
+    perceptron.run(session)
+    found = weights_of(session, perceptron.weights)
+    report = session.getReport()
+    with strategy_of(num_stages).scope():
+        model = perceptron.in_keras(num_stages)
+        model.fit(perceptron.x, perceptron.labels, batch_size=MICRO_BATCH, shuffle=False, verbose=0)
+    of_keras = last_report()
+    check_close(found, dict(zip(perceptron.weights, model.get_weights(), strict=True)))
+    # Of four stages, the last one decides: its loss is 6 % cheaper, and has no metric beside it.
+    assert report.cycles_per_step == pytest.approx(
+        of_keras.cycles_per_step, rel=0.05 if num_stages == 2 else 0.08
+    )
+    assert report.host_cycles == of_keras.host_cycles
+    views = [each.pipeline for each in (report, of_keras)]
+    assert views[0].schedule == views[1].schedule
+    # All but the last stage compute the same, in both directions. The loss is another one: Keras
+    # takes softmax and logarithm at once, and counts a metric.
+    assert views[0].stages[:-1] == views[1].stages[:-1]
+    last, of_keras_last = (each.stages[-1].cycles for each in views)
+    assert last == pytest.approx(of_keras_last, rel=0.2)
+
+
+def test_convolutions_cost_what_they_do_in_keras(training_of, strategy_of):
+    random = np.random.default_rng(0)
+    builder = popart.Builder()
+    ops = builder.aiOnnx
+
+    def weight(*shape):
+        return builder.addInitializedInputTensor(np.float32(random.normal(size=shape)))
+
+    images = builder.addInputTensor("FLOAT", [MICRO_BATCH, 3, 8, 8], "images")
+    labels = builder.addInputTensor("INT32", [MICRO_BATCH], "labels")
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        x = ops.relu([ops.conv([images, weight(8, 3, 3, 3), weight(8)], pads=[1] * 4)])
+        (x,) = ops.maxpool([x], num_outputs=1, kernel_shape=[2, 2], strides=[2, 2])
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        x = ops.relu([ops.conv([x, weight(16, 8, 3, 3), weight(16)], pads=[1] * 4)])
+        x = ops.add([ops.matmul([ops.flatten([x]), weight(256, 10)]), weight(10)])
+        loss = builder.aiGraphcore.nllloss([ops.softmax([x], axis=1), labels])
+    session, _ = training_of(
+        builder.getModelProto(),
+        loss,
+        popart.SGD({"defaultLearningRate": (RATE, True)}),
+        {loss: popart.AnchorReturnType("Final")},
+        BATCHES,
+        num_ipus=2,
+        enableGradientAccumulation=True,
+        accumulationFactor=ACCUMULATION,
+        enablePipelining=True,
+        virtualGraphMode=popart.VirtualGraphMode.Manual,
+    )
+    count = BATCHES * ACCUMULATION * MICRO_BATCH
+    with strategy_of(2).scope():
+        # Channels are first in images of ONNX, and last in those of Keras on a host.
+        first = [
+            keras.layers.Permute((2, 3, 1)),
+            keras.layers.Conv2D(8, 3, padding="same", activation="relu"),
+            keras.layers.MaxPooling2D(),
+        ]
+        second = [
+            keras.layers.Conv2D(16, 3, padding="same", activation="relu"),
+            keras.layers.Permute((3, 1, 2)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(10, "softmax"),
+        ]
+        model = keras.Sequential([keras.Input((3, 8, 8)), *first, *second])
+        model.compile(
+            keras.optimizers.SGD(RATE),
+            "sparse_categorical_crossentropy",
+            steps_per_execution=BATCHES * ACCUMULATION,
+        )
+        assignment = model.get_pipeline_stage_assignment()
+        for layer, one in enumerate(assignment):
+            one.pipeline_stage = int(layer >= len(first))
+        model.set_pipeline_stage_assignment(assignment)
+        model.set_pipelining_options(ACCUMULATION)
+        data = np.zeros((count, 3, 8, 8), np.float32), np.zeros(count, np.int32)
+        model.fit(*data, batch_size=MICRO_BATCH, shuffle=False, verbose=0)
+    report, of_keras = session.getReport(), last_report()
+    assert report.cycles_per_step == pytest.approx(of_keras.cycles_per_step, rel=0.05)
+    assert report.pipeline.stages[0] == of_keras.pipeline.stages[0]
