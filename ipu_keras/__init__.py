@@ -2,7 +2,7 @@
 
 import importlib
 import importlib.metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipu_keras import _aliases, _missing_names, _requirements
 
@@ -74,6 +74,15 @@ _COSTS = {
     "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
     "what_if": "ipu_keras.keras.profiling",
 }
+
+if TYPE_CHECKING:
+    # What `__getattr__` finds, for checkers.
+    from ipu_keras.keras.profiling import profile as profile
+    from ipu_keras.keras.profiling import what_if as what_if
+    from ipu_keras.keras.suggest_pipeline import suggest_pipeline as suggest_pipeline
+    from ipu_keras.profiling.reports import last_report as last_report
+
+    __version__: str
 
 
 def __getattr__(name: str) -> Any:

@@ -8,12 +8,12 @@ import math
 import os
 import typing
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
-from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, Constraint, category
+from ipu_keras.settings.config_tree import AttributeMetadata, Constraint, category
 from ipu_keras.settings.engine_options import are_engine_options, idle_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
@@ -26,6 +26,12 @@ from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_
 from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
 from ipu_keras.settings.switches import checked_switch
 from ipu_keras.settings.verification import KeyId, VerificationOptions
+
+if TYPE_CHECKING:
+    # Written by `python tests/stub_files.py`: a tree that declares the options, for checkers.
+    from ipu_keras.settings.config_options import ConfigOptions
+else:
+    from ipu_keras.settings.config_tree import ConfigTree as ConfigOptions
 
 __all__ = [
     "AttributeMetadata",
@@ -547,7 +553,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
 _SWITCHED_BY_SET_ALL = ("inv", "div0", "oflo", "esr", "nanoo")
 
 
-class IPUConfig(ConfigTree, options=OPTIONS):
+class IPUConfig(ConfigOptions, options=OPTIONS):
     """All options of an IPU system, as a tree of typed attributes.
 
     Set what you need, then hand the whole to the system with

@@ -56,8 +56,7 @@ class Fix:
         ... ).name
         'float16 and the layers on 2 IPUs'
         """
-        *first, last = [_in_words(name, value) for name, value in self.changes.items()]
-        return f"{', '.join(first)} and {last}" if first else last
+        return in_words(self.changes)
 
     def __str__(self) -> str:
         verdict = "fits" if self.fits else "does not fit either"
@@ -115,7 +114,7 @@ class _Search:
     def alone(self) -> Iterator[Fix]:
         """Each option by itself."""
         options = self._model.options
-        if _is_mostly_single(self._model.graph):
+        if is_mostly_single(self._model.graph):
             yield from self._least([{"dtype": "float16"}])
         if not options.recomputation:
             yield from self._least([{"recomputation": True}])
@@ -239,13 +238,27 @@ def _after(passes: Sequence[Callable[[Model], Model]], model: Model) -> Model:
     return model
 
 
-def _is_mostly_single(graph: Graph) -> bool:
-    """Whether more bytes of what a step reads are float32 than float16."""
+def is_mostly_single(graph: Graph) -> bool:
+    """Whether more bytes of what a step reads are float32 than float16.
+
+    Args:
+        graph: The step.
+    """
     sizes = Counter[str]()
     for op in graph.ops:
         if op.kind == "parameter":
             sizes.update({spec.dtype: spec.nbytes for spec in op.outputs})
     return sizes["float32"] > sizes["float16"]
+
+
+def in_words(changes: Mapping[str, Any]) -> str:
+    """Changes of a program, of which there is at least one, as a sentence names them.
+
+    Args:
+        changes: As of `Fix`.
+    """
+    *first, last = [_in_words(name, value) for name, value in changes.items()]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _in_words(name: str, value: Any) -> str:
@@ -255,7 +268,7 @@ def _in_words(name: str, value: Any) -> str:
         "dtype": str(value),
         "gradient_accumulation_count": f"{value} steps between weight updates",
         "num_ipus": f"the layers on {value} IPUs",
-        "recomputation": "recomputation",
+        "recomputation": "recomputation" if value else "no recomputation",
         "stage_splits": f"{value} stages in place of each",
         "steps_per_execution": f"{value} steps per execution",
     }

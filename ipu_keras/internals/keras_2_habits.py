@@ -65,6 +65,11 @@ _HABITS = (
     ),
     _Habit(
         ValueError,
+        r"Expected `trainable` to be a boolean.*\(of type <class 'str'>\)",
+        "Names are given by name: write `keras.Sequential(layers, name=...)`.",
+    ),
+    _Habit(
+        ValueError,
         r"Cannot convert '\d+' to a shape\.$",
         "A shape is a tuple: `(80)` is the number 80, which Keras 2 took for `(80,)`. Write the "
         "comma, as in `shape=(80,)`.",
@@ -103,6 +108,33 @@ _HABITS = (
         TypeError,
         r"\.add_variable\(\) got multiple values for argument 'shape'",
         "The shape comes first: write `add_weight(shape=..., name=...)`.",
+    ),
+    _Habit(
+        ValueError,
+        r"`name` must be passed as a keyword argument. Received: add_weight\(",
+        "The shape comes first: write `add_weight(shape=..., name=...)`.",
+    ),
+    _Habit(
+        NotImplementedError,
+        r"^Layer `add_metric\(\)` method is deprecated",
+        "Make a metric an attribute, such as `self.mean = keras.metrics.Mean()`, and call its "
+        "`update_state`.",
+    ),
+    _Habit(
+        ValueError,
+        r"^Invalid filepath extension for saving\.",
+        "A model is saved to one file: write `model.save('name.keras')`.",
+    ),
+    _Habit(
+        ValueError,
+        r"[Tt]he (filename must|filepath provided must) end in",
+        "Names of files say what is in them: `name.keras` for a model, `name.weights.h5` for "
+        "weights alone.",
+    ),
+    _Habit(
+        ImportError,
+        r"`keras\.optimizers\.legacy` is not supported in Keras 3",
+        "The optimizers are in `keras.optimizers`.",
     ),
     _Habit(ValueError, r"Argument\(s\) not recognized: .*'lr'", _LEARNING_RATE),
     _Habit(AttributeError, r"has no attribute 'lr'$", _LEARNING_RATE, "keras.src.optimizers"),
@@ -174,22 +206,22 @@ _HABITS = (
     ),
     _Habit(
         AttributeError,
-        r"^module 'keras[\w.]*\.backend' has no attribute",
+        r"^module '(?:tensorflow\.)?keras[\w.]*\.backend' has no attribute",
         "The operations of `keras.backend` are in `keras.ops`, under the names of NumPy.",
     ),
     _Habit(
         AttributeError,
-        r"^module 'keras[\w.]*\.layers' has no attribute 'experimental'",
+        r"^module '(?:tensorflow\.)?keras[\w.]*\.layers' has no attribute 'experimental'",
         "The layers of `keras.layers.experimental` are in `keras.layers`.",
     ),
     _Habit(
         AttributeError,
-        r"^module 'keras[\w.]*\.optimizers' has no attribute 'experimental'",
+        r"^module '(?:tensorflow\.)?keras[\w.]*\.optimizers' has no attribute 'experimental'",
         "The optimizers of `keras.optimizers.experimental` are in `keras.optimizers`.",
     ),
     _Habit(
         AttributeError,
-        r"^module 'keras[\w.]*\.mixed_precision' has no attribute 'experimental'",
+        r"^module '(?:tensorflow\.)?keras[\w.]*\.mixed_precision' has no attribute 'experimental'",
         "Write `keras.config.set_dtype_policy('mixed_float16')`.",
     ),
 )
@@ -215,11 +247,19 @@ def explain(error: BaseException) -> None:
     """
     if any(note.startswith(_BEGINNING) for note in getattr(error, "__notes__", ())):
         return
+    instead = advice(error)
+    if instead:
+        error.add_note(f"{_BEGINNING} {instead}")
+
+
+def advice(error: BaseException) -> str:
+    """What to write in place of what Keras 2 took; empty if the error is of something else.
+
+    Args:
+        error: Of Keras 3, or one with its type and text.
+    """
     said = str(error)
-    for habit in _HABITS:
-        if habit.is_behind(error, said):
-            error.add_note(f"{_BEGINNING} {habit.instead}")
-            return
+    return next((habit.instead for habit in _HABITS if habit.is_behind(error, said)), "")
 
 
 def explained(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:

@@ -144,8 +144,8 @@ def graph_of_program(program: Program, batch_size: int | None = None) -> Graph:
                 return returned
             results, gradients = returned
             with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-                program.update(gradients)
-            return results
+                updated = program.update(gradients)
+            return (results, updated) if program.update_modes else results
 
     def shape(spec: TensorSpec) -> tuple[int, ...]:
         if batch_size is None or not spec.shape:

@@ -1,5 +1,6 @@
 """What changes from one report to another."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +8,21 @@ from typing import Any
 from ipu_keras.report import notebook
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.plain_options import plain_options
+from ipu_keras.report.plain_report import SCHEMA_VERSION
+from ipu_keras.report.rows import NO_LAYER
 from ipu_keras.report.text import PlainTable, rendered
 
 # Layers that the text shows.
 _NUM_LAYERS = 15
+
+# Totals that have the same name in JSON.
+_PLAIN_TOTALS = (
+    "seconds_per_step",
+    "seconds_per_execution",
+    "flops_per_step",
+    "utilisation",
+    "guessed_share",
+)
 
 # Totals that tell the difference in short.
 _KEY_FIGURES = ("cycles_per_step", "seconds_per_step", "max_tile_bytes")
@@ -101,6 +113,32 @@ class Difference:
         title = "From {} to {}".format(*self.names)
         return notebook.cell(lambda html: html.tables_cell(title, tuple(self._tables())))
 
+    def grown(self) -> str | None:
+        """Tables of what is more in the second report; `None` if nothing is.
+
+        Example:
+
+        >>> import tensorflow as tf
+        >>> from ipu_keras import profile
+        >>> small, large = (profile(lambda x: x @ x, tf.TensorSpec((n, n))) for n in (64, 128))
+        >>> "dot" in small.diff(large).grown(), large.diff(large).grown()
+        (True, None)
+        """
+        more = (
+            ("Totals", self.totals),
+            ("Layers, cycles", self.layers),
+            ("Families, cycles", self.families),
+            ("Memory of all tiles, bytes", self.memory),
+        )
+        tables = [
+            _table(
+                title, {name: one for name, one in changes.items() if one.change > 0}, grown=True
+            )
+            for title, changes in more
+        ]
+        parts = [part for table in tables if table.rows for part in table.parts()]
+        return rendered(*parts) if parts else None
+
     def _tables(self) -> Iterator[PlainTable]:
         yield PlainTable(
             title="Settings" if self.settings else "Same settings",
@@ -153,6 +191,50 @@ def compared(report: Figures) -> Compared:
     )
 
 
+def compared_of_plain(plain: Any) -> Compared:
+    """The same of a report that was written as JSON.
+
+    Args:
+        plain: What `Report.to_dict` gives, or JSON of it.
+
+    Raises:
+        ValueError: It is something else, or of another version.
+    """
+    if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA_VERSION:
+        schema = plain.get("schema") if isinstance(plain, Mapping) else None
+        raise ValueError(f"it must have schema {SCHEMA_VERSION}. Received: {schema!r}")
+    target, memory, cycles = plain["target"], plain["memory"], plain["cycles"]
+    layers, families = Counter[str](), Counter[str]()
+    for row in plain["rows"]:
+        layers[row["layer"] or NO_LAYER] += row["cycles"]
+        families[row["family"]] += row["cycles"]
+    totals = {
+        "cycles_per_step": cycles["per_step"],
+        "compute_cycles": cycles["ipu"],
+        "host_cycles": cycles["host"],
+        "cycles_per_execution": cycles["per_execution"],
+        **{name: plain[name] for name in _PLAIN_TOTALS},
+        "max_tile_bytes": memory["max_tile_bytes"],
+        "total_bytes": memory["total_bytes"],
+    }
+    if plain["samples_per_second"] is not None:
+        totals["samples_per_second"] = plain["samples_per_second"]
+    return Compared(
+        name=f"{plain['name']} on {target['name']}",
+        settings={
+            "program": plain["name"],
+            "batch_size": plain["batch_size"],
+            **plain["options"],
+            "target": target["name"],
+            **{f"target.{name}": number for name, number in target["numbers"].items()},
+        },
+        totals=totals,
+        layers=layers,
+        families=families,
+        memory={**memory["always_live_by_category"], **memory["not_always_live_by_category"]},
+    )
+
+
 def difference(before: Compared, after: Compared) -> Difference:
     """Compares the figures of two reports.
 
@@ -182,13 +264,16 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, C
     return dict(sorted(found, key=lambda item: -abs(item[1].change)))
 
 
-def _table(title: str, changes: Mapping[str, Change], limit: int | None = None) -> PlainTable:
-    """A line for each number that changes, up to a limit."""
+def _table(
+    title: str, changes: Mapping[str, Change], limit: int | None = None, *, grown: bool = False
+) -> PlainTable:
+    """A line for each number that changes, or of which all have grown, up to a limit."""
     changed = {name: one for name, one in changes.items() if one.change}
     shown = list(changed.items())[:limit]
     more = f"; the largest {len(shown)} changes" if len(shown) < len(changed) else ""
+    count = "" if grown else f" ({len(changed)} of {len(changes)} differ{more})"
     return PlainTable(
-        title=f"{title} ({len(changed)} of {len(changes)} differ{more})",
+        title=f"{title}{count}",
         columns=("name", "before", "after", "change", "ratio"),
         rows=tuple((name, *_cells(one)) for name, one in shown),
     )

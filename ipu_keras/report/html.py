@@ -6,7 +6,7 @@ from typing import Any
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
-from ipu_keras.report.html_pipeline import pipeline_picture
+from ipu_keras.report.html_pipeline import WORKS, pipeline_picture
 from ipu_keras.report.html_trace import LANES, FamilyColours, spans
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.options_in_words import options_in_words
@@ -24,6 +24,10 @@ MAX_TABLE_ROWS = 300
 
 # Of the layers of the worst tile in the summary, and of each table in a notebook.
 _NUM_LARGEST = 8
+
+# A notebook keeps its cells in its file, with all that is drawn in them.
+_MAX_TILES_IN_NOTEBOOK = 300
+_MAX_BARS_IN_NOTEBOOK = 400
 
 
 def page(report: Figures) -> str:
@@ -62,12 +66,20 @@ def page(report: Figures) -> str:
 
 
 def notebook_cell(report: Figures) -> str:
-    """The summary and the most expensive layers, as a part of a page.
+    """The summary, pictures, and the most expensive layers, as a part of a page.
 
     Args:
         report: A `Report`.
     """
-    return _rendered("notebook.html.j2", report)
+    timing = report.pipeline_timing
+    return _rendered(
+        "notebook.html.j2",
+        report,
+        memory_picture=memory_picture(report.model.memory, _MAX_TILES_IN_NOTEBOOK),
+        pipeline_picture=None
+        if timing is None
+        else pipeline_picture(timing, _MAX_BARS_IN_NOTEBOOK),
+    )
 
 
 def tables_cell(title: str, tables: Sequence[PlainTable]) -> str:
@@ -104,6 +116,7 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
         max_rows=MAX_TABLE_ROWS,
         num_largest=_NUM_LARGEST,
         share_of=_share_of,
+        works=WORKS,
         **values,
     )
 

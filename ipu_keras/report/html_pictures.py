@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -44,20 +45,24 @@ _STYLE: Mapping[Any, Any] = {
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def memory_picture(memory: MemoryPlan) -> str:
+def memory_picture(memory: MemoryPlan, max_tiles: int | None = None) -> str:
     """The fullest state of each tile beside what a tile has.
 
     Args:
         memory: Of a program.
+        max_tiles: That are drawn; of more, neighbours are one. By default all are.
 
     Returns:
         An SVG element.
     """
     with matplotlib.rc_context({**_STYLE}):
         figure, axes = _empty_picture()
-        edges = np.arange(len(memory.peak_by_tile) + 1)
-        _stairs(axes, memory.peak_by_tile / 1024, edges, _LIVE, "when fullest")
-        _stairs(axes, memory.always_live_by_tile / 1024, edges, _ALWAYS_LIVE, "always live")
+        for sizes, colour, label in (
+            (memory.peak_by_tile, _LIVE, "when fullest"),
+            (memory.always_live_by_tile, _ALWAYS_LIVE, "always live"),
+        ):
+            drawn, edges = thinned(sizes, np.arange(len(sizes) + 1), max_tiles or len(sizes))
+            _stairs(axes, drawn / 1024, edges, colour, label)
         axes.axhline(memory.tile_bytes / 1024, color=_LIMIT, label="what a tile has")
         axes.set_xlabel("tile" if memory.num_ipus == 1 else "tile of each IPU")
         if memory.num_ipus > 1:
@@ -150,5 +155,7 @@ def _svg(figure: Figure, name: str) -> str:
     figure.savefig(text, format="svg", transparent=True, metadata=_NO_METADATA)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :].replace(_TEXT, "currentColor")
-    # Several pictures share a page, in which a name may stand once only.
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-picture-", svg)
+    # Several pictures share a page, in which a name may stand once only: one of each kind in a
+    # report, and in a notebook many.
+    prefix = f"{name}-picture-{zlib.crc32(svg.encode()):08x}-"
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}", svg)

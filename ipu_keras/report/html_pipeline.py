@@ -19,6 +19,16 @@ _STYLES = {
     Work.WEIGHT_UPDATE: "update",
 }
 
+# What the colours of a legend stand for.
+WORKS = (
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("recompute", "recompute"),
+    ("stash", "stash"),
+    ("exchange", "copy to another IPU"),
+    ("update", "weight update"),
+)
+
 
 @dataclass(frozen=True)
 class Bar:

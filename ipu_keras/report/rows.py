@@ -115,9 +115,12 @@ def group(name: str, members: Sequence[Row]) -> Row:
     )
 
 
+# What rows that no layer has are called.
+NO_LAYER = "(no layer)"
+
 # What rows are put together by; "op" leaves each on its own.
 _KEYS: Mapping[str, Callable[[Row], str]] = {
-    "layer": lambda row: row.layer or "(no layer)",
+    "layer": lambda row: row.layer or NO_LAYER,
     "family": lambda row: row.family,
     "backward": lambda row: "backward" if row.backward else "forward",
     "confidence": lambda row: row.confidence,

@@ -13,6 +13,7 @@ from ipu_keras.report.text import cost_table, memory_table, rendered
 
 # Layers that are shown.
 _NUM_LAYERS = 15
+_NUM_LAYERS_IN_SHORT = 5
 
 
 def summary(report: Figures) -> str:
@@ -33,29 +34,47 @@ def summary(report: Figures) -> str:
     )
 
 
-def _lines(report: Figures) -> Iterator[str | Text]:
-    model, memory = report.model, report.model.memory
-    yield (
-        f"{report.name} on {model.target.name}: {report.cycles_per_step:,} cycles per step, "
-        f"{report.seconds_per_step * 1e3:.3f} ms, bound by the {bound_in_words(report)}"
+def short_summary(report: Figures) -> str:
+    """A line each on time and memory, and the layers that take the longest.
+
+    Args:
+        report: A `Report`.
+    """
+    layers = report.by("layer")
+    title = f"Layers (the longest of {len(layers)})"
+    return rendered(
+        *_verdict(report),
+        cost_table(title, layers[:_NUM_LAYERS_IN_SHORT], report.busy_cycles),
     )
+
+
+def _lines(report: Figures) -> Iterator[str | Text]:
+    head, memory_line = _verdict(report)
+    yield head
     yield from _pace(report)
     yield (
         f"{report.flops_per_step / 1e9:.3f} GFLOP per step, {report.utilisation:.1%} of the peak; "
         f"{report.guessed_share:.0%} of the cycles are guessed"
     )
-    if report.memory_error is None:
-        yield (
-            f"It fits: {memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes on "
-            f"{fullest_tile(memory)}"
-        )
-    else:
-        # On one line, as scripts look for the IPU's own text.
-        yield Text(report.memory_error)
+    yield memory_line
     regions = ", ".join(f"{name} {size:,}" for name, size in report.bytes_by_region.items())
     yield f"Regions of that tile: {regions}"
     yield from report.remarks
-    yield from report.error_bands.sentences(model.target.name)
+    yield from report.error_bands.sentences(report.model.target.name)
+
+
+def _verdict(report: Figures) -> tuple[str, str | Text]:
+    """What a step takes, and whether it fits."""
+    model, memory = report.model, report.model.memory
+    head = (
+        f"{report.name} on {model.target.name}: {report.cycles_per_step:,} cycles per step, "
+        f"{report.seconds_per_step * 1e3:.3f} ms, bound by the {bound_in_words(report)}"
+    )
+    if report.memory_error is not None:
+        # On one line, as scripts look for the IPU's own text.
+        return head, Text(report.memory_error)
+    bytes_of_tile = f"{memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes"
+    return head, f"It fits: {bytes_of_tile} on {fullest_tile(memory)}"
 
 
 def _pace(report: Figures) -> Iterator[str]:

@@ -12,7 +12,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 NO_EFFECT = "No effect: stored and checked."
 
@@ -248,23 +248,27 @@ class ConfigCategory:
             )
         return metadata
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        if self._full_name(name) not in self._root.TABLE:
-            raise ValueError(self._not_an_attribute(name))
-        return self._root._read(self._full_name(name))
+    # Checkers take the options from `config_options.pyi`, and find misspelt ones by it.
+    if not TYPE_CHECKING:
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        metadata = self._root.TABLE.get(self._full_name(name))
-        if metadata is None:
-            raise ValueError(self._not_an_attribute(name))
-        if metadata.is_category:
-            raise Exception(
-                f"{metadata.name} is a category and cannot be assigned to. Assign to one of its "
-                f"options instead: {', '.join(self._root._categories[metadata.name]._options())}."
-            )
-        self._root._write(metadata, value)
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            if self._full_name(name) not in self._root.TABLE:
+                raise ValueError(self._not_an_attribute(name))
+            return self._root._read(self._full_name(name))
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            metadata = self._root.TABLE.get(self._full_name(name))
+            if metadata is None:
+                raise ValueError(self._not_an_attribute(name))
+            if metadata.is_category:
+                options = ", ".join(self._root._categories[metadata.name]._options())
+                raise Exception(
+                    f"{metadata.name} is a category and cannot be assigned to. Assign to one of "
+                    f"its options instead: {options}."
+                )
+            self._root._write(metadata, value)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name.rpartition(".")[2] for name in self._options())]

@@ -24,7 +24,10 @@ _NAME = "tensorflow"
 _LIBRARIES = tuple(
     Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
-_OWN = tuple(Path(__file__).parents[2] / package for package in ("ipu_keras", "ipu_addons"))
+_OWN = tuple(
+    Path(__file__).parents[2] / package
+    for package in ("ipu_keras", "ipu_addons", "ipu_keras_tools")
+)
 
 _DROPPED = (
     "TensorFlow 2 has no `tf.contrib`: IPU software for TensorFlow 1 is in `tensorflow.python.ipu`."

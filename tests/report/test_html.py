@@ -325,7 +325,34 @@ def test_the_cell_of_a_notebook():
     layers, families = cell.all("table")
     assert [row.text.split()[0] for row in layers.all("tr")] == ["name", "second", "first", "sgd"]
     assert families.all("caption")[0].text == "Families of operations"
-    assert len(found._repr_html_()) < 10_000
+    # Two paths of at most 300 steps among them.
+    assert len(found._repr_html_()) < 50_000
+    memory, shown = cell.all("figure"), found._repr_html_()
+    assert [one.all("figcaption")[0].text for one in memory] == ["Memory of each tile"]
+    # Ids of two cells in a notebook are not the same, but where all of the picture is.
+    ids = [one.attributes["id"] for one in cell.walk() if "id" in one.attributes]
+    assert ids
+    assert len(ids) == len(set(ids))
+    other = read_html(report(sorts(8))._repr_html_())
+    assert shown == found._repr_html_()
+    assert not set(ids) & {one.attributes.get("id") for one in other.walk()}
+
+
+def test_the_cell_of_a_pipeline():
+    found = pipelined()
+    cell = read_html(found._repr_html_())
+    memory, pipeline = cell.all("figure")
+    for ipu in range(4):
+        assert f"IPU {ipu}" in memory.text
+    lanes = [one for one in pipeline.walk() if one.attributes.get("class") == "lane"]
+    assert [lane.text.split()[:2] for lane in lanes] == [["IPU", str(ipu)] for ipu in range(4)]
+    timing = found.pipeline_timing
+    for ipu, lane in enumerate(lanes):
+        events = [event for event in timing.events if event.instruction.part.ipu == ipu]
+        starts = [1000 * event.start / timing.cycles for event in events if event.cycles]
+        drawn = [float(bar.attributes["x"]) for bar in lane.all("rect")]
+        assert drawn == pytest.approx(starts, abs=0.01)
+    assert "copy to another IPU" in pipeline.text
 
 
 def pipelined(num_replicas=1):

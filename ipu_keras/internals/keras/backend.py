@@ -45,11 +45,20 @@ _GLOBAL_ATTRIBUTE = PrivateName(
 _CALL_CONTEXT = PrivateName(
     "keras.src.layers.layer", "CallContext", Class(assigned=("entry_layer",))
 )
+_RESET_UIDS = PrivateName("keras.src.utils.naming", "reset_uids", Function())
 
 
 def compute_output_spec(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Calls a function with `KerasTensor`s for tensors, without computing anything."""
     return _COMPUTE_OUTPUT_SPEC.get()(function, *args, **kwargs)
+
+
+def number_names_anew() -> None:
+    """Has Keras number the names that it makes up from the start, as in a process of its own.
+
+    `keras.utils.clear_session` does that too, and forgets policies and seeds besides.
+    """
+    _RESET_UIDS.get()()
 
 
 def backend_module() -> Any:

@@ -1,0 +1,154 @@
+"""What would make a program keep limits of its own, each remedy modelled.
+
+`fixes` are for programs that do not fit into an IPU. A budget asks for less: fewer cycles, or a
+part of the memory.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_keras.advice.fixes import in_words, is_mostly_single
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.passes import model_graph
+
+# Steps of an execution, for programs that wait for the host.
+_MORE_STEPS = 32
+# Batches are halved so often; each is traced anew.
+_BATCH_HALVINGS = 2
+# Of a number that is too large, what saves less is no remedy.
+_LEAST_SAVING = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a program may cost.
+
+    Args:
+        max_cycles: Of a step; `None` for any number.
+        max_tile_bytes: On the fullest tile.
+        max_ipus: That remedies may take, of all replicas.
+    """
+
+    max_cycles: int | None
+    max_tile_bytes: int
+    max_ipus: int
+
+    def are_kept(self, model: Model) -> bool:
+        """Whether a program fits and keeps them.
+
+        Args:
+            model: After all passes.
+        """
+        return model.memory.fits and self.excess(model) == 0
+
+    def excess(self, model: Model) -> float:
+        """How much too large its numbers are, as shares of the limits, added up.
+
+        Args:
+            model: After all passes.
+        """
+        limits = [(model.memory.max_tile_bytes, self.max_tile_bytes)]
+        if self.max_cycles is not None:
+            limits.append((model.cycles_per_step, self.max_cycles))
+        return sum(max(number / most - 1, 0.0) for number, most in limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A change of a program, and what it costs with it.
+
+    Args:
+        changes: What to give `profile` besides, by name.
+        cycles_per_step: Of the changed program.
+        max_tile_bytes: On its fullest tile.
+        keeps: Whether it keeps the limits.
+    """
+
+    changes: Mapping[str, Any]
+    cycles_per_step: int
+    max_tile_bytes: int
+    keeps: bool
+
+    def __str__(self) -> str:
+        verdict = "within the budget" if self.keeps else "less, and still too much"
+        return (
+            f"{in_words(self.changes)}: {verdict}, {self.cycles_per_step:,} cycles per step, "
+            f"{self.max_tile_bytes:,} bytes on the fullest tile"
+        )
+
+
+def remedies(
+    model: Model,
+    limits: Limits,
+    *,
+    batch_size: int | None = None,
+    with_batch: Callable[[int], Model | None] | None = None,
+) -> tuple[Remedy, ...]:
+    """Models what might help a program that does not keep its limits.
+
+    Args:
+        model: After all passes.
+        limits: What it may cost.
+        batch_size: Samples of a step; `None` if it has none.
+        with_batch: Models it for another batch size; `None` if it cannot be. Smaller batches are
+            only tried with it.
+
+    Returns:
+        What helps: first what keeps the limits, and of that what takes the least time per
+        sample. Empty if the program keeps them as it is.
+    """
+    before = limits.excess(model)
+    if limits.are_kept(model):
+        return ()
+    found = [(changes, changed, batch_size or 1) for changes, changed in _changed(model, limits)]
+    sizes = [(batch_size or 1) >> k for k in range(1, _BATCH_HALVINGS + 1)]
+    for size in filter(None, sizes):
+        smaller = None if with_batch is None else with_batch(size)
+        if smaller is not None:
+            found.append(({"batch_size": size}, smaller, size))
+    helpful = [
+        (not limits.are_kept(changed), changed.cycles_per_step / size, changes, changed)
+        for changes, changed, size in found
+        if limits.are_kept(changed) or limits.excess(changed) < before * (1 - _LEAST_SAVING)
+    ]
+    helpful.sort(key=lambda one: (one[0], one[1], in_words(one[2])))
+    return tuple(
+        Remedy(
+            changes=changes,
+            cycles_per_step=changed.cycles_per_step,
+            max_tile_bytes=changed.memory.max_tile_bytes,
+            keeps=not fails,
+        )
+        for fails, _, changes, changed in helpful
+    )
+
+
+def _changed(model: Model, limits: Limits) -> Iterator[tuple[dict[str, Any], Model]]:
+    """The program with each change by itself."""
+    for changes in _candidates(model, limits):
+        try:
+            options = replace(model.options, **changes)
+            changed = model_graph(model.name, model.graph, model.target, options)
+        except ValueError:
+            continue  # it does not go with what else is chosen
+        yield changes, changed
+
+
+def _candidates(model: Model, limits: Limits) -> Iterator[dict[str, Any]]:
+    options = model.options
+    if options.dtype is None and is_mostly_single(model.graph):
+        yield {"dtype": "float16"}
+    yield {"recomputation": not options.recomputation}
+    proportion = options.available_memory_proportion
+    yield from ({"available_memory_proportion": round(proportion * f, 6)} for f in (0.5, 0.25))
+    if proportion < 0.9:
+        yield {"available_memory_proportion": 0.9}
+    if options.pipeline is None:
+        if options.steps_per_execution == options.gradient_accumulation_count:
+            steps = options.gradient_accumulation_count * _MORE_STEPS
+            yield {"steps_per_execution": steps}
+        ipus = options.num_ipus * 2
+        while ipus * options.num_replicas <= limits.max_ipus:
+            yield {"num_ipus": ipus}
+            ipus *= 2

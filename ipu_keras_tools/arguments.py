@@ -1,0 +1,197 @@
+"""The arguments of all commands, and what `--help` says of them."""
+
+import argparse
+from collections.abc import Callable
+
+_SUBJECT = """SUBJECT is a file that a model was saved to (net.keras), or module:name or
+file.py:name of a model, of a function of tensors, or of a function that needs no arguments and
+makes one of these. SPEC is the shape and type of an argument: of a model first its inputs, then
+labels and sample weights. 32x784 is float32, 32:int32 has another type, :float32 is a scalar, and
+32x8+32x4 are two inputs."""
+
+_DESCRIPTIONS = {
+    "profile": "Models a step of a model, or a call of a function, on an IPU. Exits with 1 if it "
+    "does not fit.",
+    "what-if": "Models a step for every combination of choices, which are lists with commas. Exits "
+    "with 1 if none fits.",
+    "suggest-pipeline": "Balances the layers of a model over the stages of a pipeline, by modelled "
+    "cycles and memory.",
+    "diff": "Says what changes from one report to another: both are files that `ipu-keras profile "
+    "--json` has written, or report.json of autoReport.directory.",
+    "report": "Writes the report of a step as a page, or in other forms. Exits with 1 if the "
+    "step does not fit.",
+    "run": "Runs a script as Python does, with the IPU names of the documents. All that follows "
+    "the script is for the script.",
+    "info": "Lists the IPUs of the emulated machine, as `gc-info` does.",
+    "options": "Lists the options of IPUConfig, and what each does today.",
+    "check": "Says what of scripts will not run here: names of the IPU documents that are missing, "
+    "and what Keras 2 took and Keras 3 refuses. Nothing is executed. Exits with 1 if a script will "
+    "fail.",
+}
+
+_EXAMPLES = {
+    "profile": "ipu-keras profile net.keras 32x784 32:int32 --target bow --json > before.json",
+    "what-if": "ipu-keras what-if net.keras 32x784 32:int32 --batch-size 32,64 --dtype "
+    "float32,float16",
+    "suggest-pipeline": "ipu-keras suggest-pipeline models.py:make 32x784 32:int32 --num-ipus 4",
+    "diff": "ipu-keras diff before.json after.json --max-growth 5",
+    "report": "ipu-keras report net.keras 32x784 32:int32 --html report.html",
+    "run": "ipu-keras run --modelled train.py --epochs 3",
+    "info": "ipu-keras info -l",
+    "options": "ipu-keras options io_tiles",
+    "check": "ipu-keras check train.py models/",
+}
+
+# By name, what reads a value and what it means.
+_Options = dict[str, tuple[Callable[[str], object], str]]
+_OPTIONS: _Options = {
+    "target": (str, "gc2, gc200 (the default) or bow"),
+    "dtype": (str, "float16 or float32 for all floating point numbers"),
+    "num-ipus": (int, "IPUs that share the layers: 1, 2, 4, ..."),
+    "num-replicas": (int, "copies of the model, with a batch each"),
+    "available-memory-proportion": (float, "of a tile's memory for temporaries of products"),
+    "steps-per-execution": (int, "steps between two exchanges with the host"),
+    "gradient-accumulation-count": (int, "steps between two weight updates"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of `ipu-keras`: `command` and `module` say what to run."""
+    whole = argparse.ArgumentParser(
+        prog="ipu-keras", description="Runs, models and checks programs of IPUs, without an IPU."
+    )
+    commands = whole.add_subparsers(dest="command", required=True, metavar="command")
+    for name, add in _ADDED.items():
+        command = commands.add_parser(
+            name,
+            help=_DESCRIPTIONS[name].partition(".")[0].partition(":")[0],
+            description=_DESCRIPTIONS[name],
+            epilog=f"example: {_EXAMPLES[name]}",
+        )
+        command.set_defaults(module=name.replace("-", "_"))
+        command.add_argument("--json", action="store_true", help="print JSON")
+        add(command)
+    return whole
+
+
+def _add_subject(command: argparse.ArgumentParser) -> None:
+    command.description = f"{command.description} {_SUBJECT}"
+    command.add_argument("subject", metavar="SUBJECT", help="a model or function")
+    command.add_argument("specs", metavar="SPEC", nargs="+", help="shape and type of an argument")
+    command.add_argument("--mode", help="train, test or predict (of a model)")
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+    for name, (kind, meaning) in _OPTIONS.items():
+        command.add_argument(f"--{name}", type=kind, help=meaning)
+    command.add_argument(
+        "--recomputation",
+        action="store_true",
+        default=None,
+        help="compute activations again in the backward pass",
+    )
+
+
+def _profile(command: argparse.ArgumentParser) -> None:
+    _add_subject(command)
+    _add_options(command)
+
+
+def _what_if(command: argparse.ArgumentParser) -> None:
+    _add_subject(command)
+    lists: _Options = {"batch-size": (int, "the first axis of all specs"), **_OPTIONS}
+    for name, (kind, meaning) in lists.items():
+        command.add_argument(f"--{name}", type=_list_of(kind), metavar="A,B", help=meaning)
+    command.add_argument(
+        "--recomputation",
+        type=_list_of(_switch),
+        metavar="no,yes",
+        help="compute activations again",
+    )
+
+
+def _suggest_pipeline(command: argparse.ArgumentParser) -> None:
+    _add_subject(command)
+    command.add_argument("--num-ipus", type=int, required=True, help="stages, at least 2")
+    command.add_argument("--target", help=_OPTIONS["target"][1])
+    command.add_argument("--schedule", help="Grouped (the default), Interleaved or Sequential")
+
+
+def _diff(command: argparse.ArgumentParser) -> None:
+    command.add_argument("before", metavar="A.json")
+    command.add_argument("after", metavar="B.json")
+    command.add_argument(
+        "--max-growth",
+        type=float,
+        metavar="PERCENT",
+        help="exit with 1 if cycles per step or bytes of the fullest tile grow by more",
+    )
+
+
+def _report(command: argparse.ArgumentParser) -> None:
+    _add_subject(command)
+    _add_options(command)
+    for name, form in (
+        ("html", "one HTML page"),
+        ("text", "text"),
+        ("perfetto", "a trace for ui.perfetto.dev"),
+        ("chrome-trace", "a trace for chrome://tracing"),
+    ):
+        command.add_argument(f"--{name}", metavar="FILE", help=f"write {form}")
+
+
+def _run(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--modelled",
+        action="store_true",
+        help="afterwards, print what each program that was compiled would cost on an IPU",
+    )
+    command.add_argument(
+        "--tf1", action="store_true", help="as TensorFlow 1: graphs, sessions and its names"
+    )
+    command.add_argument("script", help="a Python file")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
+
+
+def _info(command: argparse.ArgumentParser) -> None:
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("-l", "--list-devices", action="store_true", help="as `gc-info -l`")
+    form.add_argument("-j", dest="json", action="store_true", help="the same as --json")
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", nargs="?", help="an option, or a category of them")
+
+
+def _check(command: argparse.ArgumentParser) -> None:
+    command.add_argument("paths", nargs="+", metavar="SCRIPT", help="a Python file, or a folder")
+
+
+_ADDED = {
+    "profile": _profile,
+    "what-if": _what_if,
+    "suggest-pipeline": _suggest_pipeline,
+    "diff": _diff,
+    "report": _report,
+    "run": _run,
+    "info": _info,
+    "options": _options,
+    "check": _check,
+}
+
+
+def _list_of(kind: Callable[[str], object]) -> Callable[[str], list[object]]:
+    """Reads values with commas between them."""
+
+    def values(text: str) -> list[object]:
+        return [kind(one) for one in text.split(",")]
+
+    # argparse says it in errors: "invalid int list value".
+    values.__name__ = f"{kind.__name__.strip('_')} list"
+    return values
+
+
+def _switch(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"must be yes or no. Received: {text!r}")
+    return text == "yes"

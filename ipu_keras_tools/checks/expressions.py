@@ -1,0 +1,275 @@
+"""What is known of the expressions of a script."""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from ipu_keras.config import IPUConfig
+from ipu_keras.internals.keras_2_habits import advice
+from ipu_keras.settings.config_tree import closest_option
+from ipu_keras_tools.checks import calls
+from ipu_keras_tools.checks.libraries import attribute_of
+from ipu_keras_tools.checks.scopes import Notes, Scope
+from ipu_keras_tools.checks.values import (
+    UNKNOWN,
+    Instance,
+    Known,
+    Options,
+    Several,
+    Symbolic,
+    UserClass,
+    UserFunction,
+    attribute_of_instance,
+    is_a,
+    missing_attribute,
+)
+
+# How a scope calls the class whose method it is of.
+OWNER = "class of the method"
+
+_CallOfScript = Callable[[UserFunction, list[Any], dict[str, Any]], Any]
+
+
+class Expressions:
+    """Finds out what expressions are, and notes those that will fail.
+
+    Args:
+        notes: Take what is found.
+        call_of_script: Follows a call of one of the script's own functions.
+    """
+
+    def __init__(self, notes: Notes, call_of_script: _CallOfScript):
+        self._notes = notes
+        self._call_of_script = call_of_script
+
+    def value(self, node: ast.expr, scope: Scope) -> Any:
+        """What is known of an expression.
+
+        Args:
+            node: It.
+            scope: Names in reach.
+        """
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is not None:
+            return method(node, scope)
+        return self._parts(node, scope)
+
+    def option(self, owner: Options, node: ast.Attribute) -> Any:
+        """Notes an option of `IPUConfig` that is read or set.
+
+        Args:
+            owner: The configuration, or a category of it.
+            node: The expression.
+        """
+        path = f"{owner.path}.{node.attr}" if owner.path else node.attr
+        entry = IPUConfig.TABLE.get(path)
+        if entry is None:
+            error = _refused_option(owner.path, node)
+            if error is not None:
+                close = closest_option(path, list(IPUConfig.TABLE))
+                self._notes.refuse(node, error, f"The closest option is `{close}`.")
+            return UNKNOWN
+        if entry.is_category:
+            return Options(path)
+        self._notes.names.use_option(path, node.lineno)
+        return UNKNOWN
+
+    def _parts(self, node: ast.AST, scope: Scope) -> Any:
+        """Of an expression that nothing is known of: what it is made of."""
+        parts = [self.value(one, scope) for one in _expressions_in(node)]
+        is_arithmetic = isinstance(node, ast.BinOp | ast.UnaryOp | ast.Subscript)
+        return Symbolic() if is_arithmetic and Symbolic() in parts[:2] else UNKNOWN
+
+    def _constant(self, node: ast.Constant, scope: Scope) -> Any:
+        return Known(node.value)
+
+    def _name(self, node: ast.Name, scope: Scope) -> Any:
+        return scope.get(node.id)
+
+    def _tuple(self, node: ast.Tuple | ast.List, scope: Scope) -> Any:
+        return Several(tuple(self.value(one, scope) for one in node.elts))
+
+    _list = _tuple
+
+    def _starred(self, node: ast.Starred, scope: Scope) -> Any:
+        self.value(node.value, scope)
+        return UNKNOWN
+
+    def _namedexpr(self, node: ast.NamedExpr, scope: Scope) -> Any:
+        found = self.value(node.value, scope)
+        scope.set(node.target.id, found)
+        return found
+
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
+        function = UserFunction(node, scope)
+        self._call_of_script(function, [], {})
+        return function
+
+    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scope: Scope) -> Any:
+        inner = self._comprehended(node.generators, scope)
+        self.value(node.elt, inner)
+        return UNKNOWN
+
+    _generatorexp = _setcomp = _listcomp
+
+    def _dictcomp(self, node: ast.DictComp, scope: Scope) -> Any:
+        inner = self._comprehended(node.generators, scope)
+        self.value(node.key, inner)
+        self.value(node.value, inner)
+        return UNKNOWN
+
+    def _comprehended(self, generators: list[ast.comprehension], scope: Scope) -> Scope:
+        inner = Scope(scope)
+        for one in generators:
+            self.value(one.iter, inner)
+            for name in ast.walk(one.target):
+                if isinstance(name, ast.Name):
+                    inner.set(name.id, UNKNOWN)
+            for condition in one.ifs:
+                self.value(condition, inner)
+        return inner
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
+        owner = self.value(node.value, scope)
+        if isinstance(owner, Options):
+            return self.option(owner, node)
+        if isinstance(owner, Known):
+            return attribute_of(owner.value, node, self._notes)
+        if isinstance(owner, Instance | Symbolic):
+            error = missing_attribute(owner, node.attr)
+            # Only what Keras 2 had is known to be missing; assignments add attributes.
+            if error is not None and isinstance(node.ctx, ast.Load) and advice(error):
+                self._notes.refuse(node, error)
+            return attribute_of_instance(owner, node.attr)
+        return UNKNOWN
+
+    def _call(self, node: ast.Call, scope: Scope) -> Any:
+        positional = [self.value(one, scope) for one in node.args]
+        named = {
+            one.arg: self.value(one.value, scope) for one in node.keywords if one.arg is not None
+        }
+        unpacked = [one.value for one in node.keywords if one.arg is None]
+        for one in unpacked:
+            self.value(one, scope)
+        is_complete = not unpacked and not any(isinstance(one, ast.Starred) for one in node.args)
+        if _is_constructor_of_base(node):
+            return self._call_of_base(node, scope, positional, named, is_complete)
+        function = self.value(node.func, scope)
+        owner = self._owner_of(node.func, scope)
+        if isinstance(function, UserFunction):
+            return self._call_of_script(function, positional, named)
+        if isinstance(function, UserClass):
+            return self._made(node, function, positional, named, is_complete)
+        if isinstance(function, Instance) and is_a(function, keras.layers.Layer):
+            return Symbolic() if _has_symbolic([*positional, *named.values()]) else UNKNOWN
+        if isinstance(function, Known) and callable(function.value):
+            call = calls.Call(function.value, owner, tuple(positional), named, is_complete)
+            needs_values = calls.needs_values(call)
+            for error in calls.refusals(call):
+                self._notes.refuse(node, error, calls.BETWEEN_LAYERS if needs_values else "")
+            # What comes after is looked at as if it were a layer in its place.
+            if needs_values:
+                return Symbolic()
+            return _result(function.value, positional, named)
+        return UNKNOWN
+
+    def _owner_of(self, function: ast.expr, scope: Scope) -> Any:
+        """The instance whose method is called; nothing is noted twice for it."""
+        if not isinstance(function, ast.Attribute):
+            return UNKNOWN
+        quiet = Expressions(Notes(), lambda *_: UNKNOWN)
+        return quiet.value(function.value, scope)
+
+    def _made(
+        self, node: ast.Call, kind: UserClass, positional: list, named: dict, is_complete: bool
+    ) -> Any:
+        """An instance of a class of the script."""
+        base = kind.library_base
+        if not kind.defines("__init__") and base is not None:
+            call = calls.Call(base, UNKNOWN, tuple(positional), named, is_complete)
+            for error in calls.refusals(call):
+                self._notes.refuse(node, error)
+        return Instance(kind)
+
+    def _call_of_base(
+        self, node: ast.Call, scope: Scope, positional: list, named: dict, is_complete: bool
+    ) -> Any:
+        """`super().__init__(...)` and `Base.__init__(self, ...)`."""
+        assert isinstance(node.func, ast.Attribute)
+        owner, base = scope.get(OWNER), None
+        if isinstance(node.func.value, ast.Call):
+            base = owner.library_base if isinstance(owner, UserClass) else None
+            if isinstance(owner, UserClass) and _inherits_constructor(owner):
+                base = None
+        else:
+            found = self.value(node.func.value, scope)
+            base = found.value if isinstance(found, Known) else None
+            positional = positional[1:]
+        if isinstance(base, type):
+            call = calls.Call(base, UNKNOWN, tuple(positional), named, is_complete)
+            for error in calls.refusals_of_base(base, call):
+                self._notes.refuse(node, error)
+        return UNKNOWN
+
+
+def _refused_option(category: str, node: ast.Attribute) -> Exception | None:
+    """The error of an attribute that a configuration does not have."""
+    found: Any = IPUConfig()
+    for part in filter(None, category.split(".")):
+        found = getattr(found, part)
+    try:
+        if isinstance(node.ctx, ast.Load):
+            getattr(found, node.attr)
+        else:
+            setattr(found, node.attr, None)
+    except (AttributeError, ValueError) as error:
+        return error
+    return None
+
+
+def _inherits_constructor(owner: UserClass) -> bool:
+    """Whether `super().__init__` is one of the script's own."""
+    return any(isinstance(one, UserClass) and one.defines("__init__") for one in owner.bases)
+
+
+def _is_constructor_of_base(node: ast.Call) -> bool:
+    match node.func:
+        case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"))):
+            return True
+        case ast.Attribute(attr="__init__", value=ast.Name() | ast.Attribute()):
+            return bool(node.args) and isinstance(node.args[0], ast.Name)
+    return False
+
+
+def _expressions_in(node: ast.AST) -> Iterator[ast.expr]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield child
+        else:
+            yield from _expressions_in(child)
+
+
+def _has_symbolic(values: list[Any]) -> bool:
+    members = [one for each in values if isinstance(each, Several) for one in each.members]
+    return any(isinstance(one, Symbolic) for one in (*values, *members))
+
+
+def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
+    """What a call of a library gives."""
+    if function is keras.Input:
+        return Symbolic()
+    if function is IPUConfig:
+        return Options()
+    if isinstance(function, type):
+        return Instance(function)
+    module = getattr(function, "__module__", None) or ""
+    if module.startswith("keras.src.ops") and _has_symbolic([*positional, *named.values()]):
+        return Symbolic()
+    if module.startswith(("keras.src.applications", "keras.src.models.cloning")):
+        return Instance(keras.Model)
+    if inspect.isfunction(function) and function.__name__ in ("load_model", "model_from_json"):
+        return Instance(keras.Model)
+    return UNKNOWN

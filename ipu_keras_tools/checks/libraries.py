@@ -1,0 +1,120 @@
+"""Looks names up in the libraries that are installed, which is where scripts will find them."""
+
+import ast
+import importlib
+import warnings
+from types import ModuleType
+from typing import Any
+
+from ipu_keras.internals.keras_2_habits import advice
+from ipu_keras_tools.checks.scopes import Notes, advice_for_tensorflow_1
+from ipu_keras_tools.checks.values import UNKNOWN, Known
+
+# What is imported to look into it: nothing that belongs to the user.
+_LIBRARIES = ("tensorflow", "keras", "ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core")
+
+
+def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any:
+    """What an import gives, if it is from a library that is looked into.
+
+    Args:
+        module: Its name.
+        name: What is taken from it; `None` for the module itself.
+        node: The statement.
+        notes: Take the error that it will raise, and documented names.
+    """
+    if module.partition(".")[0] not in _LIBRARIES:
+        return UNKNOWN
+    whole = module if name is None else f"{module}.{name}"
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        _miss(whole, node, error, notes, _advice_on_module(error.name or ""))
+        return UNKNOWN
+    if name is None:
+        notes.names.use(whole, node.lineno)
+        return Known(found)
+    if not _has(found, name):
+        try:
+            found = importlib.import_module(whole)
+        except ImportError:
+            instead = _advice_on(found, name)
+            _miss(whole, node, _not_importable(found, name), notes, instead)
+            return UNKNOWN
+    else:
+        found = getattr(found, name)
+    notes.names.use(whole, node.lineno)
+    return Known(found)
+
+
+def attribute_of(value: Any, node: ast.Attribute, notes: Notes) -> Any:
+    """What is known of an attribute of a module, class or other value of a library.
+
+    Args:
+        value: That has it.
+        node: The expression.
+        notes: As of `imported`.
+    """
+    name = node.attr
+    if _has(value, name):
+        found = getattr(value, name)
+        notes.names.use(f"{_name_of(value)}.{name}", node.lineno)
+        return Known(found)
+    if isinstance(value, ModuleType):
+        error = _as_read(value, name)
+        if error is not None:
+            _miss(f"{_name_of(value)}.{name}", node, error, notes)
+    return UNKNOWN
+
+
+def _has(value: Any, name: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # names that are deprecated warn
+        return hasattr(value, name)
+
+
+def _as_read(value: Any, name: str) -> AttributeError | None:
+    """The error that reading a missing attribute raises."""
+    try:
+        getattr(value, name)
+    except AttributeError as error:
+        return error
+    return None
+
+
+def _advice_on_module(name: str) -> str:
+    """What to write in place of a module that there is not."""
+    parent, _, attribute = name.rpartition(".")
+    try:
+        return _advice_on(importlib.import_module(parent), attribute) if parent else ""
+    except ImportError:
+        return ""
+
+
+def _advice_on(module: ModuleType, name: str) -> str:
+    """What to write in place of a name that a module does not have."""
+    error = _as_read(module, name)
+    return "" if error is None else advice(error)
+
+
+def _not_importable(module: ModuleType, name: str) -> ImportError:
+    """The error of `from module import name`, with what reading the name says."""
+    read = _as_read(module, name)
+    said = f"cannot import name {name!r} from {module.__name__!r}"
+    return ImportError(said if read is None else str(read), name=name)
+
+
+def _miss(
+    name: str, node: ast.expr | ast.stmt, error: Exception, notes: Notes, instead: str = ""
+) -> None:
+    said = str(error)
+    if "is documented, and this version of ipu-keras does not have it" in said:
+        notes.names.miss(name, node.lineno, said)
+    owner, _, attribute = name.rpartition(".")
+    old = advice_for_tensorflow_1(attribute) if owner in ("tensorflow", "tf") else ""
+    notes.refuse(node, error, instead or old)
+
+
+def _name_of(value: Any) -> str:
+    name = getattr(value, "__name__", "")
+    return name if isinstance(value, ModuleType) else f"{getattr(value, '__module__', '')}.{name}"

@@ -1,0 +1,257 @@
+"""Follows the statements of a script without executing them."""
+
+import ast
+import builtins
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipu_keras_tools.checks.expressions import OWNER, Expressions
+from ipu_keras_tools.checks.findings import Findings
+from ipu_keras_tools.checks.libraries import imported
+from ipu_keras_tools.checks.scopes import Notes, Scope
+from ipu_keras_tools.checks.values import (
+    UNKNOWN,
+    Instance,
+    Known,
+    Options,
+    Several,
+    UserClass,
+    UserFunction,
+)
+
+# Calls of the script's own functions within each other that are followed.
+_MOST_CALLS = 8
+
+
+def findings_of(source: str, path: str) -> Findings:
+    """What of a script will not run here.
+
+    Args:
+        source: Of the script.
+        path: Of the script, as users call it.
+
+    Raises:
+        SyntaxError: It is no Python of this version.
+
+    Example:
+
+    >>> found = findings_of("from tensorflow import keras\\nkeras.Input(shape=(80))", "net.py")
+    >>> [(one.line, one.said) for one in found.problems]
+    [(2, "Cannot convert '80' to a shape.")]
+    """
+    tree = ast.parse(source, filename=path)
+    reader = _Reader(Notes())
+    reader.read_script(tree)
+    return Findings(path, reader.notes.problems(), reader.notes.names.uses())
+
+
+class _Reader(ast.NodeVisitor):
+    """Visits statements, and has `Expressions` say what is in them."""
+
+    def __init__(self, notes: Notes):
+        self.notes = notes
+        self._scope = Scope()
+        self._expressions = Expressions(notes, self._call_of_script)
+        self._waiting: list[UserFunction] = []
+        self._read: set[ast.AST] = set()
+        self._returned: list[Any] = []
+        self._depth = 0
+
+    def read_script(self, tree: ast.Module) -> None:
+        """Reads all statements, then the functions that nothing has called.
+
+        Args:
+            tree: The script.
+        """
+        self._statements(tree.body)
+        while self._waiting:
+            function = self._waiting.pop(0)
+            if function.node not in self._read:
+                self._run(function, [], {})
+
+    def _statements(self, nodes: Sequence[ast.stmt]) -> None:
+        for node in nodes:
+            self.visit(node)
+
+    def _value(self, node: ast.expr | None) -> Any:
+        return UNKNOWN if node is None else self._expressions.value(node, self._scope)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        # Of statements without a method here: what they are made of.
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self._value(child)
+            else:
+                self.visit(child)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            found = imported(alias.name, None, node, self.notes)
+            if alias.asname is None:
+                root = alias.name.partition(".")[0]
+                self._scope.set(root, imported(root, None, node, self.notes))
+            else:
+                self._scope.set(alias.asname, found)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            found = UNKNOWN
+            if node.level == 0 and node.module is not None and alias.name != "*":
+                found = imported(node.module, alias.name, node, self.notes)
+            self._scope.set(alias.asname or alias.name, found)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        with self.notes.guarded(tuple(_caught(node, self._value))):
+            self._statements(node.body)
+        for handler in node.handlers:
+            self._statements(handler.body)
+        self._statements([*node.orelse, *node.finalbody])
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            self._value(item.context_expr)
+            if item.optional_vars is not None:
+                self._assign(item.optional_vars, UNKNOWN)
+        self._statements(node.body)
+
+    visit_AsyncWith = visit_With
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self._value(node.iter)
+        self._assign(node.target, UNKNOWN)
+        self._statements([*node.body, *node.orelse])
+
+    visit_AsyncFor = visit_For
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        found = self._value(node.value)
+        for target in node.targets:
+            self._assign(target, found)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._assign(node.target, self._value(node.value))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._value(node.value)
+        self._assign(node.target, UNKNOWN)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        self._returned.append(self._value(node.value))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for decorator in node.decorator_list:
+            self._value(decorator)
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            self._value(default)
+        function = UserFunction(node, self._scope)
+        # A decorator may give something else; its body is read anyhow.
+        self._scope.set(node.name, UNKNOWN if node.decorator_list else function)
+        self._waiting.append(function)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        bases = tuple(map(self._value, node.bases))
+        made = UserClass(node.name, bases, {})
+        self._scope.set(node.name, made)
+        outer, self._scope = self._scope, Scope(self._scope)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                for decorator in statement.decorator_list:
+                    self._value(decorator)
+                is_plain = not statement.decorator_list
+                method = UserFunction(statement, outer, made)
+                made.methods[statement.name] = method if is_plain else UNKNOWN
+                # Constructors first: other methods use what they set.
+                place = 0 if statement.name == "__init__" else len(self._waiting)
+                self._waiting.insert(place, method)
+            else:
+                self.visit(statement)
+                made.methods |= dict.fromkeys(_names_in(statement), UNKNOWN)
+        self._scope = outer
+
+    def _assign(self, target: ast.expr, found: Any) -> None:
+        if isinstance(target, ast.Name):
+            self._scope.set(target.id, found)
+        elif isinstance(target, ast.Tuple | ast.List):
+            members = found.members if isinstance(found, Several) else ()
+            known = len(members) == len(target.elts)
+            for place, one in enumerate(target.elts):
+                self._assign(one, members[place] if known else UNKNOWN)
+        elif isinstance(target, ast.Attribute):
+            owner = self._value(target.value)
+            if isinstance(owner, Options):
+                self._expressions.option(owner, target)
+            elif isinstance(owner, Instance) and isinstance(owner.kind, UserClass):
+                owner.kind.attributes[target.attr] = found
+        elif isinstance(target, ast.Starred):
+            self._assign(target.value, UNKNOWN)
+        else:
+            self._value(target)
+
+    def _call_of_script(
+        self, function: UserFunction, positional: list[Any], named: dict[str, Any]
+    ) -> Any:
+        """What a call of a function of the script returns."""
+        # A function that calls itself, or is called in ever new ways, is read often enough.
+        if self._depth == _MOST_CALLS:
+            return UNKNOWN
+        return self._run(function, positional, named)
+
+    def _run(self, function: UserFunction, positional: list[Any], named: dict[str, Any]) -> Any:
+        self._read.add(function.node)
+        outer = self._scope, self._returned
+        self._scope, self._returned = Scope(function.scope), []
+        self._depth += 1
+        if function.owner is not None:
+            self._scope.set(OWNER, function.owner)
+            positional = [Instance(function.owner), *positional]
+        self._bind(function.node.args, positional, named)
+        body = function.node.body
+        if isinstance(body, ast.expr):
+            self._returned.append(self._value(body))
+        else:
+            self._statements(body)
+        returned = self._returned
+        self._depth -= 1
+        self._scope, self._returned = outer
+        return returned[0] if len({*map(id, returned)}) == 1 else _same(returned)
+
+    def _bind(self, arguments: ast.arguments, positional: list[Any], named: dict[str, Any]) -> None:
+        places = [*arguments.posonlyargs, *arguments.args]
+        for place, one in enumerate(places):
+            given = positional[place] if place < len(positional) else UNKNOWN
+            self._scope.set(one.arg, named.get(one.arg, given))
+        for one in arguments.kwonlyargs:
+            self._scope.set(one.arg, named.get(one.arg, UNKNOWN))
+        for rest in (arguments.vararg, arguments.kwarg):
+            if rest is not None:
+                self._scope.set(rest.arg, UNKNOWN)
+
+
+def _same(values: Sequence[Any]) -> Any:
+    """What several values have in common: all of it, or nothing that is known."""
+    first = values[0] if values else UNKNOWN
+    return first if all(one == first for one in values) else UNKNOWN
+
+
+def _names_in(statement: ast.stmt) -> Iterator[str]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _caught(node: ast.Try, value: Any) -> Iterator[type[BaseException]]:
+    """The errors that a statement catches."""
+    for handler in node.handlers:
+        if handler.type is None:
+            yield BaseException
+            continue
+        named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        for one in named:
+            found = value(one)
+            if isinstance(found, Known) and isinstance(found.value, type):
+                yield found.value
+            elif isinstance(one, ast.Name) and isinstance(getattr(builtins, one.id, 0), type):
+                yield getattr(builtins, one.id)

@@ -1,0 +1,95 @@
+"""Names that are in reach, and what was found so far."""
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.keras_2_habits import advice
+from ipu_keras_tools.checks.findings import Problem
+from ipu_keras_tools.checks.ipu_names import UsedNames
+
+
+class Scope:
+    """Names of a script, a class or a function.
+
+    Args:
+        outer: Names that are in reach besides.
+    """
+
+    def __init__(self, outer: "Scope | None" = None):
+        self._names: dict[str, Any] = {}
+        self._outer = outer
+
+    def set(self, name: str, value: Any) -> None:
+        """Binds a name.
+
+        Args:
+            name: It.
+            value: What is known of it.
+        """
+        self._names[name] = value
+
+    def get(self, name: str) -> Any:
+        """What is known of a name; `None` if nothing is.
+
+        Args:
+            name: It.
+        """
+        if name in self._names:
+            return self._names[name]
+        return None if self._outer is None else self._outer.get(name)
+
+
+class Notes:
+    """What was found in a script so far."""
+
+    def __init__(self) -> None:
+        self.names = UsedNames()
+        self._problems: set[Problem] = set()
+        self._caught: list[tuple[type[BaseException], ...]] = []
+
+    def problems(self) -> tuple[Problem, ...]:
+        """The lines that will fail, from the first to the last."""
+        return tuple(sorted(self._problems))
+
+    @contextmanager
+    def guarded(self, caught: tuple[type[BaseException], ...]) -> Iterator[None]:
+        """Around statements whose errors the script catches: those are no problem.
+
+        Args:
+            caught: The types of these errors.
+        """
+        self._caught.append(caught)
+        try:
+            yield
+        finally:
+            self._caught.pop()
+
+    def refuse(self, node: ast.expr | ast.stmt, error: Exception, instead: str = "") -> None:
+        """Notes a line that will raise an error.
+
+        Args:
+            node: What raises it.
+            error: It.
+            instead: What to write, if that is no habit of Keras 2.
+        """
+        if any(isinstance(error, caught) for caught in self._caught):
+            return
+        said = " ".join(str(error).split())
+        where = node.lineno, node.col_offset + 1
+        self._problems.add(Problem(*where, type(error).__name__, said, advice(error) or instead))
+
+
+def advice_for_tensorflow_1(name: str) -> str:
+    """What to do about a name that only TensorFlow 1 had; empty if it had none of that name.
+
+    Args:
+        name: Of something in `tensorflow`.
+    """
+    if name != "contrib" and not hasattr(tf.compat.v1, name):
+        return ""
+    new = "" if name == "contrib" else f", or write `tf.compat.v1.{name}`"
+    return f"This is written for TensorFlow 1: run it with `ipu-keras run --tf1`{new}."

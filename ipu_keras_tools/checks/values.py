@@ -1,0 +1,199 @@
+"""What is known of an expression without computing it."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+import ipu_keras
+
+
+@dataclass(frozen=True)
+class Known:
+    """A module, class, function or constant that is there.
+
+    Args:
+        value: It.
+    """
+
+    value: Any
+
+
+@dataclass(eq=False)
+class UserClass:
+    """A class of the script.
+
+    Args:
+        name: Of it.
+        bases: What is known of its bases, in order.
+        methods: Names that its body defines.
+        attributes: What is known of `self.name`, as far as methods have set it.
+    """
+
+    name: str
+    bases: tuple[Any, ...]
+    methods: dict[str, Any]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def library_base(self) -> type | None:
+        """The first class of a library that it is made of."""
+        for base in self.bases:
+            if isinstance(base, Known) and isinstance(base.value, type):
+                return base.value
+            if isinstance(base, UserClass) and base.library_base is not None:
+                return base.library_base
+        return None
+
+    def defines(self, name: str) -> bool:
+        """Whether it, or a class of the script below it, has a method or attribute.
+
+        Args:
+            name: Of the attribute.
+        """
+        below = (base for base in self.bases if isinstance(base, UserClass))
+        own = name in self.methods or name in self.attributes
+        return own or any(base.defines(name) for base in below)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """An object of a class, of which nothing else is known.
+
+    Args:
+        kind: The class.
+    """
+
+    kind: type | UserClass
+
+    @property
+    def library_kind(self) -> type | None:
+        """The class of a library that says what it can do."""
+        return self.kind.library_base if isinstance(self.kind, UserClass) else self.kind
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A tensor of Keras that has no value: the output of a layer of a functional model."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """An `IPUConfig`, or a category of one.
+
+    Args:
+        path: Names on the way from the root, with dots.
+    """
+
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Several:
+    """A tuple or list.
+
+    Args:
+        members: What is known of each.
+    """
+
+    members: tuple[Any, ...]
+
+
+@dataclass(eq=False)
+class UserFunction:
+    """A function of the script.
+
+    Args:
+        node: Its definition.
+        scope: Names that it sees.
+        owner: The class whose method it is, if it is one.
+    """
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    scope: Any
+    owner: UserClass | None = None
+
+
+# Nothing is known; also where different things are.
+UNKNOWN = None
+
+# Of instances, what is known of attributes that Keras gives them.
+_ATTRIBUTES: Mapping[tuple[type, str], Any] = {
+    (keras.Model, "optimizer"): Instance(keras.optimizers.Optimizer),
+    (keras.callbacks.Callback, "model"): Instance(keras.Model),
+    (keras.layers.Layer, "output"): Symbolic(),
+    (keras.layers.Layer, "input"): Symbolic(),
+}
+
+
+def kinds(value: Any) -> Iterator[type]:
+    """The classes of libraries whose instance it is.
+
+    Args:
+        value: What is known of it.
+    """
+    if isinstance(value, Symbolic):
+        yield keras.KerasTensor
+    elif isinstance(value, Instance) and value.library_kind is not None:
+        yield value.library_kind
+        if issubclass(value.library_kind, keras.Model):
+            # Models that are made in a strategy's scope are both.
+            yield ipu_keras.keras.extensions.ModelExtension
+
+
+def is_a(value: Any, kind: type) -> bool:
+    """Whether it is an instance of a class.
+
+    Args:
+        value: What is known of it.
+        kind: A class of a library.
+    """
+    return any(issubclass(one, kind) for one in kinds(value))
+
+
+def attribute_of_instance(value: Any, name: str) -> Any:
+    """What is known of an attribute of an instance.
+
+    Args:
+        value: The instance.
+        name: Of the attribute.
+    """
+    if isinstance(value, Instance) and isinstance(value.kind, UserClass):
+        if name in value.kind.attributes:
+            return value.kind.attributes[name]
+        if name in value.kind.methods:
+            return value.kind.methods[name]
+    for (kind, attribute), found in _ATTRIBUTES.items():
+        if attribute == name and is_a(value, kind):
+            return found
+    for kind in kinds(value):
+        method = getattr(kind, name, None)
+        if callable(method):
+            return Known(method)
+    return UNKNOWN
+
+
+def missing_attribute(value: Any, name: str) -> AttributeError | None:
+    """The error for an attribute that no class of an instance has; `None` if it may be there.
+
+    Args:
+        value: The instance.
+        name: Of the attribute.
+    """
+    if isinstance(value, Instance) and isinstance(value.kind, UserClass):
+        if value.kind.defines(name):
+            return None
+        shown = value.kind.name
+    else:
+        shown = next((kind.__name__ for kind in kinds(value)), "")
+    # Of other libraries, nothing is known that their classes had before.
+    found = [kind for kind in kinds(value) if kind.__module__.startswith("keras.")]
+    if not found or any(hasattr(kind, name) for kind in kinds(value)):
+        return None
+    # Instances have attributes that classes do not show: whether it is an error is known only of
+    # what Keras 2 had, which `explain` tells by the kind of the object.
+    return AttributeError(
+        f"{shown!r} object has no attribute {name!r}", name=name, obj=object.__new__(found[0])
+    )

@@ -1,0 +1,71 @@
+"""`ipu-keras check`."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ipu_keras.report.text import PlainTable, rendered
+from ipu_keras_tools.checks.findings import ABSENT, PARTLY, WORKS, Findings
+from ipu_keras_tools.checks.reading import findings_of
+from ipu_keras_tools.results import UsageError, print_result
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints what was found; 1 if a script will fail.
+
+    Args:
+        given: The arguments.
+    """
+    found = [_read(path) for path in _scripts(given.paths)]
+    plain = [{**asdict(one), "will_run": one.will_run} for one in found]
+    print_result(given, plain, "\n".join(_text(found)))
+    return 0 if all(one.will_run for one in found) else 1
+
+
+def _scripts(paths: Sequence[str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield from sorted(path.rglob("*.py"))
+        else:
+            yield path
+
+
+def _read(path: Path) -> Findings:
+    try:
+        return findings_of(path.read_text("utf-8"), str(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no Python: {error}") from error
+
+
+def _text(found: Sequence[Findings]) -> Iterator[str]:
+    for one in found:
+        for problem in one.problems:
+            yield f"{one.path}:{problem.line}:{problem.column}: {problem.error}: {problem.said}"
+            if problem.instead:
+                yield f"    {problem.instead}"
+    uses = [use for one in found for use in one.names]
+    rows = {
+        (use.name, use.state, use.why)
+        for use in sorted(uses, key=lambda use: (use.state, use.name))
+        if use.state != WORKS
+    }
+    if rows:
+        table = PlainTable(
+            title="Names of the documents that do not work, or not fully",
+            columns=("name", "state", "why"),
+            rows=tuple(sorted(rows)),
+            justify="left",
+        )
+        yield rendered(*table.parts()).rstrip()
+    names: dict[str, set[str]] = {state: set() for state in (WORKS, PARTLY, ABSENT)}
+    for use in uses:
+        names[use.state].add(use.name)
+    failing = sum(not one.will_run for one in found)
+    problems = sum(len(one.problems) for one in found)
+    yield (
+        f"{failing} of {len(found)} will fail; reasons: {problems}; IPU names that work: "
+        f"{len(names[WORKS])}, in part: {len(names[PARTLY])}, absent: {len(names[ABSENT])}"
+    )

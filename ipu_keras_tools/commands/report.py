@@ -1,0 +1,38 @@
+"""`ipu-keras report`."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from ipu_keras.report import Report
+from ipu_keras_tools.modelling import report_of
+from ipu_keras_tools.results import UsageError, print_result
+
+# By the argument that names the file.
+_WRITERS: dict[str, Callable[[Report, str], object]] = {
+    "html": Report.to_html,
+    "text": lambda report, path: Path(path).write_text(str(report), "utf-8"),
+    "perfetto": Report.to_perfetto,
+    "chrome_trace": lambda report, path: Path(path).write_text(report.to_chrome_trace(), "utf-8"),
+}
+
+
+def run(given: argparse.Namespace) -> int:
+    """Writes the files that were asked for; 1 if the step does not fit.
+
+    Args:
+        given: The arguments.
+    """
+    asked = {name: path for name in _WRITERS if (path := getattr(given, name)) is not None}
+    if not asked:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in _WRITERS)
+        raise UsageError(f"say what to write, with one of {names} and the name of a file")
+    report = report_of(given)
+    for name, path in asked.items():
+        try:
+            _WRITERS[name](report, path)
+        except (ImportError, OSError) as error:
+            raise UsageError(f"{path} cannot be written: {error}") from error
+    lines = [repr(report).strip("<>"), *(f"wrote {path}" for path in asked.values())]
+    print_result(given, {"fits": report.fits, "files": asked}, "\n".join(lines))
+    return 0 if report.fits else 1

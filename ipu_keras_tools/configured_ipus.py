@@ -1,0 +1,68 @@
+"""A configured IPU system that leaves everything as it was."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_keras.config import IPUConfig
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.machine.system import LISTING, SYSTEM
+from ipu_keras.machine.target import VERSIONS
+from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE
+
+_SIZES = frozenset(map(len, LISTING))
+
+
+@dataclass(frozen=True)
+class ConfiguredIpus:
+    """One device with some IPUs.
+
+    Args:
+        num_ipus: That `/device:IPU:0` has.
+        target: `"gc2"`, `"gc200"` or `"bow"`: what reports are for. Whether a program that runs
+            fits is asked of a GC200 for a Bow, which has the same memory.
+        config: The active configuration.
+        strategy: For the device.
+    """
+
+    num_ipus: int
+    target: str
+    config: IPUConfig
+    strategy: IPUStrategy
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """The strategy's scope, to make a model in."""
+        return self.strategy.scope()
+
+
+@contextlib.contextmanager
+def configured_ipus(num_ipus: int, target: str) -> Iterator[ConfiguredIpus]:
+    """A system with one device; afterwards the devices that were there before.
+
+    Args:
+        num_ipus: Of the device. The machine has groups of 1, 2, 4, 8 and 16; for other numbers,
+            and for a GC2, it is the IPU Model's.
+        target: As of `ConfiguredIpus`.
+    """
+    previous, flags = SYSTEM.config, os.environ.get(ENVIRONMENT_VARIABLE)
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = num_ipus
+    try:
+        if num_ipus not in _SIZES or target == "gc2":
+            os.environ[ENVIRONMENT_VARIABLE] = f"{flags or ''} --use_ipu_model".strip()
+            versions = {name: version for version, name in VERSIONS.items()}
+            config.ipu_model.version = "ipu2" if target == "bow" else versions[target]
+        config.configure_ipu_system()
+        yield ConfiguredIpus(num_ipus, target, config, IPUStrategy())
+    finally:
+        SYSTEM.reset()
+        if flags is None:
+            os.environ.pop(ENVIRONMENT_VARIABLE, None)
+        else:
+            os.environ[ENVIRONMENT_VARIABLE] = flags
+        if previous is not None:
+            SYSTEM.configure(previous)

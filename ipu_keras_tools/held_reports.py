@@ -1,0 +1,212 @@
+"""Reports that are held to a budget, and what is said of those that do not keep it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+import ipu_keras
+from ipu_keras.advice.budgets import Limits, Remedy, remedies
+from ipu_keras.internals.keras.backend import number_names_anew
+from ipu_keras.report import Report
+from ipu_keras.report.difference import Compared, compared, difference
+from ipu_keras.report.summary import short_summary
+from ipu_keras_tools.baselines import read_baseline, write_baseline
+from ipu_keras_tools.budget import Budget
+
+# Of what a report has, those that a baseline keeps: whole numbers that others follow from.
+_TOTALS = ("cycles_per_step", "compute_cycles", "flops_per_step", "max_tile_bytes", "total_bytes")
+
+# What says itself how many IPUs a program takes.
+_OWN_NUMBERS = frozenset({"num_ipus", "num_replicas", "pipeline"})
+
+
+class HeldReports:
+    """What the fixture `ipu_report` gives: makes reports, and holds each to a budget.
+
+    Args:
+        budget: What to model, and what it may cost.
+        is_held: Whether the budget is asked for; otherwise reports are only made.
+        path_of: Where the baseline of report k of the test is.
+        written: Takes the path of each baseline that is written; `None` if none is to be.
+    """
+
+    def __init__(
+        self,
+        *,
+        budget: Budget,
+        is_held: bool,
+        path_of: Callable[[int], Path],
+        written: Callable[[Path], None] | None,
+    ):
+        self._budget = budget
+        self._is_held = is_held
+        self._path_of = path_of
+        self._written = written
+        self.number = 0
+        # Layers without a name would be others in baselines, by the tests that ran before.
+        number_names_anew()
+
+    def __call__(self, model_or_function: Any, *specs: Any, **options: Any) -> Report:
+        """Models a step of a model, or a call of a function, and fails the test if it is too much.
+
+        Args:
+            model_or_function: As for `ipu_keras.profile`.
+            *specs: As for `ipu_keras.profile`.
+            **options: As for `ipu_keras.profile`. The marker says `target` and, unless these or
+                the model's stages say how many IPUs there are, `num_ipus`.
+
+        Returns:
+            The report.
+        """
+        __tracebackhide__ = True
+        budget = self._budget
+        options = {"target": budget.target, **options}
+        if not _OWN_NUMBERS & options.keys() and not _has_stages(model_or_function):
+            # Layers are shared by powers of two; the rest of the IPUs is left over.
+            options["num_ipus"] = 1 << (budget.num_ipus.bit_length() - 1)
+        report = ipu_keras.profile(model_or_function, *specs, **options)
+        path = self._path_of(self.number)
+        self.number += 1
+        before = self._baseline(path)
+        if self._written is not None and write_baseline(path, figures_of(report)):
+            self._written(path)
+        broken = tuple(broken_limits(report, budget)) if self._is_held else ()
+        if broken:
+            found = _remedies(report, budget, model_or_function, specs, options)
+            pytest.fail("\n".join(_message(report, budget, broken, before, found)), pytrace=False)
+        return report
+
+    def _baseline(self, path: Path) -> tuple[Path, Mapping[str, Any] | None]:
+        """The path, and the figures that are there."""
+        try:
+            return path, read_baseline(path)
+        except ValueError as error:
+            if self._written is None:
+                pytest.fail(str(error), pytrace=False)
+            return path, None
+
+
+def figures_of(report: Report) -> dict[str, Any]:
+    """What a baseline keeps of a report: whole numbers only, so that a review can read it.
+
+    Args:
+        report: Of a program.
+    """
+    whole = compared(report)
+    return {
+        "program": report.name,
+        "target": report.model.target.name,
+        "num_ipus": report.num_ipus,
+        "batch_size": report.batch_size,
+        **{name: whole.totals[name] for name in _TOTALS},
+        "layers": dict(whole.layers),
+        "families": dict(whole.families),
+        "memory": dict(whole.memory),
+    }
+
+
+def broken_limits(report: Report, budget: Budget) -> Iterator[str]:
+    """Says what of a budget a report does not keep.
+
+    Args:
+        report: Of a program.
+        budget: What it may cost.
+    """
+    memory = report.model.memory
+    if report.memory_error is not None:
+        yield f"It does not fit. {report.memory_error}"
+    if report.num_ipus > budget.num_ipus:
+        yield f"num_ipus: it takes {report.num_ipus} IPUs, and may take {budget.num_ipus}"
+    share = memory.max_tile_bytes / memory.tile_bytes
+    if budget.max_tile_memory < share <= 1:
+        yield (
+            f"max_tile_memory: {memory.max_tile_bytes:,} bytes are {share:.1%} of the fullest "
+            f"tile, and may be {budget.max_tile_memory:.1%}"
+        )
+    if budget.max_cycles is not None and report.cycles_per_step > budget.max_cycles:
+        ratio = report.cycles_per_step / budget.max_cycles
+        more = f"{ratio - 1:.1%} more than" if ratio < 2 else f"{ratio:,.1f} times"
+        yield (
+            f"max_cycles: a step takes {report.cycles_per_step:,} cycles, {more} "
+            f"{budget.max_cycles:,}"
+        )
+
+
+def _message(
+    report: Report,
+    budget: Budget,
+    broken: tuple[str, ...],
+    baseline: tuple[Path, Mapping[str, Any] | None],
+    found: tuple[Remedy, ...],
+) -> Iterator[str]:
+    yield f"{report.name} does not keep {budget}"
+    yield from (f"- {line}" for line in broken)
+    yield ""
+    yield short_summary(report)
+    path, before = baseline
+    if before is None:
+        yield f"There is no baseline to compare it with: `pytest --ipu-update` writes {path.name}"
+    else:
+        yield from _growth(before, report, path)
+    yield ""
+    if found:
+        yield "What would help, by the model:"
+        yield from (f"{place}. {remedy}" for place, remedy in enumerate(found, 1))
+    else:
+        yield "Of the changes that were tried, none helps"
+
+
+def _growth(before: Mapping[str, Any], report: Report, path: Path) -> Iterator[str]:
+    after = figures_of(report)
+    change = difference(_compared(before), _compared(after))
+    grown = change.grown()
+    for name in ("program", "target", "num_ipus", "batch_size"):
+        if before.get(name) != after[name]:
+            yield f"The baseline is of another {name}: {before.get(name)!r}, now {after[name]!r}"
+    if grown is None:
+        yield f"Nothing has grown since the baseline {path.name}"
+    else:
+        yield f"What has grown since the baseline {path.name}:"
+        yield grown.rstrip()
+
+
+def _compared(figures: Mapping[str, Any]) -> Compared:
+    """Figures of a baseline as what reports are compared by."""
+    return Compared(
+        name=f"{figures.get('program')} on {figures.get('target')}",
+        settings={},
+        totals={name: figures[name] for name in _TOTALS if name in figures},
+        layers=figures.get("layers", {}),
+        families=figures.get("families", {}),
+        memory=figures.get("memory", {}),
+    )
+
+
+def _remedies(
+    report: Report, budget: Budget, subject: Any, specs: tuple, options: Mapping[str, Any]
+) -> tuple[Remedy, ...]:
+    tile_bytes = report.model.memory.tile_bytes
+    limits = Limits(
+        max_cycles=budget.max_cycles,
+        max_tile_bytes=int(budget.max_tile_memory * tile_bytes),
+        max_ipus=budget.num_ipus,
+    )
+
+    def with_batch(size: int) -> Any:
+        try:
+            table = ipu_keras.what_if(subject, *specs, **{**options, "batch_size": size})
+        except Exception:
+            return None  # the step was written for one size; that is no failure of the test
+        return table.rows[0].report.model
+
+    return remedies(report.model, limits, batch_size=report.batch_size, with_batch=with_batch)
+
+
+def _has_stages(subject: Any) -> bool:
+    """Whether a model is put on several IPUs by its own pipeline."""
+    if not isinstance(subject, keras.Model) or not hasattr(subject, "_ipu"):
+        return False
+    return subject._ipu.stages.staged_calls() is not None

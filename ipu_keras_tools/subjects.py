@@ -1,0 +1,116 @@
+"""What commands are told to model: from words of a command line to models, functions and specs."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ipu_keras_tools.results import UsageError
+
+_FILES = (".keras", ".h5")
+_SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
+
+
+def subject_of(text: str) -> Any:
+    """A model or function.
+
+    Args:
+        text: A file of a model, or `module:name` or `file.py:name`. A function that needs no
+            arguments is called for the model or function that it makes.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    if text.endswith(_FILES):
+        return _loaded(text)
+    module_name, _, name = text.rpartition(":")
+    if not module_name or not name:
+        raise UsageError(
+            "SUBJECT must be a file that ends in .keras or .h5, or module:name or file.py:name of "
+            f"a model or function. Received: {text!r}"
+        )
+    found: Any = _module(module_name)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{module_name} has no {name!r}")
+        found = getattr(found, part)
+    if isinstance(found, keras.Model):
+        return found
+    if not callable(found):
+        raise UsageError(
+            f"{text} must be a model, a function of tensors, or a function that needs no "
+            f"arguments and makes one. Received: {found!r} of type {type(found).__name__}"
+        )
+    parameters = inspect.signature(found).parameters.values()
+    takes_tensors = any(
+        one.default is one.empty and one.kind != one.VAR_KEYWORD for one in parameters
+    )
+    return found if takes_tensors else found()
+
+
+def spec_of(text: str) -> Any:
+    """The spec that a word says; a tuple of them for inputs with a plus between them.
+
+    Args:
+        text: Such as `32x784`, `32:int32`, `:float32` or `32x8+32x4`.
+
+    Raises:
+        UsageError: It says none.
+
+    Example:
+
+    >>> spec_of("32x784:float16")
+    TensorSpec(shape=(32, 784), dtype=tf.float16, name=None)
+    """
+    if "+" in text:
+        return tuple(spec_of(part) for part in text.split("+"))
+    match = _SPEC.fullmatch(text)
+    if match is None or not text:
+        raise UsageError(
+            "SPEC must be a shape and type such as 32x784, 32x784:float16 or 32:int32. Received: "
+            f"{text!r}"
+        )
+    shape = [int(size) for size in match["shape"].split("x") if size]
+    try:
+        return tf.TensorSpec(shape, tf.as_dtype(match["dtype"] or "float32"))
+    except TypeError as error:
+        raise UsageError(f"TensorFlow has no type {match['dtype']!r}") from error
+
+
+def _loaded(text: str) -> keras.Model:
+    if not Path(text).is_file():
+        raise UsageError(f"There is no file {text!r}")
+    try:
+        return keras.saving.load_model(text)
+    except (OSError, TypeError, ValueError) as error:
+        raise UsageError(f"The model in {text} cannot be loaded: {error}") from error
+
+
+def _module(name: str) -> ModuleType:
+    """The module of a name, which is looked for in the folder of the command; or of a file."""
+    if not name.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            # Of one that the module itself imports, its traceback says more.
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise UsageError(f"There is no module {name!r}") from error
+    path = Path(name)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise UsageError(f"There is no file {name!r}")
+    sys.path.insert(0, str(path.resolve().parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

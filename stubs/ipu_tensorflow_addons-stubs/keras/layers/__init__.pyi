@@ -1,0 +1,20 @@
+# Written by `python tests/stub_files.py`.
+from ipu_addons.keras.layers import AssumeEqualAcrossReplicas as AssumeEqualAcrossReplicas
+from ipu_addons.keras.layers import CTCInferenceLayer as CTCInferenceLayer
+from ipu_addons.keras.layers import CTCLoss as CTCLoss
+from ipu_addons.keras.layers import CTCPredictionsLayer as CTCPredictionsLayer
+from ipu_addons.keras.layers import Dropout as Dropout
+from ipu_addons.keras.layers import EffectiveTransformer as EffectiveTransformer
+from ipu_addons.keras.layers import Embedding as Embedding
+from ipu_addons.keras.layers import GRU as GRU
+from ipu_addons.keras.layers import GroupNorm as GroupNorm
+from ipu_addons.keras.layers import GroupNormalization as GroupNormalization
+from ipu_addons.keras.layers import InstanceNorm as InstanceNorm
+from ipu_addons.keras.layers import InstanceNormalization as InstanceNormalization
+from ipu_addons.keras.layers import LSTM as LSTM
+from ipu_addons.keras.layers import LayerNorm as LayerNorm
+from ipu_addons.keras.layers import LayerNormalization as LayerNormalization
+from ipu_addons.keras.layers import PopnnGRU as PopnnGRU
+from ipu_addons.keras.layers import PopnnLSTM as PopnnLSTM
+from ipu_addons.keras.layers import RecomputationCheckpoint as RecomputationCheckpoint
+from ipu_addons.keras.layers import SerialDense as SerialDense

@@ -1,0 +1,8 @@
+# Written by `python tests/stub_files.py`.
+from ipu_keras.keras.extensions import FunctionalExtension as FunctionalExtension
+from ipu_keras.keras.extensions import FunctionalLayerPipelineStageAssignment as FunctionalLayerPipelineStageAssignment
+from ipu_keras.keras.extensions import ModelExtension as ModelExtension
+from ipu_keras.keras.extensions import ModelLayerPipelineStageAssignment as ModelLayerPipelineStageAssignment
+from ipu_keras.keras.extensions import PipelineStage as PipelineStage
+from ipu_keras.keras.extensions import SequentialExtension as SequentialExtension
+from ipu_keras.keras.extensions import SequentialLayerPipelineStageAssignment as SequentialLayerPipelineStageAssignment

@@ -1,0 +1,2 @@
+# Written by `python tests/stub_files.py`.
+from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer as IpuOptimizer

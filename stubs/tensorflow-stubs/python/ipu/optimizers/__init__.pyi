@@ -1,0 +1,14 @@
+# Written by `python tests/stub_files.py`.
+from ipu_keras.optimizers import CrossReplicaGradientAccumulationOptimizer as CrossReplicaGradientAccumulationOptimizer
+from ipu_keras.optimizers import CrossReplicaGradientAccumulationOptimizerV2 as CrossReplicaGradientAccumulationOptimizerV2
+from ipu_keras.optimizers import CrossReplicaOptimizer as CrossReplicaOptimizer
+from ipu_keras.optimizers import GradientAccumulationOptimizer as GradientAccumulationOptimizer
+from ipu_keras.optimizers import GradientAccumulationOptimizerV2 as GradientAccumulationOptimizerV2
+from ipu_keras.optimizers import IpuOptimizer as IpuOptimizer
+from ipu_keras.optimizers import MapGradientOptimizer as MapGradientOptimizer
+from ipu_keras.optimizers import ShardedOptimizer as ShardedOptimizer
+from ipu_keras.optimizers import cross_replica_optimizer as cross_replica_optimizer
+from ipu_keras.optimizers import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+from ipu_keras.optimizers import ipu_optimizer as ipu_optimizer
+from ipu_keras.optimizers import map_gradient_optimizer as map_gradient_optimizer
+from ipu_keras.optimizers import sharded_optimizer as sharded_optimizer

@@ -1,0 +1,2 @@
+# Written by `python tests/stub_files.py`.
+from ipu_keras.ops.rand_ops import dropout as dropout

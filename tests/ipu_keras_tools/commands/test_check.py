@@ -1,0 +1,140 @@
+"""What `ipu-keras check` prints, and what it does not invent."""
+
+import doctest
+import json
+
+import pytest
+
+from ipu_keras_tools.checks import ipu_names, reading
+from ipu_keras_tools.checks.reading import findings_of
+from ipu_keras_tools.main import main
+
+
+@pytest.mark.parametrize("module", [ipu_names, reading])
+def test_examples(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def problems(source):
+    return [(one.line, one.error, one.said) for one in findings_of(source, "net.py").problems]
+
+
+def test_the_text(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.py").write_text(
+        "import keras\n"
+        "from tensorflow.python import ipu\n"
+        "config = ipu.config.IPUConfig()\n"
+        "config.floating_point_behaviour.inv = True\n"
+        "print(ipu.ipu_estimator.IPUEstimator, keras.optimizers.SGD(lr=0.1))\n"
+    )
+    (tmp_path / "new.py").write_text("import keras\nkeras.optimizers.SGD(learning_rate=0.1)\n")
+    assert main(["check", "."]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("old.py:5:7: MissingNameError: ")
+    assert lines[1:3] == [
+        "old.py:5:39: ValueError: Argument(s) not recognized: {'lr': 0.1}",
+        "    It is `learning_rate` that optimizers have: write that for `lr`.",
+    ]
+    text = "\n".join(lines)
+    assert "IPUConfig.floating_point_behaviour.inv │ partly" in text
+    assert "tensorflow.python.ipu.ipu_estimator │ absent" in " ".join(text.split())
+    assert lines[-1] == (
+        "1 of 2 will fail; reasons: 2; IPU names that work: 3, in part: 1, absent: 1"
+    )
+    assert main(["check", "new.py", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {"path": "new.py", "problems": [], "names": [], "will_run": True}
+    ]
+    (tmp_path / "none.py").write_text("def")
+    for path, said in (("none.py", "is no Python: "), ("nothing.py", "cannot be read: No such")):
+        assert main(["check", path]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_scripts_of_tensorflow_1():
+    source = "import tensorflow as tf\nwith tf.Session() as s: pass\nimport tensorflow.contrib"
+    first, second = findings_of(source, "").problems
+    assert "run it with `ipu-keras run --tf1`, or write `tf.compat.v1.Session`" in first.instead
+    assert second.line == 3
+    assert "run it with `ipu-keras run --tf1`" in second.instead
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        # What the script catches, or does itself.
+        "import keras\ntry: keras.backend.sum\nexcept AttributeError: pass",
+        "try: import tensorflow.contrib\nexcept ImportError: pass",
+        "import keras\nclass A(keras.Model):\n    def lr(self): return self.reset_states()\n"
+        "    def reset_states(self): pass",
+        "from ipu_tensorflow_addons.keras.layers import Embedding as E\nE(3, 4, mask_zero=False)",
+        "class Logs(dict): pass\nprint(Logs().lr, Logs({}).reset_states)",
+        "class Options: pass\noptions = Options()\nprint(options.lr, options.fit_generator())",
+        "import keras\nm = keras.Sequential()\nm.lr = 3\nm = 3\nm.reset_states()",
+        # What Keras 3 takes as before.
+        "import keras\nkeras.layers.Dense(3, input_shape=(4,), dtype='float16', name='a')",
+        "import keras\nkeras.layers.LSTM(3, unroll=True, activity_regularizer=None)",
+        "import keras\nkeras.optimizers.Adam(1e-3, beta_1=0.9, clipnorm=1.0, weight_decay=0.1)",
+        "import keras\nkeras.callbacks.ModelCheckpoint('a.keras', save_best_only=True)",
+        "import keras\nx = keras.Input((3,))\nkeras.Model(x, x * 2, name='m').save('m.keras')",
+        "import keras\nx = keras.ops.relu(keras.Input((3,)))\nprint(x.shape, x.dtype)",
+        "import keras\nkeras.Sequential([keras.Input(4)] if 0 else [], name='a').fit(verbose=0)"
+        ".history['loss']",
+        "import tensorflow as tf\ntf.nn.relu(tf.zeros([3]), name='a').get_shape()",
+        "import tensorflow as tf\ntf.compat.v1.Session().run(tf.compat.v1.train.AdamOptimizer)",
+        "import tensorflow as tf\nkeywords = {}\ntf.keras.optimizers.SGD(**keywords)",
+        # What is not looked into.
+        "import json\njson.nothing\nfrom . import other\nother.thing(lr=3)",
+        "def f(n): return f(n - 1)\nf(3)",
+    ],
+)
+def test_what_is_no_problem(source):
+    found = problems(source.replace("keras.Input(4)", "keras.Input((4,))"))
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        ("from keras import backend as K\nK.sum(3)", 2, "module 'keras.backend' has no attribute"),
+        ("import keras\nSIZE = 80\nkeras.Input(SIZE)", 3, "Cannot convert '80' to a shape."),
+        (
+            "import keras, tensorflow as tf\ndef f(x):\n  return tf.exp(x)\nf(keras.Input((3,)))",
+            3,
+            "A KerasTensor cannot be used as input",
+        ),
+        (
+            "import keras\nclass A(keras.Sequential): pass\nA().predict_proba(1)",
+            3,
+            "'A' object has no attribute 'predict_proba'",
+        ),
+        (
+            "import keras\ndef f():\n  m = keras.Sequential()\n  return m\nf().reset_states()",
+            5,
+            "'Sequential' object has no attribute 'reset_states'",
+        ),
+        (
+            "import keras\nclass A:\n  def __init__(self): self.o = keras.optimizers.SGD()\n"
+            "  def f(self): return self.o.lr",
+            4,
+            "'SGD' object has no attribute 'lr'",
+        ),
+        ("from keras.layers import CuDNNLSTM", 1, "module 'keras.layers' has no attribute"),
+        (
+            "from ipu_tensorflow_addons.keras.layers import SerialDense\n"
+            "SerialDense(3, batch_input_shape=(4, 3))",
+            2,
+            "Unrecognized keyword arguments passed to SerialDense: {'batch_input_shape'",
+        ),
+        ("import keras\nkeras.layers.Dense(units=3, output_dim=4)", 2, "{'output_dim': 4}"),
+        (
+            "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\nc.io_tile.n = 3",
+            3,
+            "io_tile",
+        ),
+    ],
+)
+def test_what_is_one(source, line, said):
+    [(found, _, text)] = problems(source)
+    assert (found, said in text) == (line, True)

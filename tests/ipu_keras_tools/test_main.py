@@ -1,0 +1,342 @@
+"""The command, in this process; that it starts without TensorFlow, in one of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+import tensorflow as tf
+
+import ipu_keras
+from ipu_keras.config import OPTIONS
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras_tools.arguments import parser
+from ipu_keras_tools.main import main
+
+COMMANDS = (
+    *("profile", "what-if", "suggest-pipeline", "diff", "report"),
+    *("run", "info", "options", "check"),
+)
+SOURCE = """
+import keras
+import tensorflow as tf
+
+def make():
+    layers = [keras.layers.Dense(64, name=name) for name in "abcd"]
+    model = keras.Sequential([keras.Input((64,)), *layers], name="net")
+    model.compile("sgd", "mse")
+    return model
+
+net = make()
+
+def sized(units=8):
+    return keras.Sequential([keras.Input((64,)), keras.layers.Dense(units)], name="sized")
+
+def product(x, y):
+    return x @ y
+
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a module and a model, which is where the command is run."""
+    (tmp_path / "models.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", [*sys.argv])
+    # Benchmarks, which other tests import, have a module of this name.
+    monkeypatch.delitem(sys.modules, "models", raising=False)
+    yield tmp_path
+    sys.modules.pop("models", None)
+
+
+def run(capsys, *arguments):
+    """The exit code, and what is printed."""
+    code = main(arguments)
+    return code, capsys.readouterr().out
+
+
+def test_help_needs_no_tensorflow():
+    program = (
+        "import sys; from ipu_keras_tools.main import main\n"
+        "try: main(['profile', '--help'])\n"
+        "finally: print({'tensorflow', 'keras', 'ipu_keras'} & {*sys.modules})"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.endswith("set()\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_that_is_right(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    example = text.partition("example: ipu-keras ")[2].partition(" > ")[0]
+    assert parser().parse_args(example.split()).command == command
+    assert "--json" in text
+
+
+def test_the_module_is_the_command():
+    process = subprocess.run(
+        [sys.executable, "-m", "ipu_keras", "info", "-j"], capture_output=True, text=True
+    )
+    assert process.returncode == 0
+    assert len(json.loads(process.stdout)["devices"]) == 31
+
+
+class TestProfile:
+    def test_is_what_python_says(self, folder, capsys):
+        code, out = run(capsys, "profile", "models:net", "8x64", "8x64", "--target", "bow")
+        assert code == 0
+        assert out.startswith("net.train on bow: ")
+        net = sys.modules["models"].net
+        spec = tf.TensorSpec((8, 64))
+        assert out == str(ipu_keras.profile(net, spec, spec, target="bow"))
+
+    @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+    def test_a_file(self, folder, capsys):
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)], name="kept")
+        model.save("kept.keras")
+        code, out = run(capsys, "profile", "kept.keras", "4x8", "--json")
+        assert (code, json.loads(out)["name"]) == (0, "kept.predict")
+
+    def test_a_function_that_makes_a_model(self, folder, capsys):
+        code, out = run(capsys, "profile", "models:sized", "8x64")
+        assert (code, out.partition(" ")[0]) == (0, "sized.predict")
+
+    def test_a_function_and_options(self, folder, capsys):
+        code, out = run(
+            *(capsys, "profile", "models.py:product", "64x32:float16", "32x16:float16"),
+            *("--json", "--steps-per-execution", "4", "--recomputation"),
+        )
+        found = json.loads(out)
+        assert (code, found["name"]) == (0, "product")
+        assert found["options"]["steps_per_execution"] == 4
+        assert found["options"]["recomputation"] is True
+        assert found["flops_per_step"] == 2 * 64 * 32 * 16
+
+    def test_what_does_not_fit(self, folder, capsys):
+        code, out = run(capsys, "profile", "models:product", "16384x16384", "16384x16384")
+        assert code == 1
+        assert "Out of memory on tile" in out
+        assert "What would need less memory" in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("net.keras", "8"), "There is no file 'net.keras'"),
+            (("models", "8"), "SUBJECT must be a file that ends in .keras or .h5, or module:name"),
+            (("nothing:net", "8"), "There is no module 'nothing'"),
+            (("nothing.py:net", "8"), "There is no file 'nothing.py'"),
+            (("models:none", "8"), "models has no 'none'"),
+            (("models:number", "8"), "Received: 3 of type int"),
+            (("models:net", "8x"), "SPEC must be a shape and type such as 32x784"),
+            (("models:net", "8:float3"), "TensorFlow has no type 'float3'"),
+            (("models:net", "8", "8x64"), "Invalid input shape for input"),
+            (("models:net", "8x64", "--target", "gc3"), "`target` must be one of gc2, gc200, bow"),
+            (("models:net", "8x64", "--mode", "fit"), "`mode` must be one of train, test, predict"),
+        ],
+    )
+    def test_refusals(self, folder, capsys, arguments, message):
+        assert main(["profile", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("ipu-keras profile: error: ")
+        assert message in error
+        # Keras writes in bold, which files would keep.
+        assert "\x1b" not in error
+
+
+def test_what_if(folder, capsys):
+    arguments = ("what-if", "models:make", "8x64", "8x64", "--batch-size", "8,16")
+    code, out = run(capsys, *arguments, "--recomputation", "no,yes")
+    assert (code, out.count("\n│")) == (0, 4)
+    code, out = run(capsys, *arguments, "--dtype", "float16", "--json")
+    found = json.loads(out)
+    assert [one["choices"] for one in found] == [
+        {"batch_size": 8, "dtype": "float16"},
+        {"batch_size": 16, "dtype": "float16"},
+    ]
+    assert [one["is_best"] for one in found] == [False, True]
+    assert all(one["fits"] and one["cycles_per_step"] > 0 for one in found)
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--recomputation", "perhaps"])
+    assert "must be yes or no. Received: 'perhaps'" in capsys.readouterr().err
+    assert main(["what-if", "models:product", "16384x16384", "16384x16384"]) == 1
+
+
+def test_suggest_pipeline(folder, capsys):
+    arguments = ("suggest-pipeline", "models:net", "8x64", "8x64", "--num-ipus", "2")
+    code, out = run(capsys, *arguments)
+    spec = tf.TensorSpec((8, 64))
+    stages = ipu_keras.suggest_pipeline(sys.modules["models"].net, 2, spec, spec)
+    table = capsys.readouterr().out
+    assert (code, set(stages)) == (0, {0, 1})
+    assert out == f"{table}model.set_pipeline_stage_assignment({stages})\n"
+    code, out = run(capsys, *arguments, "--schedule", "Sequential", "--json")
+    assert [one["layer"] for one in json.loads(out)] == list("abcd")
+    assert {one["stage"] for one in json.loads(out)} == {0, 1}
+    assert main([*arguments, "--schedule", "Other"]) == 2
+    assert "must be one of Grouped, Interleaved, Sequential" in capsys.readouterr().err
+
+
+def test_diff(folder, capsys):
+    small, large = (
+        ipu_keras.profile(lambda x: x @ x, tf.TensorSpec((n, n)), name="square") for n in (64, 128)
+    )
+    Path("a.json").write_text(small.to_json())
+    Path("b.json").write_text(large.to_json())
+    code, out = run(capsys, "diff", "a.json", "b.json")
+    assert (code, out.splitlines()[0]) == (0, "From square on gc200 to square on gc200")
+    # The same as of the reports themselves.
+    assert out.partition("\n")[2].rstrip() == str(small.diff(large)).rstrip()
+    code, out = run(capsys, "diff", "a.json", "b.json", "--json", "--max-growth", "5")
+    assert code == 1
+    total = json.loads(out)["totals"]["cycles_per_step"]
+    assert total == {"before": small.cycles_per_step, "after": large.cycles_per_step}
+    assert run(capsys, "diff", "b.json", "a.json", "--max-growth", "5")[0] == 0
+    Path("c.json").write_text("[]")
+    for path, message in (("c.json", "it must have schema"), ("d.json", "cannot be read: No such")):
+        assert main(["diff", "a.json", path]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_report(folder, capsys):
+    arguments = ("report", "models:product", "64x64", "64x64")
+    code, out = run(capsys, *arguments, "--html", "page.html", "--text", "page.txt")
+    assert (code, out.splitlines()[1:]) == (0, ["wrote page.html", "wrote page.txt"])
+    assert "<html" in Path("page.html").read_text()
+    assert Path("page.txt").read_text().startswith("product on gc200: ")
+    code, out = run(capsys, *arguments, "--chrome-trace", "trace.json", "--json")
+    assert json.loads(out) == {"fits": True, "files": {"chrome_trace": "trace.json"}}
+    assert json.loads(Path("trace.json").read_text())
+    assert main([*arguments]) == 2
+    assert "say what to write, with one of --html, --text, --per" in capsys.readouterr().err
+    assert main([*arguments, "--html", "nowhere/page.html"]) == 2
+    assert "nowhere/page.html cannot be written" in capsys.readouterr().err
+
+
+class TestInfo:
+    def test_the_listing_is_that_of_the_documents(self, capsys):
+        lines = run(capsys, "info", "-l")[1].splitlines()
+        assert lines[:3] == [
+            "Graphcore device listing:",
+            "",
+            "-+- Id:  [0], type:      [PCIe], PCI Domain: [0000:1a:00.0]",
+        ]
+        assert lines[12] == "-+- Id: [10], type:      [PCIe], PCI Domain: [0000:8e:00.0]"
+        start = lines.index("-+- Id: [20], type: [Multi IPU]")
+        assert lines[start + 1 : start + 3] == [
+            "|--- PCIe Id: [13], DNC Id: [0], PCI Domain: [0000:b9:00.0]",
+            "|--- PCIe Id: [15], DNC Id: [1], PCI Domain: [0000:bb:00.0]",
+        ]
+        start = lines.index("-+- Id: [30], type: [Multi IPU]")
+        assert lines[start + 1] == "|--- PCIe Id:  [5], DNC Id:  [0], PCI Domain: [0000:3e:00.0]"
+
+    def test_json(self, capsys):
+        devices = json.loads(run(capsys, "info", "--json")[1])["devices"]
+        assert devices[19] == {
+            "id": 19,
+            "type": "Multi IPU",
+            "ipus": [
+                {"pcie_id": 2, "dnc_id": 0, "pci_domain": "0000:23:00.0"},
+                {"pcie_id": 0, "dnc_id": 1, "pci_domain": "0000:1a:00.0"},
+            ],
+        }
+
+    def test_the_table(self, capsys):
+        out = run(capsys, "info")[1]
+        assert out.startswith("An emulated machine of 16 IPUs\n")
+        assert "28, 29" in out
+
+
+class TestOptions:
+    def test_all(self, capsys):
+        code, out = run(capsys, "options", "--json")
+        found = json.loads(out)
+        assert code == 0
+        assert [one["option"] for one in found] == [
+            option.name for option in OPTIONS if not option.is_category
+        ]
+        assert {one["state"] for one in found} == {"works", "no effect"}
+        assert all(one["today"] for one in found)
+
+    def test_a_category(self, capsys):
+        out = run(capsys, "options", "io_tiles")[1]
+        assert out.startswith("Options of IPUConfig: 3 of 3 have an effect\n")
+        assert out.count("io_tiles.") == 3
+
+    def test_none(self, capsys):
+        assert main(["options", "io_tile"]) == 2
+        error = capsys.readouterr().err
+        assert "IPUConfig has no option 'io_tile'. The closest is 'io_tiles'" in error
+
+
+TRAINING = """
+import sys
+import keras
+from tensorflow.python import ipu
+from neighbour import SIZE
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = 1
+config.configure_ipu_system()
+with ipu.ipu_strategy.IPUStrategy().scope():
+    model = keras.Sequential([keras.Input((SIZE,)), keras.layers.Dense(2)], name="net")
+model.compile("sgd", "mse", steps_per_execution=2)
+model.fit(keras.ops.zeros((8, SIZE)), keras.ops.zeros((8, 2)), batch_size=4, verbose=0)
+model.predict(keras.ops.zeros((4, SIZE)), batch_size=2, verbose=0)
+print(__name__, sys.argv)
+"""
+
+
+class TestRun:
+    @pytest.fixture
+    def script(self, folder, monkeypatch):
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "{}")
+        (folder / "scripts").mkdir()
+        (folder / "scripts" / "neighbour.py").write_text("SIZE = 4")
+        (folder / "scripts" / "train.py").write_text(TRAINING)
+        SYSTEM.reset()
+        yield "scripts/train.py"
+        sys.modules.pop("neighbour", None)
+        SYSTEM.reset()
+
+    def test_as_python_does(self, script, capsys):
+        code, out = run(capsys, "run", script, "--json", "-x")
+        assert (code, out) == (0, f"__main__ ['{script}', '--json', '-x']\n")
+
+    def test_modelled(self, script, capsys):
+        code, out = run(capsys, "run", "--modelled", "--json", script)
+        found = json.loads(out.splitlines()[-1])
+        assert [one["name"] for one in found] == ["net.train", "net.predict"]
+        assert all(one["fits"] and one["target"] == "gc200" for one in found)
+        SYSTEM.reset()
+        code, out = run(capsys, "run", "--modelled", script)
+        assert code == 0
+        assert "│ net.train " in out
+
+    def test_tensorflow_1(self, script, folder):
+        (folder / "one.py").write_text(
+            "import tensorflow as tf\nwith tf.Session() as s: print(s.run(tf.constant(3)))"
+        )
+        process = subprocess.run(
+            [sys.executable, "-m", "ipu_keras", "run", "--tf1", "one.py"],
+            capture_output=True,
+            text=True,
+        )
+        assert (process.returncode, process.stdout) == (0, "3\n")
+
+    def test_refusals(self, script, capsys, monkeypatch):
+        for arguments, message in (
+            (["none.py"], "There is no script 'none.py'"),
+            (["--json", script], "--json is for --modelled"),
+        ):
+            assert main(["run", *arguments]) == 2
+            assert message in capsys.readouterr().err
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "[3]")
+        assert main(["run", "--modelled", script]) == 2
+        assert "must be a JSON object. Received: [3]" in capsys.readouterr().err
