@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-PACKAGES = ("ipu_keras", "ipu_addons")
+PACKAGES = ("ipu_keras", "ipu_addons", "ipu_keras_tools")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _chains(graph: Mapping[str, set[str]]) -> dict[str, list[str]]:
 
 
 def read_project() -> dict[str, list[Import]]:
-    """Returns the imports of each module; compiled units count as modules without any."""
+    """Returns the imports of each module; compiled units and stubs count as ones without any."""
     modules = {}
     for path in sorted(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")):
         parts = path.relative_to(PROJECT).with_suffix("").parts
@@ -142,7 +142,11 @@ def read_project() -> dict[str, list[Import]]:
         module = ".".join(parts[:-1] if is_package else parts)
         modules[module] = imports_in(path.read_text("utf-8"), module, is_package=is_package)
     units = {f"ipu_keras.{path.stem}": [] for path in (PROJECT / "_cext").glob("*.pyx")}
-    return modules | units
+    stubs = {
+        ".".join(path.relative_to(PROJECT).with_suffix("").parts): []
+        for path in (PROJECT / "ipu_keras").rglob("*.pyi")
+    }
+    return modules | units | stubs
 
 
 # What users name: they stand on one floor, and need each other.
@@ -153,7 +157,7 @@ _PRIVATE_FILES = ("ipu_keras._aliases", "ipu_keras._requirements")
 def _box_of(folder: str) -> str | None:
     """What the picture calls a folder; `None` if it leaves it out."""
     name = folder.removeprefix("ipu_keras.")
-    if folder == "ipu_addons":
+    if folder in PACKAGES[1:]:
         return folder
     if folder == "ipu_keras" or folder in _PRIVATE_FILES or name.startswith("_"):
         return None

@@ -270,9 +270,47 @@ def test_popart_pipeline(run_example, capsys):
     assert "It is for 2 IPUs in a pipeline of 2 stages" in capsys.readouterr().out
 
 
+def test_popart_training(run_example, capsys):
+    result = run_example("popart_training")
+    assert result["shape"] == (22, 4, 2)
+    assert result["losses"][-1] < result["losses"][0] / 5
+    assert result["accuracy"] >= 0.94
+    assert "epoch 12: loss 0." in capsys.readouterr().out
+
+
+def test_popart_checkpoint(run_example, capsys):
+    result = run_example("popart_checkpoint")
+    first, later, resumed = result["losses"]
+    assert later < 0.7 * first
+    assert resumed == later
+    assert result["difference"] == 0
+    assert "largest difference of weights 0.0" in capsys.readouterr().out
+
+
+def test_popart_training_pipeline(run_example, capsys):
+    result = run_example("popart_training_pipeline")
+    assert result["losses"][-1] < result["losses"][0] / 5
+    assert result["accuracy"] >= 0.94
+    assert result["report"].num_ipus == 2
+    assert "It is for 2 IPUs in a pipeline of 2 stages" in capsys.readouterr().out
+
+
 def test_popart_callbacks(run_example, capsys):
     result = run_example("popart_callbacks")
     assert result["calls"] == dict.fromkeys(("given", "read", "taken", "written"), 22)
     assert result["steps"] == 11
     assert result["correct"] >= 0.95 * 352
     assert "11 steps, 22 micro-batches given and taken" in capsys.readouterr().out
+
+
+def test_popart_bert(run_example, capsys):
+    result = run_example("popart_bert")
+    first, *_, last = result["losses"]
+    # It begins by chance, of 41 words. Who knows the phrase only has to choose among four words.
+    assert last < 0.7 * math.log(4) < first
+    assert result["share"] > 0.75
+    assert result["report"].model.options.gradient_accumulation_count == 4
+    printed = capsys.readouterr().out
+    assert f"after 240 updates: loss {last:.3f}" in printed
+    assert "of the masked words of the last sentences, " in printed
+    assert "Weights are updated after 4 steps" in printed

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from project_imports import PROJECT
+from project_imports import PACKAGES, PROJECT
 
 # Of Python and of Cython sources. These two are tables of options, and of a C interface.
 MOST_LINES = 600
@@ -13,7 +13,7 @@ MOST_METHODS = 30
 
 
 def sources() -> Iterator[Path]:
-    folders = ("ipu_keras", "ipu_addons", "_cext", "tests", "benchmarks", "examples")
+    folders = (*PACKAGES, "_cext", "tests", "benchmarks", "examples")
     for folder in folders:
         yield from (
             path for path in (PROJECT / folder).rglob("*") if path.suffix in (".py", ".pyx")

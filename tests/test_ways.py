@@ -12,6 +12,7 @@ import tensorflow as tf
 from project_imports import PROJECT
 
 import ipu_keras
+from ipu_keras import popart
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 
@@ -73,6 +74,27 @@ def test_from_fit_to_logs(model):
 def test_from_a_model_to_a_report(model):
     specs = tf.TensorSpec((4, 41)), tf.TensorSpec((4, 43))
     check("From a model to a report", lambda: str(ipu_keras.profile(model, *specs)))
+
+
+def test_from_an_onnx_file_to_anchors(tmp_path):
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 47])
+    w = builder.addInitializedInputTensor(np.ones((47, 3), np.float32))
+    y = builder.aiOnnx.matmul([x, w])
+    builder.addOutputTensor(y)
+    file = str(tmp_path / "model.onnx")
+    builder.saveModelProto(file)
+    device = popart.DeviceManager().createIpuModelDevice({})
+
+    def run():
+        flow = popart.DataFlow(4, {y: popart.AnchorReturnType("EveryN", 2)})
+        session = popart.InferenceSession(file, flow, device)
+        session.prepareDevice()
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: np.ones((4, 2, 47), np.float32)}, anchors))
+        np.testing.assert_array_equal(anchors[y], np.full((2, 2, 3), 47))
+
+    check("From an ONNX file to anchors", run)
 
 
 def test_a_station_that_is_not_passed_is_seen(model):

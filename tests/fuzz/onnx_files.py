@@ -265,7 +265,7 @@ def _loaded(source: Any, called: str) -> tuple[str, Any]:
 def _computed(model: Any) -> str:
     import numpy as np
 
-    from ipu_keras.popart.exceptions import popart_exception
+    from ipu_keras.popart.exceptions import popart_exception, poplar_exception
     from ipu_keras.popart.operations.evaluation import outputs_of
 
     inputs = {}
@@ -280,6 +280,9 @@ def _computed(model: Any) -> str:
         outputs_of(model, inputs)
     except popart_exception:
         return "refused in computing"
+    except poplar_exception:
+        # A node that aborts, as models may ask for.
+        return "failed in computing"
     except Exception as error:
         return f"UNNAMED: {_short(error)}"
     return "computed"

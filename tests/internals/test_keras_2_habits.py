@@ -153,6 +153,23 @@ HABITS = [
         "module 'keras.mixed_precision' has",
         "set_dtype_policy('mixed_float16')",
     ),
+    (lambda: keras.Sequential([], "net"), ValueError, "Expected `trainable` to be", "name=...)"),
+    (
+        lambda: layers.Layer().add_weight("kernel", shape=(3,)),
+        ValueError,
+        "`name` must be passed as a keyword argument",
+        "add_weight(shape=",
+    ),
+    (lambda: layers.Layer().add_metric(1), NotImplementedError, "Layer `add_me", "update_state"),
+    (lambda: compiled().save("net"), ValueError, "Invalid filepath extension", "'name.keras'"),
+    (lambda: compiled().save_weights("net"), ValueError, "filename must end in", "weights.h5"),
+    (
+        lambda: keras.callbacks.ModelCheckpoint("net"),
+        ValueError,
+        "The filepath provided must end in `.keras`",
+        "`name.keras`",
+    ),
+    (keras.optimizers.legacy.SGD, ImportError, "is not supported in Keras 3", "keras.optimizers"),
 ]
 
 

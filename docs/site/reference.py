@@ -1,0 +1,207 @@
+"""The pages of the reference: which documented names there are, and what they do.
+
+`python docs/site/reference.py` writes the table of docs/reference/index.md, and that of errors into
+docs/explanation/cost-model.md.
+"""
+
+import importlib
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1]
+# What the tables are made from besides the package.
+sys.path.extend(str(DOCS.parent / folder) for folder in ("tests", "benchmarks"))
+
+from missing_names import exists  # noqa: E402
+
+from ipu_keras._aliases import real_name  # noqa: E402
+from ipu_keras._missing_names import documented_names  # noqa: E402
+from ipu_keras.config import OPTIONS  # noqa: E402
+from ipu_keras.popart.options.option import Effect  # noqa: E402
+
+# How docstrings say that something is accepted and changes nothing. Other mentions of effects are
+# of what IPUs do as well.
+_WITHOUT_EFFECT = re.compile(
+    "no effect: |no effect, of which|no effect on numbers|Not implemented|not modelled"
+)
+_LONG = "tensorflow.python.ipu"
+STATES = ("works", "partly", "absent")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A documented name.
+
+    Args:
+        name: It, as documents have it.
+        found: What it stands for; `None` if there is no such thing, or it is that.
+        state: One of `STATES`.
+        lacks: What has no effect, in words of the docstrings; only if it works in part.
+    """
+
+    name: str
+    found: Any
+    state: str
+    lacks: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Of the name."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def attribute(self) -> str:
+        """The name in its module."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def source(self) -> str:
+        """Where it is defined, as tools find it that read sources."""
+        if inspect.isclass(self.found) or inspect.isroutine(self.found):
+            found = inspect.unwrap(self.found)
+            return f"{found.__module__}.{found.__qualname__}"
+        return real_name(self.name) or self.name
+
+
+@cache
+def names() -> tuple[Name, ...]:
+    """All documented names, each by its shortest one; sorted."""
+    taken: dict[str, Name] = {}
+    for name in sorted(documented_names(), key=lambda one: (len(one), one)):
+        # Each operation and optimizer has two homes, and needs one page.
+        short = re.sub(rf"^{_LONG}\.(ops|optimizers)\.(\w+)\.(\w+)$", rf"{_LONG}.\2.\3", name)
+        taken.setdefault(short, _name(short))
+    return tuple(sorted(taken.values(), key=lambda one: one.name))
+
+
+def _name(name: str) -> Name:
+    if not exists(name):
+        return Name(name, None, "absent")
+    module, _, attribute = name.rpartition(".")
+    found = getattr(importlib.import_module(module), attribute)
+    lacks = tuple(_lacks(name, found))
+    return Name(name, found, "partly" if lacks else "works", lacks)
+
+
+def _lacks(name: str, found: Any) -> Iterator[str]:
+    """Sentences on what is accepted and changes nothing."""
+    if name.endswith(".IPUConfig"):
+        options = [option for option in OPTIONS if not option.is_category]
+        idle = sum(option.effect is None for option in options)
+        yield f"{idle} of {len(options)} options have no effect: [the table](../ipu_config.md)"
+        return
+    if name.endswith(".SessionOptions"):
+        effects = [option.effect for option in found.options().values()]
+        idle = sum(effect is Effect.NONE for effect in effects)
+        yield f"{idle} of {len(effects)} options have no effect: [the table](../popart.md)"
+        return
+    for docstring in _docstrings(found):
+        for sentence in re.split(r"(?<=\.)\s+", docstring):
+            if _WITHOUT_EFFECT.search(sentence):
+                yield re.sub("^Args: ", "", " ".join(sentence.split()))
+
+
+def _docstrings(found: Any) -> Iterator[str]:
+    """Of a function, or of a class and its public methods."""
+    yield inspect.getdoc(found) or ""
+    if inspect.isclass(found):
+        for name, member in inspect.getmembers(found, inspect.isfunction):
+            if not name.startswith("_") and member.__module__.startswith("ipu_"):
+                yield f"{name}: {inspect.getdoc(member) or ''}"
+
+
+def modules() -> dict[str, list[Name]]:
+    """The names of each documented module."""
+    found = defaultdict(list)
+    for one in names():
+        found[one.module].append(one)
+    return dict(found)
+
+
+def short(module: str) -> str:
+    """A module as scripts call it that say `from tensorflow.python import ipu`."""
+    return re.sub(rf"^{re.escape(_LONG)}", "ipu", module)
+
+
+def table() -> str:
+    """Modules, their names by state, and what lacks, in Markdown."""
+    lines = ["| module | works | partly | absent |", "|---|---|---|---|"]
+    for module, members in modules().items():
+        cells = (
+            ", ".join(f"`{one.attribute}`" for one in members if one.state == state)
+            for state in STATES
+        )
+        lines.append(f"| `{short(module)}` | {' | '.join(cells)} |")
+    numbers = [sum(one.state == state for one in names()) for state in STATES]
+    lines.append(f"| all: {len(names())} | {' | '.join(map(str, numbers))} |")
+    lines += ["", "| name | what has no effect |", "|---|---|"]
+    for one in names():
+        lines += [f"| `{short(one.name)}` | {lack} |" for lack in one.lacks]
+    return "\n".join(lines) + "\n"
+
+
+def page(module: str) -> str:
+    """The page of a module, for mkdocstrings.
+
+    Args:
+        module: Its documented name.
+    """
+    members = modules()[module]
+    lines = [f"# {short(module)}", "", "| name | |", "|---|---|"]
+    lines += [f"| `{one.name}` | {_IN_WORDS[one.state]} |" for one in members]
+    for one in members:
+        if one.found is not None:
+            # Some are one thing under two names.
+            options = ["    options:", f"      heading: {one.attribute}"]
+            lines += ["", f"::: {one.source}", *options]
+    return "\n".join(lines) + "\n"
+
+
+_IN_WORDS = {
+    "works": "works",
+    "partly": "works in part: something that it takes has no effect",
+    "absent": "is absent: asking for it is an error that says so",
+}
+
+
+def file_name(module: str) -> str:
+    """Of the page of a module, within the reference."""
+    return f"{short(module)}.md"
+
+
+def with_table(text: str, name: str, found: str) -> str:
+    """A page with a table as it is now.
+
+    Args:
+        text: The page.
+        name: Of the table, in the comments around it.
+        found: The table.
+    """
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(start)
+    return before + start + "\n" + found + "\n" + end + rest.partition(end)[2]
+
+
+def tables() -> dict[Path, tuple[str, str]]:
+    """Pages that hold a table, with its name and text."""
+    import fidelity
+
+    from ipu_keras.report.error_bands import error_bands
+
+    bands = fidelity.markdown(error_bands())
+    return {
+        DOCS / "reference" / "index.md": ("names", table()),
+        DOCS / "explanation" / "cost-model.md": ("errors", bands),
+    }
+
+
+if __name__ == "__main__":
+    for path, (name, found) in tables().items():
+        path.write_text(with_table(path.read_text("utf-8"), name, found), "utf-8")
