@@ -5,7 +5,7 @@
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
-.PHONY: test test-browser demo bench fuzz clean
+.PHONY: test test-browser test-package wheels demo docs bench fuzz clean
 
 test: $(VENV)/test.stamp
 	$(VENV)/bin/ruff format --check .
@@ -16,6 +16,15 @@ test: $(VENV)/test.stamp
 # The HTML report in Chromium, which has to be installed (Debian: apt-get install chromium).
 test-browser: $(VENV)/test.stamp
 	$(VENV)/bin/pytest -m browser tests/report/test_html_browser.py
+
+# Builds what would be published, installs it into an empty environment, trains, uninstalls.
+test-package: | $(VENV)/bin/python
+	$(VENV)/bin/python tests/distribution.py
+
+# Wheels for all supported Pythons and processors. Needs Docker, and QEMU for the other processor.
+wheels: | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install cibuildwheel
+	$(VENV)/bin/python -m cibuildwheel --platform linux --output-dir dist
 
 demo: $(VENV)/demo.stamp
 	$(VENV)/bin/python examples/digits.py
@@ -28,6 +37,12 @@ fuzz: $(VENV)/test.stamp
 	$(VENV)/bin/python tests/fuzz/wrong_calls.py --seed $(SEED) --minutes $(MINUTES)
 	$(VENV)/bin/python tests/fuzz/onnx_files.py --seed $(SEED) --minutes $(MINUTES)
 	$(VENV)/bin/python tests/fuzz/trainings.py --seed $(SEED) --minutes $(MINUTES)
+
+# The documentation as a site in build/site, which needs no server and no network to be read. The
+# first variable silences what the theme says of the next version of MkDocs.
+docs: $(VENV)/test.stamp
+	NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 \
+	    $(VENV)/bin/mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 bench: $(VENV)/demo.stamp
 	$(VENV)/bin/python benchmarks/fit.py

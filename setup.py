@@ -4,6 +4,7 @@ import os
 
 from Cython.Build import cythonize
 from setuptools import Distribution, Extension, setup
+from setuptools.command.build_py import build_py
 
 # One name per unit: _cext/<name>.pyx becomes ipu_keras.<name>. No unit needs
 # TensorFlow's or NumPy's headers: TensorFlow's C API is looked up at run time.
@@ -12,6 +13,17 @@ EXTENSIONS = ["_device", "_engine", "_shuffle", "_user_operations", "_xla_calls"
 # IPU_KERAS_DEBUG=1 builds units that check their indices instead of trusting them.
 DEBUG = os.environ.get("IPU_KERAS_DEBUG") == "1"
 
+# The import hook, and the stub packages for type checkers: they have no modules that could run.
+HOOK = "ipu_keras_import_hook.pth"
+BESIDE_PACKAGES = [
+    ("", ["ipu_keras/import_hook.pth"]),
+    *(
+        (os.path.relpath(folder, "stubs"), [os.path.join(folder, name) for name in sorted(names)])
+        for folder, _, names in os.walk("stubs")
+        if names
+    ),
+]
+
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -19,6 +31,21 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "cdivision": True,
 }
+
+# Messages name these, so installed packages have them in a folder `docs` too.
+DOCUMENTS = ["docs/ipu_config.md", "docs/popart.md"]
+
+
+class BuildWithDocuments(build_py):
+    """Puts the documents that messages name into the package; an editable one has them already."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            folder = os.path.join(self.build_lib, "ipu_keras", "docs")
+            self.mkpath(folder)
+            for source in DOCUMENTS:
+                self.copy_file(source, folder)
 
 
 class ProjectDistribution(Distribution):
@@ -31,8 +58,8 @@ class ProjectDistribution(Distribution):
 install_data = Distribution().get_command_class("install_data")
 
 
-class InstallImportHook(install_data):
-    """Puts the import hook beside the packages, where `site` reads `.pth` files.
+class InstallBesidePackages(install_data):
+    """Puts the import hook where `site` reads `.pth` files, and stubs where type checkers look.
 
     setuptools cannot declare this; `install_lib` is that folder for a wheel
     and for an editable install alike.
@@ -42,12 +69,14 @@ class InstallImportHook(install_data):
         self.set_undefined_options("install", ("install_lib", "install_dir"), ("force", "force"))
 
     def run(self):
-        (_, (source,)), *_ = self.data_files
-        # All projects share this folder, so the name there says whose it is.
-        target = os.path.join(self.install_dir, "ipu_keras_import_hook.pth")
-        self.mkpath(self.install_dir)
-        self.copy_file(source, target)
-        self.outfiles.append(target)
+        for folder, sources in self.data_files:
+            for source in sources:
+                # All projects share this folder, so the name there says whose the hook is.
+                name = HOOK if source.endswith(".pth") else os.path.basename(source)
+                target = os.path.join(self.install_dir, folder, name)
+                self.mkpath(os.path.dirname(target))
+                self.copy_file(source, target)
+                self.outfiles.append(target)
 
 
 setup(
@@ -65,7 +94,7 @@ setup(
         build_dir="build/cython-debug" if DEBUG else "build/cython",
         compiler_directives=DIRECTIVES,
     ),
-    data_files=[("", ["ipu_keras/import_hook.pth"])],
+    data_files=BESIDE_PACKAGES,
     distclass=ProjectDistribution,
-    cmdclass={"install_data": InstallImportHook},
+    cmdclass={"build_py": BuildWithDocuments, "install_data": InstallBesidePackages},
 )
