@@ -1,7 +1,5 @@
 """Functions for XLA that do what XLA lacks, as `strategy.run` runs them."""
 
-import time
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -131,7 +129,7 @@ def test_what_only_the_hosts_xla_lacks_runs_without_it(strategy):
     np.testing.assert_array_equal(strategy.run(draw, [tf.constant(2.0)]), expected)
 
 
-def test_a_function_for_xla_that_reads_an_iterator_is_as_fast_as_without(strategy):
+def test_a_function_for_xla_that_reads_an_iterator_computes_what_it_does_without(strategy):
     runs = []
     for jit_compile in (None, True):
         with strategy.scope():
@@ -147,14 +145,7 @@ def test_a_function_for_xla_that_reads_an_iterator_is_as_fast_as_without(strateg
         function = tf.function(loop, jit_compile=jit_compile)
         runs.append(lambda function=function, data=data: strategy.run(function, [data]).numpy())
 
-    def seconds(run):
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
-
     np.testing.assert_allclose(runs[0](), runs[1](), rtol=1e-4)
-    plain, xla = zip(*((seconds(runs[0]), seconds(runs[1])) for _ in range(40)), strict=True)
-    assert min(xla) < 1.5 * min(plain)  # interleaved, as the machine may be busy
 
 
 def test_convolutions_and_draws_are_left_to_tensorflow(strategy):
