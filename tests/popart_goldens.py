@@ -163,37 +163,71 @@ class PlainSgd:
 
 
 class Adam:
-    """`popart.Adam`, with or without the norms of LAMB."""
+    """`popart.Adam` in each of its modes."""
 
-    def __init__(self, lr: float, wd: float, b1: float, b2: float, eps: float, norms: bool):
-        self._values = lr, wd, b1, b2, eps
-        self._norms = norms
+    def __init__(
+        self, values: Mapping[str, float], mode: popart.AdamMode, decay: popart.WeightDecayMode
+    ):
+        self._values, self._mode = values, mode
+        self._decays_gradients = decay is popart.WeightDecayMode.L2Regularization
         self._state: dict[str, tuple[Any, Any, int]] = {}
 
     def __call__(self, name: str, w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        lr, wd, b1, b2, eps = self._values
+        lr, wd, b1, b2, eps, mwn = (self._values[n] for n in ("lr", "wd", "b1", "b2", "eps", "mwn"))
         m, v, t = self._state.get(name, (0.0, 0.0, 0))
-        m, v, t = b1 * m + (1 - b1) * gradient, b2 * v + (1 - b2) * gradient**2, t + 1
+        gradient = gradient + wd * w if self._decays_gradients else gradient
+        m, t = b1 * m + (1 - b1) * gradient, t + 1
+        is_max = self._mode is popart.AdamMode.AdaMax
+        v = np.maximum(b2 * v, abs(gradient)) if is_max else b2 * v + (1 - b2) * gradient**2
         self._state[name] = m, v, t
-        step = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + wd * w
-        trust = min(np.linalg.norm(w), 10.0) / np.linalg.norm(step) if self._norms else 1.0
-        return w - trust * lr * step
+        if self._mode not in (popart.AdamMode.AdamNoBias, popart.AdamMode.LambNoBias):
+            m, v = m / (1 - b1**t), v / (1 - b2**t)
+        step = m / (np.sqrt(v) + eps) + (0.0 if self._decays_gradients else wd * w)
+        if self._mode in (popart.AdamMode.Lamb, popart.AdamMode.LambNoBias):
+            lr *= min(np.linalg.norm(w), mwn) / np.linalg.norm(step)
+        return w - lr * step
 
 
-class RmsProp:
-    """`popart.Adaptive` as it is by default, with momentum."""
+class Adaptive:
+    """`popart.Adaptive` in each of its modes; `is_tensorflow` with `rmsprop_tf_variant`."""
 
-    def __init__(self, lr: float, wd: float, alpha: float, momentum: float, eps: float):
-        self._values = lr, wd, alpha, momentum, eps
-        self._state: dict[str, tuple[Any, Any]] = {}
+    def __init__(
+        self,
+        values: Mapping[str, float],
+        mode: popart.AdaptiveMode,
+        decay: popart.WeightDecayMode,
+        is_tensorflow: bool,
+    ):
+        self._values, self._mode, self._is_tensorflow = values, mode, is_tensorflow
+        self._decays_gradients = decay is popart.WeightDecayMode.L2Regularization
+        self._state: dict[str, tuple[Any, Any, Any]] = {}
 
     def __call__(self, name: str, w: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        lr, wd, alpha, momentum, eps = self._values
-        v, x = self._state.get(name, (0.0, 0.0))
+        lr, wd, mm = (self._values[key] for key in ("lr", "wd", "mm"))
+        first = 1.0 if self._is_tensorflow else 0.0
+        v, second, momentum = self._state.get(name, (first, 0.0, 0.0))
+        gradient = gradient + wd * w if self._decays_gradients else gradient
+        step, v, second = self._step(gradient, v, second)
+        momentum = mm * momentum + (lr * step if self._is_tensorflow else step)
+        self._state[name] = v, second, momentum
+        after = w - (momentum if self._is_tensorflow else lr * momentum)
+        return after if self._decays_gradients else after - lr * wd * w
+
+    def _step(self, gradient: np.ndarray, v: Any, second: Any) -> tuple[Any, Any, Any]:
+        alpha, eps = self._values["alpha"], self._values["eps"]
+        if self._mode is popart.AdaptiveMode.AdaGrad:
+            v = v + gradient**2
+            return gradient / (np.sqrt(v) + eps), v, second
         v = alpha * v + (1 - alpha) * gradient**2
-        x = momentum * x + gradient / (np.sqrt(v) + eps)
-        self._state[name] = v, x
-        return w - lr * (x + wd * w)
+        if self._mode is popart.AdaptiveMode.AdaDelta:
+            step = gradient * np.sqrt(second + eps) / np.sqrt(v + eps)
+            return step, v, alpha * second + (1 - alpha) * step**2
+        spread = v
+        if self._mode is popart.AdaptiveMode.CenteredRMSProp:
+            second = alpha * second + (1 - alpha) * gradient
+            spread = v - second**2
+        root = np.sqrt(spread + eps) if self._is_tensorflow else np.sqrt(spread) + eps
+        return gradient / root, v, second
 
 
 def trained(

@@ -75,6 +75,10 @@ class AdamRule:
         """See `Rule`."""
         return dtype_of(self._optimizer.settings["accum_type"], weight)
 
+    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
+        """See `Rule`."""
+        return tf.cast(gradient, self.accumulator_dtype(weight)) if self._accumulates else gradient
+
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
         """See `Rule`."""
         settings, zeros = self._optimizer.settings, np.zeros(weight.shape)
@@ -98,8 +102,6 @@ class AdamRule:
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """See `Rule`."""
-        if self._accumulates:
-            gradient = tf.cast(gradient, self.accumulator_dtype(weight.dtype.as_numpy_dtype))
         wide = in_float32(weight)
         # What is left on gradients of the loss scaling, of which the sign never is.
         whole = tf.abs(scalars["lossScaling"]) / self._divisor

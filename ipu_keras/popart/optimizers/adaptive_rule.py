@@ -56,6 +56,10 @@ class AdaptiveRule:
         """See `Rule`."""
         return dtype_of(self._optimizer.settings["accum_type"], weight)
 
+    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
+        """See `Rule`."""
+        return tf.cast(gradient, self.accumulator_dtype(weight)) if self._accumulates else gradient
+
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
         """See `Rule`."""
         shape, settings = weight.shape, self._optimizer.settings
@@ -85,8 +89,6 @@ class AdaptiveRule:
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """See `Rule`."""
-        if self._accumulates:
-            gradient = tf.cast(gradient, self.accumulator_dtype(weight.dtype.as_numpy_dtype))
         wide, rate = in_float32(weight), scalars["learningRate"]
         wide_gradient = in_float32(gradient) / scalars["lossScaling"]
         if self._decays_gradients:

@@ -102,6 +102,14 @@ class Rule(Protocol):
             weight: The weight's type.
         """
 
+    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
+        """The sum of a batch's gradients, as what they are accumulated in has it.
+
+        Args:
+            gradient: It, float32 or of the weight's type.
+            weight: The weight's type.
+        """
+
     def updated(
         self,
         weight: tf.Tensor,
@@ -116,7 +124,8 @@ class Rule(Protocol):
         Args:
             weight: It.
             gradient: The sum over all micro-batches and replicas of the gradient of the scaled
-                loss, float32 or of the weight's type.
+                loss, in any type of floats; without what automatic loss scaling has multiplied
+                it by.
             slots: The state by prefix.
             scalars: The float32 scalars by kind.
         """

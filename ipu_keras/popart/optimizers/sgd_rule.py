@@ -111,6 +111,12 @@ class SGDRule:
         """See `Rule`."""
         return dtype_of(self._accumulator_type, weight)
 
+    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
+        """See `Rule`."""
+        # What is combined with the momentum is rounded with it.
+        is_own = self._accumulates and not self._combined
+        return tf.cast(gradient, self.accumulator_dtype(weight)) if is_own else gradient
+
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
         """See `Rule`."""
         if not self._has_state(name):
@@ -140,8 +146,6 @@ class SGDRule:
             step = in_float32(gradient) * scalars["scaledLearningRate0"]
             return tf.cast(scaled - step, weight.dtype), {}
         ((prefix, velocity),) = slots.items()
-        if self._accumulates and not self._combined:
-            gradient = tf.cast(gradient, self.accumulator_dtype(weight.dtype.as_numpy_dtype))
         form = self._combined_update if self._combined else _separate_update
         weight, new = form(weight, in_float32(gradient), velocity, scalars)
         return weight, {prefix: new}

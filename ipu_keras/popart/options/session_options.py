@@ -142,7 +142,8 @@ class SessionOptions(Settings):
     automaticLossScalingSettings = Option(
         one_of(AutomaticLossScalingSettings),
         AutomaticLossScalingSettings(),
-        "How the loss is scaled by what its gradients are like; enabled, it is refused.",
+        "How the loss is scaled by what its gradients are like. The optimizer's scaling of it must "
+        "then not be constant.",
         Effect.TRAINING,
     )
     disableGradAccumulationTensorStreams = Option(

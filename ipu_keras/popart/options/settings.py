@@ -15,7 +15,7 @@ from ipu_keras.popart.options.enumerations import (
     TileSet,
 )
 from ipu_keras.popart.options.option import Option, Settings
-from ipu_keras.popart.options.values import BOOL, NUMBER, TEXT, integer, list_of, one_of
+from ipu_keras.popart.options.values import BOOL, NUMBER, PART, TEXT, integer, list_of, one_of
 
 
 class TensorLocation(Settings):
@@ -166,14 +166,18 @@ class AccumulateOuterFragmentSettings(Settings):
 
 
 class AutomaticLossScalingSettings(Settings):
-    """How the loss is scaled by what its gradients are like."""
+    """How the loss is scaled by what its gradients are like.
+
+    After each batch the scale becomes twice as much, or half as much if too many elements are large
+    of the gradients of what matrix products and convolutions multiply.
+    """
 
     enabled = Option(BOOL, False, "Whether it is.")
     binEdgeLocation = Option(
-        NUMBER, 0.125, "From where on a gradient is large, as a part of the largest number."
+        PART, 0.125, "From where on an element is large, as a part of its type's largest number."
     )
     thresholdUpperCountProportion = Option(
-        NUMBER, 1e-7, "The part of gradients that may be large before the scale becomes less."
+        PART, 1e-7, "The part of elements that may be large before the scale becomes less."
     )
 
 

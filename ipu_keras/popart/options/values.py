@@ -79,6 +79,9 @@ NUMBER = Kind("a float", _number)
 TEXT = Kind("a str", _text)
 
 
+PART = Kind("a float", _number, lambda value: "" if 0 <= value <= 1 else "in the range from 0 to 1")
+
+
 def integer(least: int) -> Kind:
     """Integers of at least so much, as far as 64 bits go.
 

@@ -299,12 +299,6 @@ class Configuration:
                     "to callbacks of the host. Leave it False; replicas reduce their gradients, "
                     "and update their weights, on the device."
                 )
-        if options.automaticLossScalingSettings.enabled:
-            raise popart_exception(
-                "Automatic loss scaling (SessionOptions.automaticLossScalingSettings) is not "
-                "available. Leave it disabled, and give the optimizer a `lossScaling`, which "
-                "updateOptimizerFromHost may change if it is not constant."
-            )
         if self.pipeline is not None:
             self._check_depth(self.pipeline.num_stages)
 

@@ -12,6 +12,14 @@ from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 # Of a batch normalisation, the inputs and the outputs that are its running statistics.
 _STATISTICS = ((3, 1), (4, 2))
 
+# Of products, the inputs that are multiplied: not what is added.
+_TWO = (slice(0, 2),)
+_FACTORS = {
+    **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose"), _TWO),
+    # Images, kernels and biases take turns.
+    "MultiConv": (slice(0, None, 3), slice(1, None, 3)),
+}
+
 
 def trained_weights(graph: Graph, loss: str) -> tuple[str, ...]:
     """The initialisers that a loss depends on.
@@ -81,6 +89,39 @@ def direct_softmaxes(
         and takers[node.inputs[0]] == 1
         and not excludes(node, SOFTMAX_GRAD_DIRECT)
     }
+
+
+def factors_of_products(graph: Graph, loss: str) -> tuple[str, ...]:
+    """What matrix products and convolutions multiply, if it follows from trained weights.
+
+    Their backward passes make the gradients of these. They are those of the main graph: what is
+    within its nodes, such as the body of a loop, is left out.
+
+    Args:
+        graph: The main graph.
+        loss: Name of the tensor whose gradients are taken.
+
+    Returns:
+        Names of tensors, in the order of the graph.
+
+    Example:
+
+    >>> node = Node("MatMul", AI_ONNX, ("x", "w"), ("y",))
+    >>> factors_of_products(Graph("g", (node,), (), ("y",), {"w": np.ones((2, 2))}), "y")
+    ('w',)
+    """
+    reached = set(trained_weights(graph, loss))
+    for node in graph.nodes:
+        if reached.intersection(_taken(node)):
+            reached.update(node.outputs)
+    factors = [
+        name
+        for node in reversed(_nodes_before(graph, loss))
+        for position in _FACTORS.get(node.kind, ())
+        for name in node.inputs[position]
+        if name in reached
+    ]
+    return tuple(dict.fromkeys(factors))
 
 
 def kept_statistics(graph: Graph) -> Iterator[tuple[Node, str, str]]:

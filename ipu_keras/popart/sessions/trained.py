@@ -13,7 +13,12 @@ from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, Patterns
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
-from ipu_keras.popart.sessions.reached import kept_statistics, trained_weights
+from ipu_keras.popart.sessions.loss_scaler import LossScaler
+from ipu_keras.popart.sessions.reached import (
+    factors_of_products,
+    kept_statistics,
+    trained_weights,
+)
 from ipu_keras.popart.sessions.session import Session, no_such_anchor
 from ipu_keras.popart.sessions.step_io import IWeightsIO
 from ipu_keras.popart.sessions.streams import mode_of
@@ -66,6 +71,7 @@ class TrainedSession(Session):
         self._passes_softmax = patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT)
         self._optimizer = optimizer.copy()
         self._trained: tuple[str, ...] = ()
+        self._loss_scaler: LossScaler | None = None
         super().__init__(model, flow, device, infos, options)
         if device.isAttached:
             # What gradients, losses and anchors cannot be is known when it was traced.
@@ -124,6 +130,7 @@ class TrainedSession(Session):
             updated=self._updated,
             of_updates=tuple(self._anchors_of(updates=True)),
             passes_softmax=self._passes_softmax,
+            loss_scaler=self._loss_scaler,
         )
 
     def _made_weights(self, arrays: Mapping[str, np.ndarray]) -> Weights:
@@ -136,11 +143,13 @@ class TrainedSession(Session):
         self._trained = trained_weights(graph, self._loss)
         self._optimizer.check_weights(self._trained)
         options = self._configuration
+        self._loss_scaler = self._made_loss_scaler()
         self._update = WeightUpdate(
             self._optimizer,
             options.factors,
             options.options.enableGradientAccumulation,
             {name: arrays[name] for name in self._trained},
+            self._loss_scaler,
         )
         states = self._update.states
         for name, state in states.items():
@@ -150,6 +159,28 @@ class TrainedSession(Session):
         return Weights(
             {**states, **arrays}, are_known=False, owners={**statistics, **self._update.owners}
         )
+
+    def _made_loss_scaler(self) -> LossScaler | None:
+        settings = self._configuration.options.automaticLossScalingSettings
+        if not settings.enabled:
+            return None
+        if self._optimizer.loss_scaling.isConst():
+            raise popart_exception(
+                "With automatic loss scaling the optimizer must have non-const loss scaling: give "
+                'it "lossScaling": (number, False), or leave '
+                "SessionOptions.automaticLossScalingSettings disabled. Received: "
+                f"lossScaling={self._optimizer.loss_scaling}"
+            )
+        tracked = factors_of_products(self._loaded.model.graph, self._loss)
+        if not tracked:
+            raise popart_exception(
+                "Automatic loss scaling counts the gradients of what matrix products and "
+                f"convolutions multiply. Received: a model in which the loss {self._loss!r} "
+                "depends on none that follows from trained weights. Leave "
+                "SessionOptions.automaticLossScalingSettings disabled."
+            )
+        edge, threshold = settings.binEdgeLocation, settings.thresholdUpperCountProportion
+        return LossScaler(edge, threshold, tracked)
 
     def _check_anchors(self) -> None:
         names = self._loaded.model.graph.tensor_names()

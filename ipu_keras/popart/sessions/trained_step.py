@@ -12,6 +12,7 @@ from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import Value
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
+from ipu_keras.popart.sessions.loss_scaler import Counted, LossScaler
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.reached import direct_softmaxes, kept_statistics
 from ipu_keras.popart.sessions.step import Step, returned_tensor
@@ -29,6 +30,7 @@ class TrainedStep(Step):
         updated: Gets the names of the weights that have gradients, whenever it is traced.
         of_updates: Names of tensors that `update` returns.
         passes_softmax: Whether gradients of losses go past the softmax that makes probabilities.
+        loss_scaler: Changes the loss scaling by what gradients are like; `None` if nothing does.
     """
 
     loss: str
@@ -37,11 +39,12 @@ class TrainedStep(Step):
     updated: list[str] = field(default_factory=list)
     of_updates: tuple[str, ...] = ()
     passes_softmax: bool = True
+    loss_scaler: LossScaler | None = None
 
     _is_training: ClassVar[bool] = True
 
     def __call__(self, element: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The anchors, and the gradients of the weights.
+        """The anchors, and the gradients of the weights; behind them what a loss scaler counts.
 
         Args:
             element: The inputs, in the order of `inputs`.
@@ -61,19 +64,26 @@ class TrainedStep(Step):
         self.infos.update(self.weight_update.infos)
         if self.checks_numbers:
             results.append(first_wrong(self.model.graph, environment, self._placed, sums))
+        if self.loss_scaler is not None:
+            tracked = [found[name] for name in self.loss_scaler.tracked if name in found]
+            sums.append(self.loss_scaler.counts([each.in_order(each.order) for each in tracked]))
         return results, sums
 
-    def update(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def update(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Updates the weights.
 
         Args:
-            gradients: Sums of those that the step returned.
+            sums: Of the gradients that the step returned, and of what was counted.
 
         Returns:
             What `of_updates` names.
         """
-        by_name = dict(zip(self.updated, gradients, strict=True))
-        return self.weight_update(by_name, self.weights, self.of_updates)
+        counted = None
+        if self.loss_scaler is not None:
+            *sums, elements = sums
+            counted = Counted(elements, self.infos[self.loss][1])
+        by_name = dict(zip(self.updated, sums, strict=True))
+        return self.weight_update(by_name, self.weights, self.of_updates, counted)
 
     def _evaluation(self) -> Evaluation:
         if not self.passes_softmax:
@@ -87,7 +97,7 @@ class TrainedStep(Step):
         if name in environment:
             return returned_tensor(name, environment[name])
         if name in self.weight_update.scalars:
-            tensor = self.weight_update.scalars.value(name)
+            tensor = self.weight_update.scalar(name, self.weights)
         else:
             tensor = self._gradient(name, environment, gradients)
         self.infos[name] = (tuple(tensor.shape), np.dtype(tensor.dtype.as_numpy_dtype))
@@ -109,7 +119,8 @@ class TrainedStep(Step):
         return tf.zeros_like(tensor)
 
     def _gradients(self, environment: Environment) -> dict[str, Value]:
-        """Those of weights, and those that are anchors, if the loss depends on the tensors."""
+        """Those of weights, of anchors and of what a loss scaler counts, if the loss depends on
+        the tensors."""
         prefix = reservedGradientPrefix()
         names = [name for name in self.trained if self.weights.is_read(name)]
         names += [
@@ -117,6 +128,7 @@ class TrainedStep(Step):
             for name in self.anchors
             if name.startswith(prefix) and name not in environment
         ]
+        names += () if self.loss_scaler is None else self.loss_scaler.tracked
         values = {name: environment[name] for name in names if _has_gradient(environment[name])}
         orders = {
             name: self.weights.order(name) if name in self.trained else value.order
@@ -126,7 +138,9 @@ class TrainedStep(Step):
         gradients = tf.gradients(
             loss,
             [value.in_order(orders[name]) for name, value in values.items()],
-            grad_ys=tf.fill(loss.shape, tf.cast(self.weight_update.scale(), loss.dtype)),
+            grad_ys=tf.fill(
+                loss.shape, tf.cast(self.weight_update.scale(self.weights), loss.dtype)
+            ),
         )
         return {
             name: Value(tf.convert_to_tensor(gradient), order=orders[name])

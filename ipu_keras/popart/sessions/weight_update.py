@@ -16,6 +16,7 @@ from ipu_keras.popart.optimizers.rules import (
     rule_of,
 )
 from ipu_keras.popart.options.prefixes import reservedAccumPrefix
+from ipu_keras.popart.sessions.loss_scaler import UPDATE_FACTOR, Counted, LossScaler
 from ipu_keras.popart.sessions.scalars import Scalars
 from ipu_keras.popart.sessions.weights import Weights
 
@@ -28,6 +29,7 @@ class WeightUpdate:
         factors: How many gradients become one, and how.
         accumulates: Whether the session accumulates gradients.
         arrays: The trained weights by name.
+        loss_scaler: Changes the loss scaling from batch to batch; `None` if nothing does.
 
     Attributes:
         states: What the optimizer keeps at first, by name of tensor.
@@ -42,8 +44,10 @@ class WeightUpdate:
         factors: Factors,
         accumulates: bool,
         arrays: Mapping[str, np.ndarray],
+        loss_scaler: LossScaler | None = None,
     ):
         self._optimizer = optimizer.copy()
+        self._loss_scaler = loss_scaler
         self._factors = factors
         self._accumulates = accumulates
         self._trained = tuple(arrays)
@@ -51,6 +55,8 @@ class WeightUpdate:
         slots = {name: self._rule.slots(name, array) for name, array in arrays.items()}
         self._prefixes = {name: [each.prefix for each in kept] for name, kept in slots.items()}
         self.states = _states(slots)
+        if loss_scaler is not None:
+            self.states[UPDATE_FACTOR] = np.ones((), np.float32)
         self.infos = _infos(arrays, self.states)
         self._loss_scaling = loss_scaling(self._optimizer).tensor
         self.scalars = Scalars(self._all_scalars(self._optimizer))
@@ -59,7 +65,8 @@ class WeightUpdate:
     def owners(self) -> dict[str, str]:
         """By name of what is kept, the weight that it is kept of; weights are their own."""
         owners = {prefix + name: name for name, kept in self._prefixes.items() for prefix in kept}
-        return {**owners, **{name: name for name in self._trained}}
+        factor = [] if self._loss_scaler is None else [UPDATE_FACTOR]
+        return {**owners, **{name: name for name in (*self._trained, *factor)}}
 
     @property
     def content(self) -> str:
@@ -69,9 +76,25 @@ class WeightUpdate:
         scalars = [self._rule.scalars(name) for name in self._trained]
         return repr([type(optimizer).__name__, chosen, self._factors, scalars])
 
-    def scale(self) -> tf.Tensor:
-        """What the gradient of the loss begins with, in the graph that is being traced."""
-        scale = self.scalars.value(self._loss_scaling)
+    def scalar(self, name: str, weights: Weights) -> tf.Tensor:
+        """A number of the optimizer, in the graph that is being traced.
+
+        Args:
+            name: Of `scalars`. The loss scaling is what the loss of this batch is multiplied by.
+            weights: Of the session.
+        """
+        value = self.scalars.value(name)
+        if name != self._loss_scaling or self._loss_scaler is None:
+            return value
+        return value * weights.variable(UPDATE_FACTOR).read_value()
+
+    def scale(self, weights: Weights) -> tf.Tensor:
+        """What the gradient of the loss begins with, in the graph that is being traced.
+
+        Args:
+            weights: Of the session.
+        """
+        scale = self.scalar(self._loss_scaling, weights)
         factors = self._factors
         return scale / factors.replicas if factors.is_mean and factors.replicas > 1 else scale
 
@@ -91,7 +114,11 @@ class WeightUpdate:
         self.scalars.update(scalars)
 
     def __call__(
-        self, gradients: Mapping[str, tf.Tensor], weights: Weights, wanted: Sequence[str]
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        weights: Weights,
+        wanted: Sequence[str],
+        counted: Counted | None = None,
     ) -> list[tf.Tensor]:
         """Updates the weights of a device, in the graph that is being traced.
 
@@ -100,13 +127,15 @@ class WeightUpdate:
                 scaled loss, in the device's order of axes.
             weights: Of the session.
             wanted: Names of tensors of `infos`.
+            counted: What the loss scaler found of the batch, if there is one.
 
         Returns:
             These tensors, with axes as in the model.
         """
         found = {reservedAccumPrefix() + name: tensor for name, tensor in gradients.items()}
         scaling = self.scalars.value(self._loss_scaling)
-        reduced = clipped(self._optimizer, gradients, scaling, self._factors)
+        accumulated = self._accumulated(gradients, weights)
+        reduced = clipped(self._optimizer, accumulated, scaling, self._factors)
         for name, gradient in reduced.items():
             kept = {each: weights.variable(each + name) for each in self._prefixes[name]}
             variable = weights.variable(name)
@@ -121,7 +150,25 @@ class WeightUpdate:
             for prefix, state in states.items():
                 kept[prefix].assign(state)
                 found[prefix + name] = state
+        if self._loss_scaler is not None and counted is not None:
+            variable = weights.variable(UPDATE_FACTOR)
+            factor = variable.read_value()
+            found[UPDATE_FACTOR] = self._loss_scaler.next_factor(factor, scaling, counted)
+            variable.assign(found[UPDATE_FACTOR])
         return [self._in_model(name, found, weights) for name in wanted]
+
+    def _accumulated(
+        self, gradients: Mapping[str, tf.Tensor], weights: Weights
+    ) -> dict[str, tf.Tensor]:
+        """Gradients as they were accumulated, of the loss times the optimizer's scaling of it."""
+        found = {
+            name: self._rule.accumulated(gradient, weights.host_value(name).dtype)
+            for name, gradient in gradients.items()
+        }
+        if self._loss_scaler is None:
+            return found
+        factor = weights.variable(UPDATE_FACTOR).read_value()
+        return {name: tf.cast(each, tf.float32) / factor for name, each in found.items()}
 
     def _scalars_of(self, name: str) -> dict[str, tf.Tensor]:
         scalars = self._rule.scalars(name)

@@ -2,7 +2,11 @@ import numpy as np
 
 from ipu_keras import popart
 from ipu_keras.popart.model.loading import load
-from ipu_keras.popart.sessions.reached import kept_statistics, trained_weights
+from ipu_keras.popart.sessions.reached import (
+    factors_of_products,
+    kept_statistics,
+    trained_weights,
+)
 
 
 def test_trained_weights():
@@ -39,3 +43,24 @@ def test_trained_weights():
     assert trained_weights(graph, loss) == ("in_branch", "scale", "shift")
     kept = [(before, after) for _, before, after in kept_statistics(graph)]
     assert kept == [("mean", normalized[1]), ("variance", normalized[2])]
+
+
+def test_factors_of_products():
+    builder = popart.Builder()
+    onnx = builder.aiOnnx
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1, 1, 4, 4]), "x")
+    shapes = {"k": [1, 1, 1, 1], "bias": [1], "l": [1, 1, 1, 1], "w": [4, 4], "c": [4]}
+    w = {
+        name: builder.addInitializedInputTensor(np.ones(shape, np.float32), name)
+        for name, shape in shapes.items()
+    }
+    y = onnx.conv([x, w["k"], w["bias"]])
+    (z,) = builder.aiGraphcore.multiconv([[y, w["l"], w["bias"]]])
+    flat = onnx.reshape([z, onnx.constant(np.int64([4, 4]))])
+    product = onnx.gemm([flat, w["w"], w["c"]])
+    loss = builder.aiGraphcore.l1loss([product], 0.1)
+    behind = onnx.matmul([product, w["w"]])
+    builder.addOutputTensor(behind)
+    graph = load(builder.getModelProto()).model.graph
+    # Neither what is added, nor the input, nor what the loss does not depend on.
+    assert factors_of_products(graph, loss) == ("k", y, "l", flat, "w")

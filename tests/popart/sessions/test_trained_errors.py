@@ -82,7 +82,7 @@ def test_anchors_and_optimizers(made):
         ({"hostWeightUpdate": True}, r"SessionOptions\.hostWeightUpdate is not available"),
         (
             {"automaticLossScalingSettings": popart.AutomaticLossScalingSettings(True)},
-            "Automatic loss scaling .* is not available",
+            "the optimizer must have non-const loss scaling",
         ),
         (
             {"accumulationAndReplicationReductionType": popart.ReductionType.NoReduction},
