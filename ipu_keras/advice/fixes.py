@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ipu_keras.advice import durations
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
@@ -62,7 +63,7 @@ class Fix:
         verdict = "fits" if self.fits else "does not fit either"
         return (
             f"{self.name}: {verdict}, {self.max_tile_bytes:,} bytes on the fullest tile, "
-            f"{self.seconds_per_sample * 1e6:,.1f} us per sample"
+            f"{durations.in_words(self.seconds_per_sample)} per sample"
         )
 
 

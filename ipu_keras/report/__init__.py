@@ -2,6 +2,8 @@
 
 from ipu_keras.report.difference import Change as Change
 from ipu_keras.report.difference import Difference as Difference
+from ipu_keras.report.layers import Layer as Layer
+from ipu_keras.report.next_steps import NextStep as NextStep
 from ipu_keras.report.plain_report import SCHEMA_VERSION as SCHEMA_VERSION
 from ipu_keras.report.report import Report as Report
 from ipu_keras.report.rows import Row as Row

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from ipu_keras.advice.balanced_pipeline import BalancedPipeline, Split
+from ipu_keras.advice.durations import in_words
 from ipu_keras.advice.fixes import Fix
 
 
@@ -16,12 +17,11 @@ def fixes_table(fixes: Sequence[Fix]) -> Table:
     """
     table = Table(title="What would need less memory", title_justify="left")
     table.add_column("change")
-    for column in ("fullest tile", "fits", "us per sample"):
+    for column in ("fullest tile", "fits", "time per sample"):
         table.add_column(column, justify="right")
     for fix in fixes:
         fits = "yes" if fix.fits else "no"
-        time = f"{fix.seconds_per_sample * 1e6:,.1f}"
-        table.add_row(fix.name, f"{fix.max_tile_bytes:,}", fits, time)
+        table.add_row(fix.name, f"{fix.max_tile_bytes:,}", fits, in_words(fix.seconds_per_sample))
     return table
 
 

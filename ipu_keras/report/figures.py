@@ -1,25 +1,21 @@
 """What a program would cost on an IPU, in numbers."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from ipu_keras.advice.fixes import Fix
-from ipu_keras.cost.flat.memory import alive_on_worst_tile
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report.error_bands import ErrorBands
+from ipu_keras.report.layers import Layer, layers_of, layers_of_worst_tile
 from ipu_keras.report.memory_error import memory_error
 from ipu_keras.report.pipeline_view import PipelineView, pipeline_view
 from ipu_keras.report.remarks import remarks
 from ipu_keras.report.rows import Row, arranged
-
-# Whose a value is that no layer makes or uses, by its role.
-_OWNERS = {"argument": "the infeed", "constant": "constants", "variable": "variables"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +214,11 @@ class Figures:
         """
         return arranged(self.rows, key, sort)
 
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """Parameters, operations, memory and cycles of each layer, most cycles first."""
+        return layers_of(self.model, self.rows)
+
     @property
     def bytes_by_region(self) -> dict[str, int]:
         """Bytes on the fullest tile by region of its memory, in words."""
@@ -229,19 +230,7 @@ class Figures:
 
         A variable or constant is one of the first layer that uses it, or of the optimizer.
         """
-        model = self.model
-        layers: dict[str, str] = {}
-        for one in model.program.compute_sets:
-            layers.update((value.name, one.layer) for value in one.writes)
-            if one.layer:  # the first to use what it does not make has it
-                for name in one.reads:
-                    if model.program.values[name].role in ("variable", "constant"):
-                        layers.setdefault(name, one.layer)
-        sizes: Counter[str] = Counter()
-        for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
-            owner = _OWNERS.get(model.program.values[name].role, "")
-            sizes[layers.get(name, owner) or "(no layer)"] += size
-        return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+        return layers_of_worst_tile(self.model)
 
     @property
     def memory_error(self) -> str | None:

@@ -3,16 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ipu_keras.advice.durations import in_words
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.html_pipeline import WORKS, pipeline_picture
-from ipu_keras.report.html_trace import LANES, FamilyColours, spans
+from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 from ipu_keras.report.libraries import needs_report_extra
+from ipu_keras.report.next_steps import next_steps
 from ipu_keras.report.options_in_words import options_in_words
 from ipu_keras.report.plain_report import plain_report
 from ipu_keras.report.rows import Row
 from ipu_keras.report.text import PlainTable
+from ipu_keras.report.values import placed_values
 
 with needs_report_extra("An HTML report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -60,6 +63,10 @@ def page(report: Figures) -> str:
         not_always_live=_in_words(model.memory.not_always_live_by_category),
         cycles_by=lambda key: [(row.name, row.cycles) for row in report.by(key)],
         compute_sets=sorted(rows, key=lambda row: (-row.cycles, row.name)),
+        order={row.name: place for place, row in enumerate(rows)},
+        tiles={row.name: cost.tiles for row, cost in zip(rows, model.costs, strict=True)},
+        values=placed_values(model),
+        tiles_of_ipu=len(model.memory.peak_by_tile) // model.memory.num_ipus,
         options=options_in_words(model.options),
         plain=plain_report(report),
     )
@@ -100,23 +107,26 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=_number, percent=_percent, words=_words)
+    environment.filters.update(duration=in_words, number=_number, percent=_percent, words=_words)
     return environment.get_template(name)
 
 
 def _rendered(template: str, report: Figures, **values: Any) -> str:
     return _template(template).render(
         report=report,
-        layers=report.by("layer"),
+        layers=report.layers,
         families=report.by("family"),
         bound_in_words=bound_in_words,
         samples_in_words=samples_in_words,
         fullest_tile=fullest_tile(report.model.memory),
         worst_tile=report.layers_of_worst_tile(),
+        next_steps=next_steps(report),
         max_rows=MAX_TABLE_ROWS,
         num_largest=_NUM_LARGEST,
         share_of=_share_of,
         works=WORKS,
+        timeline_width=TIMELINE_WIDTH,
+        units_of=units_of,
         **values,
     )
 

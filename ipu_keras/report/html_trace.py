@@ -1,6 +1,6 @@
 """One step of a program as bars on lanes, for the timeline of the HTML report."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ipu_keras.cost.vertices.cost import Cost
@@ -8,6 +8,10 @@ from ipu_keras.report.rows import Row, group
 
 # More bars than a screen has pixels only make the file larger.
 MAX_SPANS = 3000
+
+# Of a timeline, in the units of its picture. Browsers keep those as float32, which has no room for
+# the cycles of a long step: from 2**24 on, bars would be drawn where they are not.
+TIMELINE_WIDTH = 10_000
 
 _NUM_COLOURS = 10
 
@@ -68,6 +72,28 @@ class FamilyColours:
         """The name of a family's style; `"other"` if none is left."""
         named = self.families[:_NUM_COLOURS]
         return f"family-{named.index(family)}" if family in named else "other"
+
+
+def units_of(total_cycles: int) -> Callable[[int], float]:
+    """How wide cycles are on a timeline.
+
+    Args:
+        total_cycles: That the whole timeline shows, at least one.
+
+    Returns:
+        From cycles to units, of which the timeline has `TIMELINE_WIDTH`.
+
+    Example:
+
+    >>> units_of(1_000_000_000)(25_000)
+    0.25
+    """
+
+    def units(cycles: int) -> float:
+        # A unit's thousandth is seen only where the page does not zoom to.
+        return round(cycles * TIMELINE_WIDTH / total_cycles, 4)
+
+    return units
 
 
 def spans(

@@ -8,11 +8,12 @@ import numpy as np
 
 from ipu_keras.machine.target import SOURCES, Target
 from ipu_keras.report.figures import Figures
+from ipu_keras.report.layers import Layer
 from ipu_keras.report.plain_options import plain_options
 from ipu_keras.report.rows import Row
 
 # Of the JSON form; raised when a reader of the last one could go wrong.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def plain_report(report: Figures) -> dict[str, Any]:
@@ -51,6 +52,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "memory": {
             "fits": memory.fits,
             "tile_bytes": memory.tile_bytes,
+            "num_ipus": memory.num_ipus,
             "max_tile_bytes": memory.max_tile_bytes,
             "worst_tile": memory.worst_tile,
             "worst_ipu": memory.worst_ipu,
@@ -61,6 +63,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
             "peak_by_tile": _plain(memory.peak_by_tile),
             "live_by_position": _plain(memory.live_by_position),
         },
+        "layers": [_plain_layer(layer) for layer in report.layers],
         "fixes": [asdict(fix) for fix in report.fixes],
         "error_bands": report.error_bands.to_dict(),
         "rows": [_plain_row(row, has_parts=model.options.has_parts) for row in report.rows],
@@ -73,6 +76,11 @@ def _plain_row(row: Row, *, has_parts: bool) -> dict[str, Any]:
     if not has_parts:
         del plain["stage"], plain["weight_update"]
     return plain
+
+
+def _plain_layer(layer: Layer) -> dict[str, Any]:
+    names = ("parameters", "flops", "variable_bytes", "activation_bytes", "peak_bytes", "cycles")
+    return {"name": layer.name, **{name: getattr(layer, name) for name in names}}
 
 
 def _target_dict(target: Target) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ipu_keras.report.data_frame import data_frame
 from ipu_keras.report.difference import Difference, compared, difference
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.figures import Figures
+from ipu_keras.report.next_steps import NextStep, next_steps
 from ipu_keras.report.perfetto_trace import perfetto_trace
 from ipu_keras.report.plain_report import plain_report
 from ipu_keras.report.rows import row_of
@@ -122,6 +123,11 @@ class Report(Figures):
             )
         return difference(compared(self), compared(other))
 
+    @property
+    def next_steps(self) -> tuple[NextStep, ...]:
+        """What to do about it, the most urgent first, each with lines to write."""
+        return next_steps(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, in a fixed order."""
         return plain_report(self)
@@ -160,9 +166,10 @@ class Report(Figures):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.
 
-        It shows the memory of each tile, bytes in use over time, the step on a
-        timeline, tables by layer, family and compute set, and where each number of
-        the hardware comes from. Equal reports give equal pages.
+        It begins with what to do next, and shows the memory of each tile, what lies there
+        while which compute set runs, bytes in use over time, the step on a timeline,
+        tables by layer, family and compute set, and where each number of the hardware
+        comes from. Equal reports give equal pages.
 
         Args:
             path: Of the file, which is replaced if it is there.

@@ -9,7 +9,7 @@ from ipu_keras.report.figures import Figures
 from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.pipeline_view import stage_table
-from ipu_keras.report.text import cost_table, memory_table, rendered
+from ipu_keras.report.text import cost_table, layer_table, memory_table, rendered
 
 # Layers that are shown.
 _NUM_LAYERS = 15
@@ -22,12 +22,12 @@ def summary(report: Figures) -> str:
     Args:
         report: A `Report`.
     """
-    layers, families, memory = report.by("layer"), report.by("family"), report.model.memory
+    layers, families, memory = report.layers, report.by("family"), report.model.memory
     return rendered(
         *_lines(report),
         *([fixes_table(report.fixes)] if report.fixes else []),
         *([] if report.pipeline is None else [stage_table(report.pipeline.stages)]),
-        cost_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], report.busy_cycles),
+        layer_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], report.busy_cycles),
         cost_table("Families", families, report.busy_cycles),
         memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
         *report.error_bands.table().parts(),
@@ -40,11 +40,11 @@ def short_summary(report: Figures) -> str:
     Args:
         report: A `Report`.
     """
-    layers = report.by("layer")
+    layers = report.layers
     title = f"Layers (the longest of {len(layers)})"
     return rendered(
         *_verdict(report),
-        cost_table(title, layers[:_NUM_LAYERS_IN_SHORT], report.busy_cycles),
+        layer_table(title, layers[:_NUM_LAYERS_IN_SHORT], report.busy_cycles),
     )
 
 

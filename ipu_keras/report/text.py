@@ -8,6 +8,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from ipu_keras.report.layers import Layer
 from ipu_keras.report.rows import Row
 
 _WIDTH = 110
@@ -80,6 +81,34 @@ def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> Table:
             f"{row.sync_cycles:,}",
             f"{row.flops / 1e6:,.1f}",
             row.confidence,
+        )
+    return table
+
+
+def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> Table:
+    """A line for each layer: what it has, does, needs and takes.
+
+    Args:
+        title: Above the table.
+        layers: In their order.
+        total_cycles: Of which the share of each layer is shown.
+    """
+    table = Table(title=title, title_justify="left")
+    table.add_column("name", overflow="fold")
+    headings = ("parameters", "MFLOP", "variables KiB", "at peak KiB", "cycles", "share")
+    for column in headings:
+        table.add_column(column, justify="right")
+    table.add_column("confidence")
+    for layer in layers:
+        table.add_row(
+            layer.name,
+            f"{layer.parameters:,}",
+            f"{layer.flops / 1e6:,.1f}",
+            f"{layer.variable_bytes / 1024:,.1f}",
+            f"{layer.peak_bytes / 1024:,.1f}",
+            f"{layer.cycles:,}",
+            f"{layer.cycles / max(total_cycles, 1):.1%}",
+            layer.confidence,
         )
     return table
 

@@ -199,7 +199,7 @@ def test_a_refusal_says_whose_bytes_are_guessed_and_how_to_use_more_ipus(named):
     first, fixed, how = out_of_memory(full).splitlines()
     assert "guess" not in first
     assert (
-        fixed == "- the layers on 2 IPUs: fits, 1,000 bytes on the fullest tile, 1.0 us per sample"
+        fixed == "- the layers on 2 IPUs: fits, 1,000 bytes on the fullest tile, 1.00 us per sample"
     )
     assert how == (
         "Layers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` "

@@ -23,8 +23,8 @@ def cells(text):
 
 def test_fixes():
     assert cells(rendered(fixes_table(FIXES))) == [
-        ["float16", "600,000", "yes", "1,000.0"],
-        ["the layers on 2 IPUs", "700,000", "no", "0.5"],
+        ["float16", "600,000", "yes", "1.00 ms"],
+        ["the layers on 2 IPUs", "700,000", "no", "500 ns"],
     ]
 
 

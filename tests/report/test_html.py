@@ -7,14 +7,13 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hlo_graphs import argument, graph, op, staged_step, variable
-from html_reports import SECTIONS, program, report
+from hlo_graphs import argument, graph, op, variable
+from html_reports import SECTIONS, pipelined, program, report
 from html_tree import read_html
 
 import ipu_keras.report
 from ipu_keras.advice.fixes import Fix
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.program import Pipeline
 from ipu_keras.report import Report, html
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.fullest_tile import fullest_tile
@@ -70,7 +69,9 @@ def test_a_table_of_compute_sets(standard):
         for cell in standard.section("compute-sets").all("tr")[2].all("td")
         if "data-value" in cell.attributes
     ]
-    assert values[-4:] == [str(1472 * 64), "1", "256", "0"]
+    # The operations, runs, the IPU, tiles with vertices, bytes that arrive, temporaries.
+    assert values[-6:] == [str(1472 * 64), "1", "0", "1472", "256", "0"]
+    assert (first["order"], first["tiles"]) == ("0", "1,472")
 
 
 def test_totals():
@@ -107,24 +108,31 @@ def test_totals():
 def test_the_timeline_of_a_step(standard):
     found = report()
     timeline = standard.section("trace").all("svg")[0]
-    assert timeline.attributes["viewbox"] == f"0 0 {found.cycles_per_step} 100"
+    assert timeline.attributes["viewbox"] == "0 0 10000 100"
     host, *groups = timeline.all("g")
-    assert host.all("rect")[0].attributes["width"] == str(found.host_cycles)
+
+    def cycles(rect, name):
+        share = float(rect.attributes[name]) / 10_000
+        return pytest.approx(share * found.cycles_per_step, abs=1e-8 * found.cycles_per_step)
+
+    assert found.host_cycles == cycles(host.all("rect")[0], "width")
     start = found.host_cycles
     for row, drawn in zip(found.rows, groups, strict=True):
         assert drawn.all("title")[0].text.startswith(f"{row.name} layer {row.layer}, {row.family}")
         _, whole, *phases = drawn.all("rect")
-        assert whole.attributes["x"] == str(start)
-        assert whole.attributes["width"] == str(row.cycles)
-        for phase in phases:
-            assert phase.attributes["x"] == str(start)
-            start += int(phase.attributes["width"])
+        assert start == cycles(whole, "x")
+        assert row.cycles == cycles(whole, "width")
+        parts = [row.sync_cycles, row.exchange_cycles, row.compute_cycles]
+        for phase, part in zip(phases, filter(None, parts), strict=True):
+            assert start == cycles(phase, "x")
+            assert part == cycles(phase, "width")
+            start += part
     assert start == found.cycles_per_step
 
 
 def test_a_program_that_does_not_fit(standard):
     needed = report().model.memory.max_tile_bytes
-    assert "role" not in {name for one in standard.all("div") for name in one.attributes}
+    assert "alert" not in {one.attributes.get("role") for one in standard.all("div")}
     lacks = report(target=GC200.with_numbers(tile_bytes=needed - 1))
     (alert,) = (
         one
@@ -274,14 +282,16 @@ def test_what_would_help_a_program_that_does_not_fit():
     found = report(target=GC200.with_numbers(tile_bytes=1000))
     found = dataclasses.replace(found, fixes=(fix,))
     for text in (html.page(found), found._repr_html_()):
-        (table,) = (
+        (box,) = (
             one
-            for one in read_html(text).all("table")
-            if one.all("caption")[0].text == "What would need less memory"
+            for one in read_html(text).all("div")
+            if one.attributes.get("aria-label") == "What to do next"
         )
-        words = table.all("tr")[1].text.split()
-        assert " ".join(words) == "the layers on 2 IPUs 600,000 yes 2.5"
-    assert "What would need less memory" not in html.page(report())
+        assert box.all("li")[0].text == (
+            "The layers on 2 IPUs: fits, 600,000 bytes on the fullest tile, 2.50 us per "
+            "sample: model.set_pipeline_stage_assignment(ipu_keras.suggest_pipeline(model, 2, "
+            "*specs))"
+        )
 
 
 def test_several_ipus_and_what_to_know_besides():
@@ -326,7 +336,7 @@ def test_the_cell_of_a_notebook():
     assert [row.text.split()[0] for row in layers.all("tr")] == ["name", "second", "first", "sgd"]
     assert families.all("caption")[0].text == "Families of operations"
     # Two paths of at most 300 steps among them.
-    assert len(found._repr_html_()) < 50_000
+    assert len(found._repr_html_()) < 60_000
     memory, shown = cell.all("figure"), found._repr_html_()
     assert [one.all("figcaption")[0].text for one in memory] == ["Memory of each tile"]
     # Ids of two cells in a notebook are not the same, but where all of the picture is.
@@ -349,22 +359,10 @@ def test_the_cell_of_a_pipeline():
     timing = found.pipeline_timing
     for ipu, lane in enumerate(lanes):
         events = [event for event in timing.events if event.instruction.part.ipu == ipu]
-        starts = [1000 * event.start / timing.cycles for event in events if event.cycles]
+        starts = [10_000 * event.start / timing.cycles for event in events if event.cycles]
         drawn = [float(bar.attributes["x"]) for bar in lane.all("rect")]
         assert drawn == pytest.approx(starts, abs=0.01)
     assert "copy to another IPU" in pipeline.text
-
-
-def pipelined(num_replicas=1):
-    """The report of four stages, which are on as many IPUs."""
-    return report(
-        staged_step(4),
-        batch_size=64,
-        gradient_accumulation_count=8,
-        steps_per_execution=16,
-        num_replicas=num_replicas,
-        pipeline=Pipeline(device_mapping=(0, 1, 2, 3)),
-    )
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])

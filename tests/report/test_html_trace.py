@@ -2,16 +2,28 @@
 
 from itertools import pairwise
 
+import numpy as np
+import pytest
 from report_rows import row
 
 from ipu_keras.cost.vertices.cost import Cost
-from ipu_keras.report.html_trace import LANES, FamilyColours, spans
+from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 
 ROWS = [
     row(name, compute=cycles, family="sort")
     for name, cycles in {"a": 10, "b": 1, "c": 1, "d": 2, "e": 9, "f": 1}.items()
 ]
 COSTS = [Cost(tiles=tiles) for tiles in (4, 1, 8, 2, 3, 5)]
+
+
+@pytest.mark.parametrize("total", [7, 2**24 + 1, 10**12])
+def test_units_are_few_and_fine_enough(total):
+    """Browsers keep them as float32: neighbours of which a screen shows both stay two."""
+    units = units_of(total)
+    assert (units(0), units(total)) == (0, TIMELINE_WIDTH)
+    assert units(total // 2) == pytest.approx(TIMELINE_WIDTH * (total // 2) / total, abs=5e-5)
+    pixel = TIMELINE_WIDTH / 2000 / 1000  # of a wide screen that shows a thousandth of all
+    assert np.float32(TIMELINE_WIDTH - pixel) < np.float32(TIMELINE_WIDTH)
 
 
 def test_each_row_is_a_span():

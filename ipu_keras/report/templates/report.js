@@ -34,13 +34,16 @@ for (const heading of document.querySelectorAll("table.sortable thead th")) {
 for (const timeline of document.querySelectorAll(".timeline")) {
   const picture = timeline.querySelector("svg");
   const ticks = timeline.querySelector(".ticks");
-  const whole = Number(timeline.dataset.cycles);
-  const microseconds = 1e6 / Number(timeline.dataset.hertz);
+  const whole = picture.viewBox.baseVal.width;
+  const cycles = Number(timeline.dataset.cycles);
+  const microseconds = (1e6 * cycles) / Number(timeline.dataset.hertz) / whole;
+  // Nearer, float32 has not enough digits, and there is nothing shorter than 100 cycles.
+  const least = Math.min(Math.max((100 * whole) / cycles, whole / 1000), whole);
   let start = 0;
   let width = whole;
 
   const show = (newStart, newWidth) => {
-    width = Math.min(Math.max(newWidth, 100), whole);
+    width = Math.min(Math.max(newWidth, least), whole);
     start = Math.min(Math.max(newStart, 0), whole - width);
     picture.setAttribute("viewBox", `${start} 0 ${width} 100`);
     const digits = width * microseconds < 10 ? 3 : 1;
@@ -70,4 +73,48 @@ for (const timeline of document.querySelectorAll(".timeline")) {
   });
   timeline.querySelector(".controls").hidden = false;
   show(0, whole);
+}
+
+// The memory map shows the values of an IPU, a tile, and a moment in the step.
+for (const form of document.querySelectorAll("form[data-map]")) {
+  const tilesOfIpu = Number(form.dataset.map);
+  const rows = Array.from(document.querySelectorAll("#map tbody tr"));
+  const { ipu, tile, position } = form.elements;
+  const note = form.querySelector("output");
+
+  const isShown = ({ dataset }) => {
+    // Tiles go on at 0 after the last one.
+    const place = (Number(tile.value) - Number(dataset.tile) + tilesOfIpu) % tilesOfIpu;
+    const now = Number(position.value);
+    return (
+      (!ipu?.value || ipu.value === dataset.ipu) &&
+      (tile.value === "" || place < Number(dataset.tiles)) &&
+      (position.value === "" || (Number(dataset.first) <= now && now <= Number(dataset.last)))
+    );
+  };
+  const show = () => {
+    let number = 0;
+    let bytes = 0;
+    for (const row of rows) {
+      row.hidden = !isShown(row);
+      if (row.hidden) continue;
+      number += 1;
+      bytes += Number(tile.value === "" ? row.dataset.bytes : row.dataset.onTile);
+    }
+    const where = tile.value === "" ? "" : " on that tile";
+    note.textContent = `${number} of ${rows.length} values, ${bytes.toLocaleString("en")} bytes${where}`;
+  };
+
+  form.addEventListener("input", show);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  // A form is as it was only after those who listen have heard of it.
+  form.addEventListener("reset", () => setTimeout(show));
+  form.querySelector("[data-tile]").addEventListener("click", (event) => {
+    for (const field of [ipu, tile, position]) {
+      if (field) field.value = event.target.dataset[field.name];
+    }
+    show();
+  });
+  form.hidden = false;
+  show();
 }

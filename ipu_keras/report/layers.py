@@ -1,0 +1,122 @@
+"""What each layer of a program has, does and needs, as summaries of models have it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
+from ipu_keras.cost.flat.liveness import lifetimes, storage
+from ipu_keras.cost.flat.memory import alive_on_worst_tile
+from ipu_keras.cost.model import Model
+from ipu_keras.ir import num_elements
+from ipu_keras.report.rows import NO_LAYER, Row, arranged
+
+# Whose a value is that no layer makes or uses, by its role.
+_OWNERS = {"argument": "the infeed", "constant": "constants", "variable": "variables"}
+
+_KEPT = ("variable", "constant", "remote")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Row):
+    """A layer: the sum of its rows, and what it has in memory.
+
+    A variable or constant is one of the first layer that uses it; those that only the optimizer
+    uses, such as momenta, are its own. Bytes are of all tiles.
+
+    Args:
+        parameters: Numbers in its variables, without what gradients are added up in.
+        variable_bytes: Of its variables, wherever they lie, and of sums of its gradients.
+        activation_bytes: Of all values that it makes in a step, but for those that take over the
+            memory of what they are made of; not all are in use at once.
+        peak_bytes: Of its values, variables and constants included, that are in use on tiles
+            when the worst tile is fullest.
+        **fields: As of `Row`.
+    """
+
+    parameters: int
+    variable_bytes: int
+    activation_bytes: int
+    peak_bytes: int
+
+
+def layers_of_values(program: FlatProgram) -> dict[str, str]:
+    """The layer of each value that is some layer's, by the value's name.
+
+    Args:
+        program: In the order of execution.
+    """
+    layers: dict[str, str] = {}
+    for one in program.compute_sets:
+        layers.update((value.name, one.layer) for value in one.writes)
+        if one.layer:  # the first to use what it does not make has it
+            for name in one.reads:
+                if program.values[name].role in _KEPT:
+                    layers.setdefault(name, one.layer)
+    return layers
+
+
+def layers_of_worst_tile(model: Model) -> tuple[tuple[str, int], ...]:
+    """Layers and bytes of their values on the fullest tile at its fullest, largest first.
+
+    Args:
+        model: After all passes.
+    """
+    layers, values = layers_of_values(model.program), model.program.values
+    sizes: Counter[str] = Counter()
+    for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
+        owner = _OWNERS.get(values[name].role, "")
+        sizes[layers.get(name, owner) or NO_LAYER] += size
+    return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def layers_of(model: Model, rows: Sequence[Row]) -> tuple[Layer, ...]:
+    """The layers of a program, those with the most cycles first.
+
+    What no layer makes or uses, such as what is fed, is in none of them.
+
+    Args:
+        model: After all passes.
+        rows: Of its compute sets.
+    """
+    held: Mapping[str, Any] = _held(model)
+    return tuple(Layer(**vars(row), **held[row.name]) for row in arranged(rows, "layer", "cycles"))
+
+
+def _held(model: Model) -> Mapping[str, Counter[str]]:
+    """By the name of a layer, what it has in memory."""
+    program, peak = model.program, model.memory.peak_position
+    owners, alive = storage(program), lifetimes(program)
+    names = ("parameters", "variable_bytes", "activation_bytes", "peak_bytes")
+    held: defaultdict[str, Counter[str]] = defaultdict(lambda: Counter(dict.fromkeys(names, 0)))
+    for name, layer in layers_of_values(program).items():
+        value = program.values[name]
+        if name in program.updates or owners[name] != name:
+            continue  # it lies where another value does
+        sizes, size = held[layer or NO_LAYER], bytes_of(model, value)
+        if value.role in ("variable", "remote"):
+            # Sums of gradients are no parameters, and a copy on another IPU has no new ones.
+            counts = not value.is_accumulator and value.copy_of is None
+            sizes["parameters"] += num_elements(value.spec) * counts
+            sizes["variable_bytes"] += size
+        elif value.role == "activation":
+            sizes["activation_bytes"] += size
+        lifetime = alive.get(name)
+        now = lifetime is not None and lifetime.first <= peak <= lifetime.last
+        always = value.role in ("variable", "constant")
+        sizes["peak_bytes"] += size * (int(now or always) + program.stashes.get(name, 0))
+    return held
+
+
+def bytes_of(model: Model, value: Value) -> int:
+    """What a value takes on all tiles that hold some of it; in remote memory, its own size.
+
+    Args:
+        model: After all passes.
+        value: Of its program.
+    """
+    if value.role == "remote":
+        return value.spec.nbytes
+    region = model.regions[value.name]
+    return region.num_tiles * region.bytes_per_tile

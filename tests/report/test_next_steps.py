@@ -1,0 +1,146 @@
+"""What reports advise, and that the lines of it can be written."""
+
+import ast
+import inspect
+from dataclasses import replace
+
+import keras
+import pytest
+from hlo_graphs import argument, graph, op
+from html_reports import GC200, pipelined, report
+
+import ipu_keras
+from ipu_keras.advice.fixes import Fix
+from ipu_keras.config import IPUConfig
+from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.program.compilation_history import Recompilation
+from ipu_keras.report.next_steps import lines_of, next_steps
+
+CHANGES = {
+    "available_memory_proportion": 0.3,
+    "batch_size": 8,
+    "dtype": "float16",
+    "gradient_accumulation_count": 4,
+    "num_ipus": 2,
+    "recomputation": True,
+    "stage_splits": 2,
+    "steps_per_execution": 64,
+}
+
+
+def findings(found):
+    return [step.finding for step in next_steps(found)]
+
+
+def test_lines_of_a_configuration_run():
+    config = IPUConfig()
+    for name in ("available_memory_proportion", "recomputation"):
+        for line in lines_of({name: CHANGES[name]}):
+            exec(line, {"config": config})
+    assert config.allow_recompute is True
+    for options in (config.convolutions, config.matmuls):
+        assert options.poplar_options == {"availableMemoryProportion": "0.3"}
+
+
+def test_lines_call_what_there_is():
+    """With arguments that it has."""
+    owners = {"ipu_keras": ipu_keras, "keras.config": keras.config}
+    checked = []
+    for line in lines_of(CHANGES, num_stages=4):
+        for call in ast.walk(ast.parse(line)):
+            if not isinstance(call, ast.Call):
+                continue
+            name = ast.unparse(call.func)
+            owner, _, attribute = name.rpartition(".")
+            extended = hasattr(ModelExtension, attribute)
+            function = getattr(
+                owners.get(owner) or (ModelExtension if extended else keras.Model), attribute
+            )
+            parameters = inspect.signature(function).parameters
+            free = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+            assert free or {word.arg for word in call.keywords} <= set(parameters), name
+            checked.append(attribute)
+    assert set(checked) == {
+        "fit",
+        "set_dtype_policy",
+        "set_gradient_accumulation_options",
+        "set_pipeline_stage_assignment",
+        "suggest_pipeline",
+        "compile",
+    }
+
+
+def test_more_stages_are_counted_from_those_that_were_given():
+    (line,) = lines_of({"stage_splits": 2}, num_stages=4)
+    assert "suggest_pipeline(model, 8, *specs)" in line
+
+
+def test_fixes_come_first_in_their_order():
+    fixes = (
+        Fix(changes={"dtype": "float16"}, max_tile_bytes=900, fits=True, seconds_per_sample=4e-8),
+        Fix(changes={"num_ipus": 2}, max_tile_bytes=1001, fits=False, seconds_per_sample=2e-6),
+    )
+    lacks = replace(report(target=GC200.with_numbers(tile_bytes=1000)), fixes=fixes)
+    first, second, *_ = next_steps(lacks)
+    assert first.finding == "Float16: fits, 900 bytes on the fullest tile, 40.0 ns per sample"
+    assert first.lines == ('keras.config.set_dtype_policy("float16")',)
+    assert second.finding == (
+        "The layers on 2 IPUs: does not fit either, 1,001 bytes on the fullest tile, 2.00 us per "
+        "sample"
+    )
+    # Speed is of no use before it fits.
+    assert not any("float32" in one or "most cycles" in one for one in findings(lacks))
+    asked = findings(replace(lacks, fixes=()))
+    assert asked[0] == "It does not fit, and no remedy has been modelled: ask for some"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({}, "model.compile(..., steps_per_execution=32)"),
+        ({"gradient_accumulation_count": 2, "steps_per_execution": 2}, "steps_per_execution=64)"),
+        ({"steps_per_execution": 32}, "config.io_tiles.num_io_tiles = 32"),
+        ({"steps_per_execution": 32, "num_io_tiles": 32}, "dataset = dataset.map("),
+    ],
+)
+def test_a_program_that_waits_for_the_host(options, line):
+    found = report(**options)
+    assert found.bound == "host"
+    step = next_steps(found)[0]
+    cycles = found.host_cycles + found.model.hidden_host_cycles
+    assert step.finding.startswith(f"Copies between host and IPU take {cycles:,} cycles")
+    assert line in step.lines[0]
+
+
+def test_a_pipeline_that_waits_for_itself():
+    found = pipelined()
+    waits = [one for one in next_steps(found) if "fills and drains" in one.finding]
+    assert found.pipeline.bubble_share > 0.2
+    assert [one.lines for one in waits] == [
+        ("model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=16)",)
+    ]
+    stages = list(found.pipeline.stages)
+    assert max(one.cycles for one in stages) < 1.25 * sum(one.cycles for one in stages) / 4
+
+
+def test_layers_that_wait_for_each_other_and_shapes_that_change():
+    two_layers = graph(
+        argument("x", 1472, 64),
+        op("a", "sort", (1472, 64), "x", layer="first", dimensions=(0,)),
+        op("b", "sort", (1472, 64), "a", layer="second", dimensions=(0,)),
+    )
+    found = report(two_layers, num_ipus=2)
+    again = replace(found, recompilations=(Recompilation("step", ("x is other",)),) * 2)
+    said = findings(again)
+    assert any(one.startswith("The layers are on 2 IPUs, of which one computes") for one in said)
+    assert any(one.startswith("It was compiled again 2 times") for one in said)
+    assert not any("compiled again" in one for one in findings(found))
+
+
+def test_what_takes_the_longest():
+    found = report()
+    layer = found.layers[0]
+    step = found.next_steps[-1]
+    assert f"The layer {layer.name} takes the most cycles" in step.finding
+    rows = eval(step.lines[0], {"report": found})
+    assert sum(row.cycles for row in rows) == layer.cycles
