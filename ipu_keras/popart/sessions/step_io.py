@@ -334,7 +334,7 @@ def _as_dtype(array: np.ndarray, stream: Stream) -> np.ndarray:
 
 
 def _sizes(received: int, stream: Stream, what: str) -> str:
-    factors = " x ".join(map(str, stream.count))
+    factors = " x ".join(map(str, stream.count)) or "1"
     return (
         f"Unexpected number of {what} elements for Tensor {stream.name}. Expected "
         f"{stream.num_elements}, but received {received}. A step has {factors} micro-batches "

@@ -54,6 +54,11 @@ def test_arrays_that_do_not_fit(array, text):
     assert text.replace("input", "output") in str(error.value)
 
 
+def test_one_micro_batch_is_counted():
+    with pytest.raises(popart_exception, match=r"A step has 1 micro-batches .* shape \[2\]"):
+        PyStepIO({"x": np.empty(5, np.float32)}, {})._check([stream(shape=(2,), count=())], [])
+
+
 def test_arrays_that_are_missing():
     with pytest.raises(popart_exception, match="no array for tensor x in the inputs"):
         PyStepIO({"y": np.empty(1)}, {})._check([stream()], [])
