@@ -1,28 +1,29 @@
 """What a Keras model would cost on an IPU, without running it."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras.advice.choices import combinations
-from ipu_keras.cost import overlap
 from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.named_parts import with_named_parts
-from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden
+from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden, is_overridden
 from ipu_keras.keras.extensions.symbolic_build import build_from
-from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.profiling.configured_options import configured_options
+from ipu_keras.keras.extensions.training import TrainingParts, summing_gradients
+from ipu_keras.keras.options_as_set import options_as_set
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
-    check_options,
     checked_batch_size,
     listed,
     warn_of_idle,
@@ -33,7 +34,7 @@ from ipu_keras.profiling.reports import report_of, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.settings.names import name_or_none
-from ipu_keras.tracing import no_garbage_collection, traced_for_xla
+from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 
 # Takes a model and a mode.
 MakeStep = Callable[[keras.Model, str], Callable[[Any], Any]]
@@ -68,13 +69,15 @@ def profile(
             step (by default the first axis of the specs of a model, and unknown of a function),
             and those of `ModelOptions`: `available_memory_proportion`, `convolution_options` and
             `matmul_options` (as `poplar_options` of the configuration; what has no model gives a
-            warning), `outlining`, `steps_per_execution`, `dtype` (`"float16"` or `"float32"`: all
+            warning), `outlining`, `steps_per_execution` (by default that of `compile`, if stages
+            and accumulation allow it, as `fit` has it), `dtype` (`"float16"` or `"float32"`: all
             floating point numbers of the step count as such, whatever the model has),
             `recomputation` (`True`: activations are computed again for the gradient instead of
             kept) and `num_ipus` (1, 2, 4, ...: the layers are shared among so many IPUs, of which
             one computes at a time), `gradient_accumulation_count` (steps between two weight
             updates; by default what was set on the model), `gradient_accumulation_dtype`,
-            `num_replicas`, `pipeline` (a `Pipeline`; by default that of the model's stages),
+            `num_replicas` (by default as many as the model's device has IPUs for), `pipeline`
+            (a `Pipeline`; by default that of the model's stages),
             `selection_order` (a `SelectionOrder`), `stage_splits` (stages in place of each of the
             pipeline, on as many IPUs in place of one), `minimum_remote_tensor_size`,
             `maximum_cross_replica_sum_buffer_size`, `maximum_reduce_scatter_buffer_size`,
@@ -106,17 +109,15 @@ def profile(
     size = options.pop("batch_size", size)
     size = None if size is None else checked_batch_size(size)
     own_name = name_or_none("name", options.pop("name", None))
+    mode = _mode_of(model_or_function, mode, specs)
     given = options
-    options = {**_options_as_set(model_or_function, specs, mode), **given}
-    check_options(options)
+    options = _as_fit_runs_it(model_or_function, given, mode, specs)
     warn_of_idle(given)
-    parts = _has_parts(options)
-    make_step = _step_in_parts if parts else None
-    name, graph = traced_step(model_or_function, specs, mode, make_step)
+    name, graph = _traced_for(model_or_function, specs, mode, options)
 
     def trace(batch_size: int) -> Graph:
         sized = _with_batch_size(specs, batch_size)
-        return traced_step(model_or_function, sized, mode, make_step)[1]
+        return _traced_for(model_or_function, sized, mode, options)[1]
 
     return with_fixes(
         report_of(name if own_name is None else own_name, graph, batch_size=size, **options),
@@ -171,18 +172,19 @@ def what_if(
         _check_sizes(sized)
     lists = {name: listed(name, values) for name, values in choices.items()}
     rows = []
-    as_set = _options_as_set(model_or_function, specs, mode)
+    mode = _mode_of(model_or_function, mode, specs)
     combined = [with_dtype_names(options) for options in combinations(lists)]
-    for options in combined:
-        check_options({**as_set, **options})
+    complete = [_as_fit_runs_it(model_or_function, options, mode, specs) for options in combined]
     warn_of_idle(lists)
-    parts = any(_has_parts({**as_set, **options}) for options in combined)
-    make_step = _step_in_parts if parts else None
     for size, sized in given.items():
-        name, graph = traced_step(model_or_function, sized, mode, make_step)
-        for options in combined:
-            report = report_of(name, graph, batch_size=size, **{**as_set, **options})
-            rows.append(Choice({"batch_size": size, **options}, report))
+        traced: dict[_Kind, tuple[str, Graph]] = {}
+        for chosen, options in zip(combined, complete, strict=True):
+            kind = _kind_of(options)
+            if kind not in traced:
+                traced[kind] = _traced_for(model_or_function, sized, mode, options)
+            name, graph = traced[kind]
+            report = report_of(name, graph, batch_size=size, **options)
+            rows.append(Choice({"batch_size": size, **chosen}, report))
     return WhatIf(tuple(rows))
 
 
@@ -261,30 +263,45 @@ def _with_batch_size(specs: Any, batch_size: int) -> Any:
     return tf.nest.map_structure(sized, specs)
 
 
-def _options_as_set(model: Any, specs: Any, mode: str | None) -> dict[str, Any]:
-    """What was set on a model that decides what its step costs."""
-    if not isinstance(model, ModelExtension):
-        return {}
-    training = _mode(model, mode, len(specs)) == "train"
-    staged = model._ipu.stages.staged_calls()
-    configured = configured_options()
-    if staged is None:
-        count = model._ipu.options.accumulation.steps_per_replica
-        accumulated = {"gradient_accumulation_count": count} if training and count else {}
-        return {**configured, **accumulated}
-    pipeline = model._ipu.stages.pipeline_of(staged)
-    count = model._ipu.options.pipelining.steps_per_replica
-    depth = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
-    if not training:
-        return {**configured, "pipeline": pipeline, "steps_per_execution": depth}
-    count = count or depth
-    return {**configured, "pipeline": pipeline, "gradient_accumulation_count": count}
+def _as_fit_runs_it(model: Any, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict:
+    """The options of a step; a model is built for it, as its stages may be known only then."""
+    options = options_as_set(model, given, mode)
+    if isinstance(model, ModelExtension) and not model.built:
+        assert mode is not None, "models have one"
+        _built(model, specs, mode)
+        options = options_as_set(model, given, mode)
+    return options
 
 
-def _has_parts(options: Mapping[str, Any]) -> bool:
-    """Whether the trace has to tell the weight update and the stages apart."""
-    counts = (options.get(name) or 1 for name in ("gradient_accumulation_count", "num_replicas"))
-    return options.get("pipeline") is not None or any(count > 1 for count in counts)
+class _Kind(NamedTuple):
+    """What options ask of a trace."""
+
+    in_parts: bool
+    accumulates: bool
+    num_replicas: int
+
+
+def _kind_of(options: Mapping[str, Any]) -> _Kind:
+    """Whether the trace has to tell the weight update and the stages apart, and for how many."""
+    count, replicas = (
+        options.get(name, 1) for name in ("gradient_accumulation_count", "num_replicas")
+    )
+    accumulates = options.get("pipeline") is not None or count > 1
+    return _Kind(accumulates or replicas > 1, accumulates, int(replicas))
+
+
+def _traced_for(
+    model_or_function: Any, specs: tuple, mode: str | None, options: Mapping[str, Any]
+) -> tuple[str, Graph]:
+    kind = _kind_of(options)
+    make_step = functools.partial(_step_in_parts, accumulates=kind.accumulates)
+    return traced_step(
+        model_or_function,
+        specs,
+        mode,
+        make_step if kind.in_parts else None,
+        num_replicas=kind.num_replicas,
+    )
 
 
 @no_garbage_collection()
@@ -293,6 +310,8 @@ def traced_step(
     specs: Any,
     mode: str | None,
     make_step: MakeStep | None = None,
+    *,
+    num_replicas: int = 1,
 ) -> tuple[str, Graph]:
     """The name and the graph of a function, or of a model's step.
 
@@ -301,26 +320,27 @@ def traced_step(
         specs: As for `profile`.
         mode: As for `profile`.
         make_step: Makes the step of a built model; defaults to its own.
+        num_replicas: That run the step together.
 
     Raises:
         ValueError: A mode that cannot be.
         RuntimeError: The model has a train step of its own, whose parts are not known.
         LoweringError: XLA cannot compile an operation of the step.
     """
-    if not isinstance(model_or_function, keras.Model):
-        if mode is not None:
-            raise ValueError(
-                "`mode` is for models only, and `model_or_function` is none. "
-                f"Received: mode={mode!r} for {model_or_function!r}"
-            )
+    mode = _mode_of(model_or_function, mode, specs)
+    if mode is None:
         name = str(getattr(model_or_function, "__name__", "function"))
-        return name, traced_graph(model_or_function, *specs)
-    model = model_or_function
-    mode = _mode(model, mode, len(specs))
-    data = specs[0] if mode == "predict" else specs
+        with replicated(num_replicas):
+            return name, traced_graph(model_or_function, *specs)
+    model: Any = model_or_function
+    data = _built(model, specs, mode)
     # Legacy models refuse to be called by anything but their programs.
-    with model.distribute_strategy.scope(), _called_by_program(model):
-        _build(model, data, mode)
+    with (
+        model.distribute_strategy.scope(),
+        _called_by_program(model),
+        replicated(num_replicas),
+        distributed_batch_norm(_batch_norm_groups(model, num_replicas)),
+    ):
         step = getattr(model, f"{mode}_step") if make_step is None else make_step(model, mode)
         step = with_named_parts(model, step)
 
@@ -336,14 +356,16 @@ def traced_step(
 
 
 def step_with_update(
-    model: keras.Model, mode: str, update: Callable[[TrainingParts, list], None]
+    model: keras.Model,
+    mode: str,
+    update: Callable[[TrainingParts, list], None] = TrainingParts.update,
 ) -> Callable[[Any], Any]:
     """A model's step whose weight update, if it trains, is traced in its scope.
 
     Args:
         model: The model.
         mode: `"train"`, `"test"` or `"predict"`.
-        update: Updates the weights by gradients.
+        update: Updates the weights by gradients; by default with the model's optimizer.
 
     Raises:
         RuntimeError: The model has a train step of its own, whose parts are not known.
@@ -351,7 +373,8 @@ def step_with_update(
     if mode != "train":
         return getattr(model, f"{mode}_step")
     check_step_not_overridden(model, "train_step", pipelined=False)
-    training = TrainingParts(model)
+    extended = isinstance(model, ModelExtension)
+    training = TrainingParts(model, model._ipu.steps.accumulator_dtype() if extended else None)
 
     def step(data: Any) -> Any:
         results, gradients = training.step(data)
@@ -362,10 +385,39 @@ def step_with_update(
     return step
 
 
-def _step_in_parts(model: keras.Model, mode: str) -> Callable[[Any], Any]:
-    """A model's step traced in the scopes of its stages and of the weight update."""
-    step = step_with_update(model, mode, TrainingParts.update)
+def _step_in_parts(model: keras.Model, mode: str, *, accumulates: bool) -> Callable[[Any], Any]:
+    """A model's step traced in the scopes of its stages and of the weight update.
+
+    A train step of the user's own updates the weights itself, which replicas can do and
+    accumulation cannot.
+    """
+    if mode == "train" and not accumulates and is_overridden(model, "train_step"):
+        step = summing_gradients(model, model.train_step)
+    else:
+        step = step_with_update(model, mode)
     return model._ipu.in_stages(step) if isinstance(model, ModelExtension) else step
+
+
+def _batch_norm_groups(model: keras.Model, num_replicas: int) -> int:
+    if num_replicas == 1 or not isinstance(model, ModelExtension) or SYSTEM.config is None:
+        return 1
+    return SYSTEM.config.norms.experimental.distributed_batch_norm_replica_group_size
+
+
+def _mode_of(model_or_function: Any, mode: str | None, specs: tuple) -> str | None:
+    """The mode of a model; `None` for a function.
+
+    Raises:
+        ValueError: A mode that cannot be.
+    """
+    if isinstance(model_or_function, keras.Model):
+        return _mode(model_or_function, mode, len(specs))
+    if mode is not None:
+        raise ValueError(
+            "`mode` is for models only, and `model_or_function` is none. "
+            f"Received: mode={mode!r} for {model_or_function!r}"
+        )
+    return None
 
 
 def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
@@ -384,15 +436,21 @@ def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
     return mode
 
 
-def _build(model: keras.Model, data: Any, mode: str) -> None:
-    """Makes the variables that the step needs: of layers, optimizer and metrics."""
-    if mode == "predict":
-        if not model.built:
+def _built(model: keras.Model, specs: tuple, mode: str) -> Any:
+    """Makes the variables that the step needs: of layers, optimizer and metrics.
+
+    Returns:
+        What the step takes.
+    """
+    data = specs[0] if mode == "predict" else specs
+    with model.distribute_strategy.scope(), _called_by_program(model):
+        if mode != "predict":
+            if isinstance(model, ModelExtension):
+                model._ipu.adopt_optimizers()
+            build_from(model, data)
+        elif not model.built:
             compute_output_spec(model, _keras_specs(data))
-        return
-    if isinstance(model, ModelExtension):
-        model._ipu.adopt_optimizers()
-    build_from(model, data)
+    return data
 
 
 def _called_by_program(model: keras.Model) -> contextlib.AbstractContextManager:

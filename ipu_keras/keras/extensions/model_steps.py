@@ -58,6 +58,13 @@ class ModelSteps:
         accumulates = name != "predict" and self._on_ipu.options.pipelining.accumulate_outfeed
         return bool(accumulates) and self._on_ipu.stages.staged_calls() is not None
 
+    def accumulator_dtype(self) -> Any:
+        """As of `TrainingParts`, as it was set."""
+        options = self._on_ipu.options
+        if self._on_ipu.stages.staged_calls() is not None:
+            return options.pipelining.gradient_accumulation_dtype
+        return options.accumulation.dtype
+
     def train_function(self) -> Callable:
         """What Keras calls for each execution of training."""
         step, layout = self._training()
@@ -83,9 +90,7 @@ class ModelSteps:
                 return model.train_step, layout
             if self.overrides("train_step"):
                 return summing_gradients(model, model.train_step), layout
-        by_pipeline, by_accumulation = options.pipelining, options.accumulation
-        dtype = by_pipeline.gradient_accumulation_dtype if pipelined else by_accumulation.dtype
-        parts = TrainingParts(model, dtype)
+        parts = TrainingParts(model, self.accumulator_dtype())
         accumulation = Accumulation(count=count, reduction=chosen.reduction)
         update = with_named_parts(model, parts.update)
         return parts.step, dataclasses.replace(layout, update=update, accumulation=accumulation)

@@ -235,12 +235,22 @@ def check_step_not_overridden(model: keras.Model, step: str, *, pipelined: bool)
     Raises:
         RuntimeError: The model overrides it.
     """
-    makers = [kind for kind in type(model).__mro__ if step in vars(kind)]
-    by_keras = makers[0].__module__.startswith(("keras.src.", "ipu_keras."))
-    if step in vars(model) or not by_keras:
+    if is_overridden(model, step):
         _refuse_overridden(
             model, step, "pipelined Keras models" if pipelined else "gradient accumulation"
         )
+
+
+def is_overridden(model: keras.Model, step: str) -> bool:
+    """Whether a model has a step of its own.
+
+    Args:
+        model: The model.
+        step: As of `check_step_not_overridden`.
+    """
+    makers = [kind for kind in type(model).__mro__ if step in vars(kind)]
+    by_keras = makers[0].__module__.startswith(("keras.src.", "ipu_keras."))
+    return step in vars(model) or not by_keras
 
 
 def check_call_not_overridden(model: keras.Model) -> None:
