@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.feeds.sliced_datasets import SlicedDataset, sliced_dataset
+from ipu_keras.feeds.sliced_datasets import BatchedRows, sliced_dataset
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow.datasets import (
     flat_elements,
@@ -25,6 +25,9 @@ from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
+
+# A thread takes longer than to copy as many bytes: to wake up, and to have Python's lock in turns.
+_BYTES_WORTH_A_THREAD = 1 << 19
 
 # How long the interpreter's exit waits for an iterator that is being deleted.
 _DELETE_SECONDS = 5.0
@@ -133,20 +136,48 @@ class DatasetFeed(ElementFeed):
         name: str = "infeed",
         memory: FeedMemory | None = None,
     ):
-        def checked(batches: Iterator[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
-            for arrays in batches:
-                if check is not None:
-                    check(arrays)
-                yield arrays
-
+        sliced = _sliced(dataset)
+        # What TensorFlow reads it reads ahead, whatever its size.
+        is_read = sliced is None or sliced.is_read
         super().__init__(
-            lambda: checked(_opened(dataset, element)),
+            lambda: checked(_opened(dataset, element), check),
             element,
             num_steps=num_steps,
             prefetch_depth=prefetch_depth,
             name=name,
             memory=memory,
+            ahead=is_read or worth_a_thread(element, num_steps),
         )
+
+
+def checked(
+    batches: Iterable[list[np.ndarray]], check: Callable[[list[np.ndarray]], None] | None
+) -> Iterable[list[np.ndarray]]:
+    """The same batches, each of which is checked before it is given.
+
+    Args:
+        batches: As rows of arrays.
+        check: Called with the arrays of a batch; `None` for no check.
+    """
+    if check is None:
+        return batches
+
+    def checking() -> Iterator[list[np.ndarray]]:
+        for arrays in batches:
+            check(arrays)
+            yield arrays
+
+    return checking()
+
+
+def worth_a_thread(element: ElementFormat, num_steps: int) -> bool:
+    """Whether super-batches of arrays at hand take so long to copy that a thread should.
+
+    Args:
+        element: Format of the batches.
+        num_steps: Batches of a super-batch.
+    """
+    return num_steps * sum(spec.nbytes for spec in element.specs) >= _BYTES_WORTH_A_THREAD
 
 
 def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
@@ -228,7 +259,7 @@ def _batches(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[
             pass
 
 
-def _sliced(dataset: tf.data.Dataset) -> SlicedDataset | None:
+def _sliced(dataset: tf.data.Dataset) -> BatchedRows | None:
     """The same in every call: it knows how many passes there were."""
     if not isinstance(dataset, tf.data.Dataset) or not _is_flat(dataset.element_spec):
         return None

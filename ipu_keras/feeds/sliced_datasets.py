@@ -4,9 +4,8 @@ TensorFlow makes tensors of rows and of batches, which takes longer than copying
 no more than the order of the rows.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,9 @@ from ipu_keras._shuffle import shuffled_rows
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow.datasets import (
     Batched,
-    Mapped,
     Repeated,
     Shuffled,
     Sliced,
-    Whole,
-    Zipped,
     is_eager,
     steps_of,
 )
@@ -95,35 +91,43 @@ class Shuffle:
             yield 0, self._seeds
             return
         last = self._num_passes + _PASSES_OF_OTHERS
-        seeds = _random_words(self._seeds, 2 * last).reshape(last, 2).tolist()
+        seeds = random_words(self._seeds, 2 * last).reshape(last, 2).tolist()
         for index in range(self._num_passes, last):
             yield index + 1, tuple(seeds[index])
 
     def _drawn(self, seeds: tuple[int, int], num_rows: int, num_wanted: int) -> np.ndarray:
-        draws = _random_words(seeds, num_wanted)
+        draws = random_words(seeds, num_wanted)
         return np.asarray(shuffled_rows(draws, num_rows, self._buffer_size))
 
 
 @dataclass(frozen=True)
-class SlicedDataset(ABC):
-    """A dataset whose batches are rows of arrays at hand.
+class BatchedRows:
+    """`from_tensor_slices`, shuffled or not, then batched: a dataset of rows of arrays at hand.
 
     Args:
         one_pass: What TensorFlow reads in a pass.
         arrays: What the rows are taken from, one for each tensor of a batch.
         num_passes: How often it is repeated; -1 for without end.
+        batch_size: Rows of a batch. Those that fill none are left out.
+        shuffle: Their order, if it is not that of the arrays.
     """
 
     one_pass: tf.data.Dataset
     arrays: list[np.ndarray]
-    num_passes: int = field(kw_only=True, default=1)
+    batch_size: int
+    shuffle: Shuffle | None
+    num_passes: int = 1
+
+    @property
+    def num_rows(self) -> int:
+        """Of the arrays."""
+        return len(self.arrays[0])
 
     @property
     def is_read(self) -> bool:
         """Whether TensorFlow reads anything."""
-        return True
+        return self.shuffle is not None and not self.shuffle.is_free
 
-    @abstractmethod
     def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
         """The batches of one pass.
 
@@ -133,33 +137,6 @@ class SlicedDataset(ABC):
         Yields:
             One array for each tensor.
         """
-
-    def _taken(self, rows: np.ndarray) -> Batch:
-        return [array.take(rows, axis=0) for array in self.arrays]
-
-
-@dataclass(frozen=True)
-class BatchedRows(SlicedDataset):
-    """`from_tensor_slices`, shuffled or not, then batched.
-
-    Args:
-        batch_size: Rows of a batch. Those that fill none are left out.
-        shuffle: Their order, if it is not that of the arrays.
-    """
-
-    batch_size: int
-    shuffle: Shuffle | None
-
-    @property
-    def num_rows(self) -> int:
-        """Of the arrays."""
-        return len(self.arrays[0])
-
-    @property
-    def is_read(self) -> bool:
-        return self.shuffle is not None and not self.shuffle.is_free
-
-    def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
         order = None
         if self.shuffle is not None and self.shuffle.is_free:
             order = self.shuffle.any_order(self.num_rows)
@@ -180,31 +157,42 @@ class BatchedRows(SlicedDataset):
             else:
                 yield self._taken(order[rows])
 
+    def _taken(self, rows: np.ndarray) -> Batch:
+        return [array.take(rows, axis=0) for array in self.arrays]
+
     def _are_at(self, rows: np.ndarray, batch: Batch) -> bool:
         """Whether a batch has these rows, bit by bit: a NaN is itself here."""
         pairs = zip(self._taken(rows), batch, strict=True)
         return all(taken.tobytes() == read.tobytes() for taken, read in pairs)
 
 
-class IndexedRows(SlicedDataset):
-    """Arrays of which another dataset, `one_pass`, says which rows are the next batch."""
+def random_words(seeds: tuple[int, int], count: int) -> np.ndarray:
+    """The first numbers of TensorFlow's generator with certain seeds.
 
-    def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
-        assert read is not None
-        for (rows,) in read:
-            yield self._taken(rows)
+    Args:
+        seeds: As TensorFlow has them.
+        count: How many numbers.
+
+    Returns:
+        Numbers of uint32.
+    """
+    first, second = np.array(seeds, np.int64).view(np.uint64)
+    with tf.device("CPU:0"):
+        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[count], key=[first], counter=[0, second], alg=_PHILOX, dtype=tf.uint32
+        )
+    return words.numpy()
 
 
-def sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
+def sliced_dataset(dataset: tf.data.Dataset) -> BatchedRows | None:
     """Finds the arrays that the batches of a dataset are rows of.
 
     Args:
         dataset: Any, of dense tensors.
 
     Returns:
-        `None` unless it is one that Keras makes of arrays, or `from_tensor_slices`, then
-        `shuffle` or not, `batch` with `drop_remainder=True`, and `repeat` or not; made
-        outside of functions.
+        `None` unless it is `from_tensor_slices`, then `shuffle` or not, `batch` with
+        `drop_remainder=True`, and `repeat` or not; made outside of functions.
 
     Example:
 
@@ -217,19 +205,13 @@ def sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
     return fallbacks().attempt("batches copied from arrays", _sliced_dataset, dataset)
 
 
-def _sliced_dataset(dataset: tf.data.Dataset) -> SlicedDataset | None:
+def _sliced_dataset(dataset: tf.data.Dataset) -> BatchedRows | None:
     if not is_eager(dataset):
         return None
     steps = list(steps_of(dataset))
     kinds = tuple(type(step) for step in steps)
     if kinds in _BATCHED_ROWS:
         return _batched_rows(dataset, dict(zip(kinds, steps, strict=True)))
-    match steps:
-        case [Mapped() as mapped, Zipped() as zipped] if _is_kerass(mapped.function):
-            indices, repeated = zipped.datasets
-            *_, arrays = steps_of(repeated)
-            assert isinstance(arrays, Whole)
-            return IndexedRows(indices.with_options(dataset.options()), _arrays(arrays))
     return None
 
 
@@ -250,17 +232,9 @@ def _batched_rows(dataset: tf.data.Dataset, steps: dict[type, Any]) -> BatchedRo
     return rows if rows.num_rows >= rows.batch_size else replace(rows, num_passes=0)
 
 
-def _arrays(made_from: Whole | Sliced) -> list[np.ndarray]:
+def _arrays(made_from: Sliced) -> list[np.ndarray]:
     """What a dataset was made from, without a copy."""
     return [np.asarray(tensor) for tensor in made_from.tensors]
-
-
-def _is_kerass(function: Any) -> bool:
-    """Whether Keras takes batches from arrays with this function of `map`."""
-    return (function.__module__, function.__qualname__) == (
-        "keras.src.trainers.data_adapters.array_data_adapter",
-        "ArrayDataAdapter.get_tf_dataset.<locals>.slice_inputs.<locals>.grab_batch",
-    )
 
 
 def _shuffle(shuffled: Shuffled) -> Shuffle | None:
@@ -271,13 +245,3 @@ def _shuffle(shuffled: Shuffled) -> Shuffle | None:
     if buffer_size < 1 or (seeds == (0, 0) and not reshuffles):
         return None
     return Shuffle(buffer_size, seeds, reshuffles=reshuffles)
-
-
-def _random_words(seeds: tuple[int, int], count: int) -> np.ndarray:
-    """The first numbers of TensorFlow's generator with these seeds, as uint32."""
-    first, second = np.array(seeds, np.int64).view(np.uint64)
-    with tf.device("CPU:0"):
-        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[count], key=[first], counter=[0, second], alg=_PHILOX, dtype=tf.uint32
-        )
-    return words.numpy()

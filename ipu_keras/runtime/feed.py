@@ -1,4 +1,4 @@
-"""Infeeds: a background thread that turns batches into super-batches."""
+"""Infeeds: what turns batches into super-batches, mostly a thread in the background."""
 
 import threading
 import weakref
@@ -70,6 +70,8 @@ class Feed:
         name: What errors call the feed.
         memory: Of the super-batches; feeds that share it use it one after the
             other. Defaults to memory of the feed's own.
+        ahead: Whether a thread makes them ahead of time. Else each is made when it is asked for,
+            by whoever asks, and an error of the source is raised at once.
 
     Example:
 
@@ -90,25 +92,32 @@ class Feed:
         prefetch_depth: int = 3,
         name: str = "infeed",
         memory: FeedMemory | None = None,
+        ahead: bool = True,
     ):
         self.specs = specs
         self.num_steps = num_steps
+        self._open_source = open_source
+        self._batches: Iterator | None = None
         self._ring = Ring(_sizes(specs), num_steps, prefetch_depth, memory)
         # The thread knows the ring but not the feed, so that a dropped feed is
         # collected, and is a daemon, so that the interpreter can exit: the
         # finalizer runs before it does.
         self._asked = threading.Event()
-        self._thread = threading.Thread(
-            target=_produce,
-            args=(self._ring, open_source, specs, self._asked),
-            name=f"ipu-{name}",
-            daemon=True,
-        )
+        self._thread: threading.Thread | None = None
+        if ahead:
+            self._thread = threading.Thread(
+                target=_produce,
+                args=(self._ring, open_source, specs, self._asked),
+                name=f"ipu-{name}",
+                daemon=True,
+            )
         self._finalizer = weakref.finalize(self, _stop, self._ring, self._thread, self._asked)
 
     def open(self) -> None:
         """Opens the source, and does not wait for it. Opening again does nothing."""
-        if self._thread.ident is None and not self._ring.closed:
+        if self._thread is None:
+            self._batches = self._batches or iter(self._open_source())
+        elif self._thread.ident is None and not self._ring.closed:
             self._thread.start()
 
     def __iter__(self) -> "Feed":
@@ -123,6 +132,8 @@ class Feed:
                 super-batches before it were taken.
         """
         self.open()
+        if self._batches is not None and not _produce_one(self._ring, self._batches, self.specs):
+            raise StopIteration
         self._asked.set()
         slot = self._ring.take()
         if slot is None:
@@ -184,10 +195,12 @@ def _write(slot: Slot, step: int, batch: Sequence[Any], specs: tuple[TensorSpec,
         slot.write(step, index, array)
 
 
-def _stop(ring: Ring, thread: threading.Thread, asked: threading.Event) -> None:
+def _stop(ring: Ring, thread: threading.Thread | None, asked: threading.Event) -> None:
     ring.close()
     asked.set()
-    if thread.ident is not None and thread is not threading.current_thread():
+    if thread is None or thread.ident is None:
+        return
+    if thread is not threading.current_thread():
         thread.join(_CLOSE_SECONDS)
 
 

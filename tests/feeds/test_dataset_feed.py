@@ -216,6 +216,26 @@ def test_float64_is_cast():
     np.testing.assert_array_equal(x.numpy(), np.array([[0.1]], np.float32))
 
 
+@pytest.mark.parametrize(
+    ("length", "num_steps", "seed", "has_thread"),
+    [(4, 2, None, False), (4, 2, 1, True), (1 << 14, 1, None, False), (1 << 14, 16, None, True)],
+    ids=[
+        "small",
+        "with a seed, which TensorFlow reads",
+        "a step of 256 KB",
+        "a super-batch of 4 MB",
+    ],
+)
+def test_small_batches_at_hand_need_no_thread(length, num_steps, seed, has_thread):
+    slices = tf.data.Dataset.from_tensor_slices(np.zeros((64, length), np.float32))
+    dataset = slices.shuffle(9, seed=seed).batch(4, drop_remainder=True)
+    with DatasetFeed(dataset, element_format(dataset.element_spec), num_steps=num_steps) as feed:
+        feed.open()
+        names = [thread.name for thread in threading.enumerate()]
+        assert ("ipu-infeed" in names) is has_thread
+        assert len(list(feed)) == 16 // num_steps
+
+
 def test_scalars():
     ((x,), (y,)) = read(tf.data.Dataset.range(4).map(lambda k: tf.cast(k, tf.int32)), 2)
     assert x.numpy().tolist() == [0, 1]

@@ -3,16 +3,14 @@
 import itertools
 from collections.abc import Callable, Iterator
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from ipu_keras.feeds.dataset_feed import DatasetFeed, element_format, tensors_of
-from ipu_keras.feeds.sliced_datasets import BatchedRows, IndexedRows, sliced_dataset
+from ipu_keras.feeds.sliced_datasets import BatchedRows, sliced_dataset
 
 NUM_ROWS = 50
 X = np.arange(2 * NUM_ROWS, dtype=np.float32).reshape(NUM_ROWS, 2)
@@ -197,46 +195,3 @@ def test_repetitions_of_nothing(count):
     few = tf.data.Dataset.from_tensor_slices(Y[:3]).batch(4, drop_remainder=True)
     assert isinstance(sliced_dataset(few.repeat(count)), BatchedRows)
     assert fed(few.repeat(count)) == []
-
-
-# -- what Keras makes of arrays --------------------------------------------------
-
-
-@pytest.mark.parametrize("shuffle", [False, True, "batch"])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"x": X},
-        {"x": X, "y": Y},
-        {"x": {"b": X, "a": Y}, "y": (Y, X), "sample_weight": Y.astype(np.float32)},
-        {"x": X.astype(np.float64), "y": Y, "class_weight": {row: row / 2 for row in range(50)}},
-    ],
-    ids=["x", "x and y", "structures", "class weights"],
-)
-def test_arrays_in_keras(arguments, shuffle):
-    def dataset():
-        keras.utils.set_random_seed(3)
-        adapter = ArrayDataAdapter(**arguments, batch_size=5, shuffle=shuffle)
-        return adapter.get_tf_dataset()
-
-    ours, stock = dataset(), dataset()
-    assert isinstance(sliced_dataset(ours), IndexedRows)
-    for _ in range(2):
-        assert fed(ours) == read(stock)
-
-
-def test_shuffled_arrays_in_keras_have_a_new_order_in_each_pass():
-    dataset = ArrayDataAdapter(Y, batch_size=5, shuffle=True).get_tf_dataset()
-    orders = [fed(dataset) for _ in range(2)]
-    assert orders[0] != orders[1]
-    assert [sorted(np.ravel(order)) for order in orders] == [list(Y)] * 2
-
-
-def test_keras_function_of_another_dataset_is_not_mistaken():
-    def grab_batch(position, arrays):
-        return tf.gather(arrays, position) + 1
-
-    indices = tf.data.Dataset.from_tensor_slices([[0, 1], [2, 3]])
-    arrays = tf.data.Dataset.from_tensors(X).repeat()
-    dataset = tf.data.Dataset.zip((indices, arrays)).map(grab_batch, num_parallel_calls=2)
-    assert sliced_dataset(dataset) is None

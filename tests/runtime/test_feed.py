@@ -97,8 +97,9 @@ class Endless:
         (0, 1, []),
     ],
 )
-def test_super_batches(num_batches, num_steps, expected):
-    with Feed(pairs(num_batches), PAIR, num_steps=num_steps) as feed:
+@pytest.mark.parametrize("ahead", [True, False])
+def test_super_batches(num_batches, num_steps, expected, ahead):
+    with Feed(pairs(num_batches), PAIR, num_steps=num_steps, ahead=ahead) as feed:
         assert [numbers_of(super_batch) for super_batch in feed] == expected
 
 
@@ -256,6 +257,36 @@ def test_a_feed_that_was_opened_reads_when_it_is_asked():
     feed.open()
     assert not feed_threads()
     assert not read
+
+
+def test_a_feed_without_a_thread_reads_where_it_is_asked():
+    threads = []
+
+    def source():
+        for batch in pairs(5)():
+            threads.append(threading.current_thread())
+            yield batch
+
+    with Feed(source, PAIR, num_steps=2, ahead=False) as feed:
+        feed.open()
+        assert not threads
+        assert numbers_of(next(feed)) == [0, 1]
+        assert threads == [threading.current_thread()] * 2
+        assert numbers_of(next(feed)) == [2, 3]
+        with pytest.raises(StopIteration):
+            next(feed)
+    with Feed(source, PAIR, num_steps=2, ahead=False) as feed:
+        next(feed)
+        feed.close()
+        with pytest.raises(StopIteration):
+            next(feed)
+
+
+def test_an_error_of_a_source_without_a_thread_is_raised_at_once():
+    with Feed(lambda: [*pairs(1)(), None], PAIR, num_steps=1, ahead=False) as feed:
+        next(feed)
+        with pytest.raises(TypeError):
+            next(feed)
 
 
 def test_the_thread_ends_with_the_source():

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import keras
+
 from ipu_keras.internals.forms import Class, Function, PrivateName
 
 _ADAPTER = PrivateName(
@@ -12,7 +14,17 @@ _ADAPTER = PrivateName(
 _ARRAYS = PrivateName(
     "keras.src.trainers.data_adapters.array_data_adapter",
     "ArrayDataAdapter",
-    Class("batch_size", "partial_batch_size"),
+    Class("batch_size", "partial_batch_size", assigned=("_inputs", "_shuffle")),
+)
+_CAN_CONVERT = PrivateName(
+    "keras.src.trainers.data_adapters.array_data_adapter",
+    "can_convert_arrays",
+    Function("arrays"),
+)
+_SLICEABLE = PrivateName(
+    "keras.src.trainers.data_adapters.array_slicing",
+    "convert_to_sliceable",
+    Function("arrays", keywords=("target_backend",)),
 )
 _PY_DATASET = PrivateName(
     "keras.src.trainers.data_adapters.py_dataset_adapter",
@@ -45,3 +57,23 @@ PyDatasetAdapter: Any = _PY_DATASET.get()
 def train_validation_split(arrays: Any, share: float) -> tuple[Any, Any]:
     """The first rows of arrays, and the last ones, which are a share of them."""
     return _SPLIT.get()(arrays, share)
+
+
+def are_arrays(data: Any) -> bool:
+    """Whether Keras takes data for arrays, or structures of them."""
+    return _CAN_CONVERT.get()(data)
+
+
+def sliced_arrays(adapter: Any) -> Any:
+    """What Keras makes batches of for arrays: arrays and tensors, in the structure of a batch.
+
+    Args:
+        adapter: Of the arrays.
+    """
+    arrays = _SLICEABLE.get()(adapter._inputs, target_backend="tensorflow")
+    return keras.tree.lists_to_tuples(arrays)
+
+
+def shuffle_of(adapter: Any) -> bool | str:
+    """The `shuffle` that an adapter of arrays was made with."""
+    return adapter._shuffle

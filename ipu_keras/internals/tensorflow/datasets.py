@@ -18,16 +18,6 @@ _BATCH = PrivateName(
     "_BatchDataset",
     Class(assigned=("_input_dataset", "_batch_size", "_drop_remainder")),
 )
-_MAP = PrivateName(
-    "tensorflow.python.data.ops.map_op",
-    "_ParallelMapDataset",
-    Class(assigned=("_input_dataset", "_map_func")),
-)
-_MAPPED = PrivateName(
-    "tensorflow.python.data.ops.structured_function",
-    "StructuredFunctionWrapper",
-    Class(assigned=("_func",)),
-)
 _OPTIONS = PrivateName(
     "tensorflow.python.data.ops.dataset_ops", "_OptionsDataset", Class(assigned=("_input_dataset",))
 )
@@ -52,12 +42,6 @@ _SLICES = PrivateName(
     "tensorflow.python.data.ops.from_tensor_slices_op",
     "_TensorSliceDataset",
     Class(assigned=("_tensors",)),
-)
-_TENSORS = PrivateName(
-    "tensorflow.python.data.ops.from_tensors_op", "_TensorDataset", Class(assigned=("_tensors",))
-)
-_ZIP = PrivateName(
-    "tensorflow.python.data.ops.zip_op", "_ZipDataset", Class(assigned=("_datasets",))
 )
 _UNCHANGED_STRUCTURE = PrivateName(
     "tensorflow.python.data.ops.dataset_ops",
@@ -99,15 +83,6 @@ class Batched(Step):
         return bool(self.dataset._drop_remainder)
 
 
-class Mapped(Step):
-    """`map` of several elements at a time."""
-
-    @property
-    def function(self) -> Any:
-        """What was given to it."""
-        return self.dataset._map_func._func
-
-
 class Repeated(Step):
     """`repeat`."""
 
@@ -145,24 +120,6 @@ class Sliced(Step):
         return self.dataset._tensors
 
 
-class Whole(Step):
-    """`from_tensors`."""
-
-    @property
-    def tensors(self) -> list[tf.Tensor]:
-        """The parts of the one element."""
-        return self.dataset._tensors
-
-
-class Zipped(Step):
-    """`zip`."""
-
-    @property
-    def datasets(self) -> tuple[Any, ...]:
-        """What it is made of."""
-        return tuple(self.dataset._datasets)
-
-
 def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
     """How a dataset is made, the last step first, without what leaves its elements alone.
 
@@ -171,14 +128,10 @@ def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
     """
     kinds = {
         _BATCH.get(): Batched,
-        _MAP.get(): Mapped,
         _REPEAT.get(): Repeated,
         _SHUFFLE.get(): Shuffled,
         _SLICES.get(): Sliced,
-        _TENSORS.get(): Whole,
-        _ZIP.get(): Zipped,
     }
-    _MAPPED.get()
     step: Any = dataset
     while step is not None:
         step = without_read_ahead(step)

@@ -2,13 +2,19 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.feeds.dataset_feed import DatasetFeed, ElementFeed, ElementFormat, element_format
+from ipu_keras.feeds.dataset_feed import (
+    DatasetFeed,
+    ElementFeed,
+    ElementFormat,
+    checked,
+    element_format,
+)
 from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyDatasetAdapter
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
@@ -16,6 +22,25 @@ from ipu_keras.runtime import FeedMemory
 
 # Called with the arrays of batches; raises on what no program must see.
 Check = Callable[[list[np.ndarray]], None]
+
+
+class Source(Protocol):
+    """Where feeds have their batches from."""
+
+    @property
+    def element(self) -> ElementFormat:
+        """The format of the batches."""
+
+    def feed(self, check: Check | None, **options: Any) -> ElementFeed:
+        """A feed over one pass.
+
+        Args:
+            check: Checks the batches; `None` for no check.
+            **options: The other arguments of `Feed`.
+        """
+
+    def close(self) -> None:
+        """Stops what reads ahead."""
 
 
 class DatasetFeeds:
@@ -32,7 +57,7 @@ class DatasetFeeds:
 
     def __init__(
         self,
-        source: "DatasetSource | PyDatasetSource",
+        source: Source,
         *,
         num_batches: int,
         prefetch_depth: int,
@@ -123,12 +148,9 @@ class PyDatasetSource:
     def feed(self, check: Check | None, **options: Any) -> ElementFeed:
         """A feed over one pass."""
 
-        def rows() -> Iterator[list[np.ndarray]]:
-            for batch in self._adapter.get_numpy_iterator():
-                arrays = self.element.flatten(batch)
-                if check is not None:
-                    check(arrays)
-                yield arrays
+        def rows() -> Iterable[list[np.ndarray]]:
+            batches = self._adapter.get_numpy_iterator()
+            return checked(map(self.element.flatten, batches), check)
 
         return ElementFeed(rows, self.element, **options)
 

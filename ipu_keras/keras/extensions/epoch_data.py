@@ -6,8 +6,14 @@ import tensorflow as tf
 
 from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyDatasetAdapter
 from ipu_keras.internals.keras.training import TFEpochIterator
+from ipu_keras.keras.extensions.array_data import ArraySource
 from ipu_keras.keras.extensions.data_checks import refuse_partial_batch
-from ipu_keras.keras.extensions.dataset_feeds import DatasetFeeds, DatasetSource, PyDatasetSource
+from ipu_keras.keras.extensions.dataset_feeds import (
+    DatasetFeeds,
+    DatasetSource,
+    PyDatasetSource,
+    Source,
+)
 
 
 class EpochData:
@@ -52,7 +58,7 @@ class EpochData:
         dataset = self._iterator.data_adapter.get_tf_dataset()
         return bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
 
-    def source(self) -> DatasetSource | PyDatasetSource:
+    def source(self) -> Source:
         """Where feeds have the batches from.
 
         Raises:
@@ -62,7 +68,8 @@ class EpochData:
         adapter = self._iterator.data_adapter
         if isinstance(adapter, PyDatasetAdapter):
             return PyDatasetSource(adapter)
-        return DatasetSource(adapter, self._iterator._distributed_dataset)
+        dataset = self._iterator._distributed_dataset
+        return dataset if isinstance(dataset, ArraySource) else DatasetSource(adapter, dataset)
 
     def replace(
         self,

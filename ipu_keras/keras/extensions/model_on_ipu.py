@@ -22,6 +22,7 @@ from ipu_keras.internals.keras.training import (
 )
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.accumulation_options import with_wrapped
+from ipu_keras.keras.extensions.array_data import with_array_data
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.epoch_data import EpochData
@@ -187,15 +188,16 @@ class ModelOnIpu:
         if call["validation_data"] is not None and epochs and not own_evaluate:
             assert self.run is not None
             x, y, weights = keras.utils.unpack_x_y_sample_weight(call["validation_data"])
-            self.run.validation_iterator = functools.partial(
-                TFEpochIterator,
-                x=x,
-                y=y,
-                sample_weight=weights,
-                batch_size=call["validation_batch_size"] or call["batch_size"],
+            size, steps = (
+                call["validation_batch_size"] or call["batch_size"],
+                call["validation_steps"],
+            )
+            data = {"x": x, "y": y, "sample_weight": weights, "batch_size": size}
+            self.run.validation_iterator = lambda: TFEpochIterator(
+                **with_array_data(data, steps),
                 distribute_strategy=self._model.distribute_strategy,
                 steps_per_execution=self._model.steps_per_execution,
-                steps_per_epoch=call["validation_steps"],
+                steps_per_epoch=steps,
                 shuffle=False,
             )
         try:
