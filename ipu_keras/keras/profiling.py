@@ -31,6 +31,7 @@ from ipu_keras.profiling.given_options import (
 from ipu_keras.profiling.models import first_axis, traced_graph
 from ipu_keras.profiling.reports import report_of, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
+from ipu_keras.progress import showing
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.tracing import no_garbage_collection, traced_for_xla
@@ -112,16 +113,15 @@ def profile(
     warn_of_idle(given)
     parts = _has_parts(options)
     make_step = _step_in_parts if parts else None
-    name, graph = traced_step(model_or_function, specs, mode, make_step)
 
     def trace(batch_size: int) -> Graph:
         sized = _with_batch_size(specs, batch_size)
         return traced_step(model_or_function, sized, mode, make_step)[1]
 
-    return with_fixes(
-        report_of(name if own_name is None else own_name, graph, batch_size=size, **options),
-        trace=trace,
-    )
+    with showing("profile"):
+        name, graph = traced_step(model_or_function, specs, mode, make_step)
+        name = name if own_name is None else own_name
+        return with_fixes(report_of(name, graph, batch_size=size, **options), trace=trace)
 
 
 def what_if(
@@ -178,11 +178,12 @@ def what_if(
     warn_of_idle(lists)
     parts = any(_has_parts({**as_set, **options}) for options in combined)
     make_step = _step_in_parts if parts else None
-    for size, sized in given.items():
-        name, graph = traced_step(model_or_function, sized, mode, make_step)
-        for options in combined:
-            report = report_of(name, graph, batch_size=size, **{**as_set, **options})
-            rows.append(Choice({"batch_size": size, **options}, report))
+    with showing("what if"):
+        for size, sized in given.items():
+            name, graph = traced_step(model_or_function, sized, mode, make_step)
+            for options in combined:
+                report = report_of(name, graph, batch_size=size, **{**as_set, **options})
+                rows.append(Choice({"batch_size": size, **options}, report))
     return WhatIf(tuple(rows))
 
 

@@ -105,7 +105,9 @@ class PoplarFlags:
     show_progress_bar: str = _flag(
         "auto",
         "Whether compilation shows a progress bar; 'auto' shows it on a terminal.",
-        why_idle="Nothing is shown.",
+        effect="Compilations, first runs and profiles that take longer than two seconds say on the "
+        "standard error which phase they are in, on one line of a terminal. 'true' also writes "
+        "lines where it is none.",
         choices=("auto", "true", "false"),
     )
     max_compilation_threads: int = _flag(
