@@ -15,6 +15,7 @@ from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
 from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
@@ -103,7 +104,7 @@ class HostCallable:
         if self._ran:
             return self._call(tensors)
         # Most of XLA's work is done when a function first runs.
-        with showing(self._plan.program.title), phase("first run on the host"):
+        with showing(self._plan.program.title), phase("first run on the host"), without_notes():
             outfeed = self._first_call(tensors)
         self._ran = True
         return outfeed
@@ -142,6 +143,8 @@ class HostCallable:
             if lacked and self.execution.is_compiled:
                 self._refusal = f"XLA lacks {', '.join(sorted(lacked))}"
                 self._executions = [each for each in self._executions if not each.is_compiled]
+            if self.execution.is_compiled:
+                start_xla()
             self._function = self._build()
         return self._function
 
