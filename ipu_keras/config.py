@@ -7,14 +7,17 @@ tree of it, and `machine/system.py` decides which IPUs a configuration gets.
 import math
 import os
 import typing
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.settings.config_tree import AttributeMetadata, Constraint, category
-from ipu_keras.settings.engine_options import are_engine_options, idle_engine_options
+from ipu_keras.settings.engine_options import (
+    KNOWN_ENGINE_OPTIONS,
+    are_engine_options,
+    idle_engine_options,
+)
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -23,7 +26,11 @@ from ipu_keras.settings.enumerations import (
     StochasticRoundingBehaviour,
 )
 from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_flags
-from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
+from ipu_keras.settings.pipeline_choices import (
+    SelectionOrder,
+    idle_poplar_options,
+)
 from ipu_keras.settings.switches import checked_switch
 from ipu_keras.settings.verification import KeyId, VerificationOptions
 
@@ -97,6 +104,8 @@ _PLANNED = (
 _ONE_PROCESS = "Each process has an emulated machine of its own."
 _HOST_NUMBERS = "The host computes, which does not stop."
 _NO_PASS = "Models have no such pass."
+_NOT_MODELLED = "Models plan products without it."
+_NOT_OF_THE_EMULATOR = f"The emulator acts on {', '.join(KNOWN_ENGINE_OPTIONS)}."
 _GUESSED_SOLVERS = "Models guess what it costs from its tensors alone."
 _ONE_ORDER = "Models have one order: as traced, but for what frees memory."
 _FOLDER = Constraint(
@@ -703,13 +712,15 @@ def _configure(config: IPUConfig, device: str, reset_configuration: bool) -> Non
     reset = checked_switch("reset_configuration", reset_configuration)
     active = config.frozen_copy()
     _check_hardware(active, current_flags())
-    idle = _idle_options(active)
-    if idle:
-        warnings.warn(
-            f"These options are set but have no effect today: {', '.join(idle)}. They are stored "
-            "and checked; docs/ipu_config.md says why, and what each option does.",
-            stacklevel=3,
-        )
+    OPTION_WARNINGS.warn(
+        "IPUConfig",
+        _idle_options(active),
+        lambda names: (
+            f"These options are set but have no effect today: {names}. They are stored and "
+            "checked; docs/ipu_config.md says what each option does."
+        ),
+        stacklevel=3,
+    )
     SYSTEM.configure(active, reset=reset)
 
 
@@ -727,20 +738,21 @@ def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:
     emulated_target(config, flags).without_tiles(config.io_tiles.num_io_tiles)
 
 
-def _idle_options(config: IPUConfig) -> list[str]:
-    """Names of the options that differ from their default and that nothing reads yet."""
+def _idle_options(config: IPUConfig) -> dict[str, str]:
+    """Why the options that differ from their default have no effect, of those that have none."""
     # OFF is the other spelling of the default of `esr`.
-    idle = [
-        name
+    idle = {
+        name: config.TABLE[name].why_idle or ""
         for name, value in config._values.items()
         if config.TABLE[name].effect is None
         and value not in (config.TABLE[name].default, StochasticRoundingBehaviour.OFF)
-    ]
+    }
     for name in ("convolutions.poplar_options", "matmuls.poplar_options"):
-        idle += [f"{flag} in {name}" for flag in idle_poplar_options(config._values[name])]
+        flags = idle_poplar_options(config._values[name])
+        idle |= {f"{flag} in {name}": _NOT_MODELLED for flag in flags}
     name = "compilation_poplar_options"
-    idle += [f"{flag!r} in {name}" for flag in idle_engine_options(config._values[name])]
-    return idle
+    flags = idle_engine_options(config._values[name])
+    return idle | {f"{flag!r} in {name}": _NOT_OF_THE_EMULATOR for flag in flags}
 
 
 def _check_selectors(auto_select_ipus: Any, select_ipus: Any) -> None:

@@ -1,7 +1,9 @@
 """What every test process needs, however it was started."""
 
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
 # A shell that starts tests in the background has them ignore Ctrl-C, which
@@ -11,3 +13,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A machine that runs other tests meanwhile takes as long as it takes.
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True)
+def options_of_which_nobody_was_told():
+    """A process is told of an option once, and each test stands for one."""
+    if loaded := sys.modules.get("ipu_keras.settings.option_warnings"):
+        loaded.OPTION_WARNINGS.forget()

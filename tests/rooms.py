@@ -52,7 +52,10 @@ INTERNALS = of("internals")
 TENSORFLOW = ("tensorflow", *of("internals.fallbacks", "internals.tensorflow"))
 MODEL = (*PROGRAM, *of("cost", "advice", "report"))
 # What computes: it never asks what a program would cost.
-COMPUTING = (*PROGRAM, *of("tracing", "host", "feeds", "runtime", "device", "functions"))
+COMPUTING = (
+    *PROGRAM,
+    *of("progress", "tracing", "host", "feeds", "runtime", "device", "functions"),
+)
 
 # Below the names of documented operations.
 BELOW = "collectives ctc_* multi_convolution nonlinearities normalization recurrent sequence_rows"
@@ -68,6 +71,8 @@ ROOMS = (
     Room("settings", of("settings"), allowed=("numpy", *of("settings"))),
     Room("machine", of("machine"), allowed=("numpy", *of("settings", "machine"))),
     Room("ir", of("ir"), allowed=("numpy", *of("ir"))),
+    # `rich` draws a line on terminals.
+    Room("progress", of("progress"), allowed=("rich", *of("settings", "progress"))),
     Room("store", of("store"), allowed=("numpy", *of("store"))),
     Room("program", of("program"), allowed=("numpy", *PROGRAM)),
     Room("cost", of("cost"), allowed=("numpy", *PROGRAM, *of("cost"))),
@@ -128,7 +133,7 @@ ROOMS = (
             "numpy",
             *TENSORFLOW,
             *PROGRAM,
-            *of("_device", "_xla_calls", "tracing", "runtime", "device", "host"),
+            *of("_device", "_xla_calls", "progress", "tracing", "runtime", "device", "host"),
         ),
     ),
     Room("functions", of("functions"), ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow"))),
@@ -177,6 +182,10 @@ ROOMS = (
 
 # A function-level import says that a room is wrong, except for these (module, target).
 FUNCTION_LEVEL_IMPORTS = {
+    (
+        "ipu_keras.progress.phases",
+        "ipu_keras.progress.display.display_on",
+    ): "draws for who has waited for two seconds: its library is long to import",
     ("ipu_keras._requirements", "tensorflow"): "is what the function finds out",
     ("ipu_keras._requirements", "onnx"): "is what the function finds out",
     ("ipu_keras._requirements", "keras"): "would fail without TensorFlow, which is checked first",

@@ -103,11 +103,16 @@ class TestConfigure:
         with pytest.warns(UserWarning, match="no effect today") as warned:
             config.configure_ipu_system()
         names = ", ".join(option.name for option in idle)
-        assert [str(warning.message) for warning in warned] == [
+        [text] = [str(warning.message) for warning in warned]
+        assert text.splitlines() == [
             f"These options are set but have no effect today: {names}. They are stored and "
-            "checked; docs/ipu_config.md says why, and what each option does."
+            "checked; docs/ipu_config.md says what each option does.",
+            *(f"  {option.name}: {option.why_idle}" for option in idle),
         ]
         assert warned[0].filename == __file__
+        # Of each option, a process is told once.
+        reset_ipu_configuration()
+        config.configure_ipu_system()
 
     def test_each_option_has_an_effect_or_a_reason(self):
         for option in OPTIONS:
@@ -124,8 +129,11 @@ class TestConfigure:
         assert [str(warning.message) for warning in warned] == [
             "These options are set but have no effect today: 'cycleBackOff' in "
             "convolutions.poplar_options, 'partialType' (did you mean 'partialsType'?) in "
-            "matmuls.poplar_options. They are stored and checked; docs/ipu_config.md says why, "
-            "and what each option does."
+            "matmuls.poplar_options. They are stored and checked; docs/ipu_config.md says what "
+            "each option does.\n"
+            "  'cycleBackOff' in convolutions.poplar_options: Models plan products without it.\n"
+            "  'partialType' (did you mean 'partialsType'?) in matmuls.poplar_options: Models plan "
+            "products without it."
         ]
 
     def test_defaults_and_their_other_spellings_do_not_warn(self):

@@ -5,8 +5,10 @@ one, and says which module does its work.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from ipu_keras.cost.exchange import host_seconds
 from ipu_keras.cost.flat.code_sharing import with_own_code
@@ -319,7 +321,12 @@ MODEL_PASSES = (
 
 
 def model_graph(
-    name: str, graph: Graph, target: Target, options: ModelOptions | None = None
+    name: str,
+    graph: Graph,
+    target: Target,
+    options: ModelOptions | None = None,
+    *,
+    around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> Model:
     """Runs every pass over a traced step.
 
@@ -328,6 +335,7 @@ def model_graph(
         graph: One step of it; its `form` is `"hlo"`.
         target: The hardware.
         options: What was chosen; defaults to `ModelOptions()`.
+        around: Opened around each pass, with its name in words.
 
     Returns:
         The finished model.
@@ -335,5 +343,6 @@ def model_graph(
     options = ModelOptions() if options is None else options
     model = Model(name=name, graph=graph, target=target, options=options)
     for model_pass in MODEL_PASSES:
-        model = model_pass(model)
+        with around(model_pass.__name__.replace("_", " ")):
+            model = model_pass(model)
     return model

@@ -15,9 +15,11 @@ from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
 from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
+from ipu_keras.progress import phase, showing
 from ipu_keras.tracing import graph_of, no_garbage_collection
 
 
@@ -38,7 +40,8 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
     onednn = uses_onednn() if onednn is None else onednn
-    step = trace(program, for_xla, onednn=onednn)
+    with phase("trace"):
+        step = trace(program, for_xla, onednn=onednn)
     return build_traced(program, step, device, onednn=onednn)
 
 
@@ -53,8 +56,9 @@ def build_traced(
         device: Where it is dispatched to.
         onednn: Whether TensorFlow computes with oneDNN.
     """
-    graph = graph_of(step.function)
-    plan = plan_host(program, graph, onednn=onednn)
+    with phase("plan"):
+        graph = graph_of(step.function)
+        plan = plan_host(program, graph, onednn=onednn)
     return Executable(
         program=program,
         graph=graph,
@@ -97,7 +101,16 @@ class HostCallable:
 
     def __call__(self, tensors) -> Any:
         tensors = list(tensors)
-        if self._ran or len(self._executions) == 1:
+        if self._ran:
+            return self._call(tensors)
+        # Most of XLA's work is done when a function first runs.
+        with showing(self._plan.program.title), phase("first run on the host"), without_notes():
+            outfeed = self._first_call(tensors)
+        self._ran = True
+        return outfeed
+
+    def _first_call(self, tensors: list) -> Any:
+        if len(self._executions) == 1:
             return self._call(tensors)
         before: list[tuple[Any, tf.Tensor]] = []
         try:
@@ -106,21 +119,18 @@ class HostCallable:
             # when XLA refuses another.
             if self._in_parts:
                 before = [(variable, variable.read_value()) for variable in self._written()]
-            outfeed = self._call(tensors)
+            return self._call(tensors)
         except tf.errors.OpError as error:
             # XLA refuses a program before it runs any of it, and its compiled
             # CPU code raises no op errors: this is an op that it lacks. If the
             # user's mistake is behind it, the next construct reports it in
             # TensorFlow's own words.
             self._refusal = error.message
-        if self._refusal is not None:
-            for variable, value in before:
-                variable.assign(value)
-            del self._executions[0]
-            self._function = None
-            return self(tensors)
-        self._ran = True
-        return outfeed
+        for variable, value in before:
+            variable.assign(value)
+        del self._executions[0]
+        self._function = None
+        return self._first_call(tensors)
 
     def in_a_graph(self) -> Callable:
         """The function that it calls, to be called in the graph that is being built.
@@ -133,6 +143,8 @@ class HostCallable:
             if lacked and self.execution.is_compiled:
                 self._refusal = f"XLA lacks {', '.join(sorted(lacked))}"
                 self._executions = [each for each in self._executions if not each.is_compiled]
+            if self.execution.is_compiled:
+                start_xla()
             self._function = self._build()
         return self._function
 

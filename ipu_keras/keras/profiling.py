@@ -32,6 +32,7 @@ from ipu_keras.profiling.given_options import (
 from ipu_keras.profiling.models import first_axis, traced_graph
 from ipu_keras.profiling.reports import report_of, with_fixes
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE
+from ipu_keras.progress import showing
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
@@ -113,16 +114,15 @@ def profile(
     given = options
     options = _as_fit_runs_it(model_or_function, given, mode, specs)
     warn_of_idle(given)
-    name, graph = _traced_for(model_or_function, specs, mode, options)
 
     def trace(batch_size: int) -> Graph:
         sized = _with_batch_size(specs, batch_size)
         return _traced_for(model_or_function, sized, mode, options)[1]
 
-    return with_fixes(
-        report_of(name if own_name is None else own_name, graph, batch_size=size, **options),
-        trace=trace,
-    )
+    with showing("profile"):
+        name, graph = _traced_for(model_or_function, specs, mode, options)
+        name = name if own_name is None else own_name
+        return with_fixes(report_of(name, graph, batch_size=size, **options), trace=trace)
 
 
 def what_if(
@@ -176,15 +176,16 @@ def what_if(
     combined = [with_dtype_names(options) for options in combinations(lists)]
     complete = [_as_fit_runs_it(model_or_function, options, mode, specs) for options in combined]
     warn_of_idle(lists)
-    for size, sized in given.items():
-        traced: dict[_Kind, tuple[str, Graph]] = {}
-        for chosen, options in zip(combined, complete, strict=True):
-            kind = _kind_of(options)
-            if kind not in traced:
-                traced[kind] = _traced_for(model_or_function, sized, mode, options)
-            name, graph = traced[kind]
-            report = report_of(name, graph, batch_size=size, **options)
-            rows.append(Choice({"batch_size": size, **chosen}, report))
+    with showing("what if"):
+        for size, sized in given.items():
+            traced: dict[_Kind, tuple[str, Graph]] = {}
+            for chosen, options in zip(combined, complete, strict=True):
+                kind = _kind_of(options)
+                if kind not in traced:
+                    traced[kind] = _traced_for(model_or_function, sized, mode, options)
+                name, graph = traced[kind]
+                report = report_of(name, graph, batch_size=size, **options)
+                rows.append(Choice({"batch_size": size, **chosen}, report))
     return WhatIf(tuple(rows))
 
 

@@ -16,6 +16,7 @@ from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.keras.profiling import step_with_update, traced_step
 from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
+from ipu_keras.progress import phase, showing
 from ipu_keras.report.advice_tables import balance_table
 from ipu_keras.report.text import rendered
 from ipu_keras.settings.counts import integer_in
@@ -91,22 +92,24 @@ def suggest_pipeline(
     hardware = target_of(configured_target if target is None else target)
     # Before the trace, which takes the longest.
     model_options({**configured, **options})
-    name, graph = traced_step(model, specs, mode, _step_by_layer)
-    training = name.endswith(".train")
-    count = 2 if training else 1
-    chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
-    warn_of_idle(options, stacklevel=4)  # one call deeper, as no garbage is collected meanwhile
-    found = balanced_pipeline(
-        graph,
-        len(layers),
-        num_stages,
-        target=hardware.without_tiles(chosen.num_io_tiles),
-        schedule=schedule,
-        training=training,
-        options=chosen,
-        together=_together(layers),
-        state_share=_state_share(model) if training else 0.0,
-    )
+    with showing("suggest pipeline"):
+        name, graph = traced_step(model, specs, mode, _step_by_layer)
+        training = name.endswith(".train")
+        count = 2 if training else 1
+        chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
+        warn_of_idle(options, stacklevel=4)  # one call deeper, as no garbage is collected meanwhile
+        with phase("balance stages"):
+            found = balanced_pipeline(
+                graph,
+                len(layers),
+                num_stages,
+                target=hardware.without_tiles(chosen.num_io_tiles),
+                schedule=schedule,
+                training=training,
+                options=chosen,
+                together=_together(layers),
+                state_share=_state_share(model) if training else 0.0,
+            )
     table = balance_table(f"Stages of {name}, cycles for a micro-batch", found)
     print(rendered(table), end="")
     return _assigned(assignments, found.after.stages)

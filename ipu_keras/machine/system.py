@@ -25,6 +25,7 @@ from ipu_keras.settings.flags import (
     help_text,
     idle_flags,
 )
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 # PCI address of each IPU, and the IPUs of each device configuration in the
 # order of their DNC ids: the machine that the reference documentation lists
@@ -530,12 +531,13 @@ def _announce(flags: PoplarFlags) -> None:
     """Prints the help if asked for, and warns about flags that nothing honours."""
     if flags.help:
         print(help_text())
-    for name in idle_flags(flags):
-        warnings.warn(
-            f"The flag --{name} in {ENVIRONMENT_VARIABLE} has no effect today. "
-            f"Received: {name}={getattr(flags, name)!r}.",
-            stacklevel=5,
-        )
+    idle = idle_flags(flags)
+    OPTION_WARNINGS.warn(
+        ENVIRONMENT_VARIABLE,
+        {f"--{name}={getattr(flags, name)!r}": why for name, why in idle.items()},
+        lambda names: f"These flags in {ENVIRONMENT_VARIABLE} have no effect today: {names}.",
+        stacklevel=5,
+    )
 
 
 def _names(devices: tuple[DeviceConfiguration, ...]) -> str:

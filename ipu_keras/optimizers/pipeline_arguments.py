@@ -1,11 +1,11 @@
 """Arguments of `pipelining_ops.pipeline` about how it runs, whoever passes them on."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import check_choice
 from ipu_keras.program import PipelineChoices
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import (
     MODELLED_POPLAR_OPTIONS,
     PipelineSchedule,
@@ -79,13 +79,15 @@ def warn_of_idle(options: PipelineChoices) -> None:
         for flags in (stage.convolution_options, stage.matmul_options)
         for name in flags or ()
     }
-    idle = idle_poplar_options(given)
-    if idle:
-        warnings.warn(
-            f"Poplar's {', '.join(idle)} has no effect on a stage here: of its options, "
-            f"{' and '.join(MODELLED_POPLAR_OPTIONS)} have a model.",
-            stacklevel=4,
-        )
+    OPTION_WARNINGS.warn(
+        "PipelineStageOptions",
+        idle_poplar_options(given),
+        lambda names: (
+            f"Poplar's {names} has no effect on a stage here: of its options, "
+            f"{' and '.join(MODELLED_POPLAR_OPTIONS)} have a model."
+        ),
+        stacklevel=4,
+    )
 
 
 def _refuse_continuous(continuous: Any) -> None:

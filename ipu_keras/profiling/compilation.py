@@ -13,6 +13,7 @@ from ipu_keras.profiling.configured_options import (
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.program.compilation_history import CompilationHistory, Recompilation, Signature, log
 from ipu_keras.program.executable import Executable
+from ipu_keras.progress import showing
 
 
 def compiled(
@@ -42,8 +43,9 @@ def compiled(
             cannot be told.
     """
     again = history.recompilation(program, signature)
-    executable = dataclasses.replace(build(), history=history)
-    executable = _with_outputs(executable, again)
+    with showing(f"compile {program}"):
+        executable = dataclasses.replace(build(), history=history)
+        executable = _with_outputs(executable, again)
     # What was refused by now was not compiled; what takes longest, XLA's work, is still to come.
     if again is not None:
         log(again)

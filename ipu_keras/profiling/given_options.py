@@ -2,7 +2,6 @@
 
 import contextlib
 import difflib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -13,6 +12,7 @@ import tensorflow as tf
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
 from ipu_keras.settings.counts import positive_integer
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 
 MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
@@ -117,12 +117,15 @@ def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
         listed = choices if isinstance(choices, list) else [choices]
         flags = idle_poplar_options(flag for one in listed for flag in one or ())
         idle += [f"{flag} in `{name}`" for flag in flags]
-    if idle:
-        warnings.warn(
-            f"These options of Poplar have no model, and no effect: {', '.join(idle)}. Those that "
-            f"have one are {' and '.join(MODELLED_POPLAR_OPTIONS)}.",
-            stacklevel=stacklevel,
-        )
+    OPTION_WARNINGS.warn(
+        "profile",
+        idle,
+        lambda names: (
+            f"These options of Poplar have no model, and no effect: {names}. Those that have one "
+            f"are {' and '.join(MODELLED_POPLAR_OPTIONS)}."
+        ),
+        stacklevel=stacklevel,
+    )
 
 
 def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ipu_keras.profiling.configured_options import chosen_options
 from ipu_keras.profiling.given_options import model_options, target_of
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, Program
 from ipu_keras.program.executable import Executable
+from ipu_keras.progress import phase
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.store.executable_cache import ExecutableCache, content_key, export
 from ipu_keras.tracing import layer_scopes, no_garbage_collection, replicated, traced_for_xla
@@ -51,7 +52,7 @@ def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
     Raises:
         LoweringError: XLA cannot compile an operation of the function.
     """
-    with layer_scopes():
+    with phase("trace"), layer_scopes():
         traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     return cached_graph(traced)
 
@@ -166,8 +167,9 @@ def cached_graph(concrete: Any) -> Graph:
     Raises:
         LoweringError: XLA cannot compile an operation of the function.
     """
-    key = content_key(fingerprint(concrete))
-    return _found(key, Graph, lambda: hlo_graph(concrete), check_graph)
+    with phase("lower"):
+        key = content_key(fingerprint(concrete))
+        return _found(key, Graph, lambda: hlo_graph(concrete), check_graph)
 
 
 def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions) -> Model:
@@ -182,7 +184,7 @@ def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions)
     found = _found(
         content_key(graph, target, options),
         Model,
-        lambda: _without_inputs(model_graph(name, graph, target, options)),
+        lambda: _without_inputs(model_graph(name, graph, target, options, around=phase)),
         lambda found: check_model(found, target, options),
     )
     return replace(found, name=name, graph=graph)

@@ -25,6 +25,7 @@ from ipu_keras.profiling.models import (
     model_of_executable,
 )
 from ipu_keras.program import Program
+from ipu_keras.progress import phase, showing
 from ipu_keras.report import Report
 from ipu_keras.tracing.lowering import LoweringError
 
@@ -66,11 +67,12 @@ def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
         except (LoweringError, TypeError, ValueError, tf.errors.OpError):
             return None  # the step was written for one size
 
-    fixes = suggest_fixes(
-        report.model,
-        batch_size=report.batch_size or 1,
-        trace=trace_if_possible,
-    )
+    with phase("look for what would fit"):
+        fixes = suggest_fixes(
+            report.model,
+            batch_size=report.batch_size or 1,
+            trace=trace_if_possible,
+        )
     return replace(report, fixes=fixes)
 
 
@@ -112,8 +114,9 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     warn_of_idle(options)
     batch_size = options.pop("batch_size", batch_size_of(executable.program))
     batch_size = None if batch_size is None else checked_batch_size(batch_size)
-    model = model_of_executable(executable, **options)
-    report = report_of_program(executable.program, model, batch_size)
+    with showing(f"report on {executable.program.title}"):
+        model = model_of_executable(executable, **options)
+        report = report_of_program(executable.program, model, batch_size)
     return replace(
         report, recompilations=executable.history.recompilations(executable.program.name)
     )

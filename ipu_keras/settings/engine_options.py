@@ -6,19 +6,20 @@ The `POPLAR_ENGINE_OPTIONS` environment variable has them, and `compilation_popl
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
+
 ENVIRONMENT_VARIABLE = "POPLAR_ENGINE_OPTIONS"
 
 _REPORTS = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 _DIRECTORY = "autoReport.directory"
 _ALLOW = "debug.allowOutOfMemory"
-_KNOWN = (*_REPORTS, _DIRECTORY, _ALLOW)
+KNOWN_ENGINE_OPTIONS = (*_REPORTS, _DIRECTORY, _ALLOW)
 _TRUTH = {"true": True, "false": False, True: True, False: False}
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -110,18 +111,22 @@ def idle_engine_options(names: Iterable[str]) -> list[str]:
     >>> idle_engine_options(["autoReport.all", "target.workers"])
     ['target.workers']
     """
-    return sorted(set(names) - set(_KNOWN))
+    return sorted(set(names) - set(KNOWN_ENGINE_OPTIONS))
 
 
 def _given(text: str) -> Mapping[str, Any]:
     """What the environment has, with a warning of what nothing acts on."""
     options = _object(text)
-    if unknown := idle_engine_options(options):
-        warnings.warn(
-            f"{ENVIRONMENT_VARIABLE} sets {', '.join(unknown)}, which the emulator has no use "
-            f"for. It acts on {', '.join(sorted(_KNOWN))}.",
-            stacklevel=3,
-        )
+    known = ", ".join(sorted(KNOWN_ENGINE_OPTIONS))
+    OPTION_WARNINGS.warn(
+        ENVIRONMENT_VARIABLE,
+        idle_engine_options(options),
+        lambda names: (
+            f"{ENVIRONMENT_VARIABLE} sets {names}, which the emulator has no use for. It acts on "
+            f"{known}."
+        ),
+        stacklevel=3,
+    )
     return options
 
 

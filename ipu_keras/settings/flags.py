@@ -22,6 +22,7 @@ def _flag(
     documentation: str,
     *,
     effect: str | None = None,
+    why_idle: str | None = None,
     minimum: int | None = None,
     choices: tuple[str, ...] = (),
     items: tuple[str, ...] = (),
@@ -33,6 +34,7 @@ def _flag(
         metadata={
             "documentation": documentation,
             "effect": effect,
+            "why_idle": why_idle,
             "minimum": minimum,
             "choices": choices,
             "items": items,
@@ -70,15 +72,20 @@ class PoplarFlags:
         minimum=0,
     )
     use_synthetic_data: bool = _flag(
-        False, "Transfer no data between host and device; inputs stay uninitialised."
+        False,
+        "Transfer no data between host and device; inputs stay uninitialised.",
+        why_idle="The host computes with the data that it is fed.",
     )
     synthetic_data_initializer: str = _flag(
-        "", "With synthetic data, what inputs hold: 'random' or a number."
+        "",
+        "With synthetic data, what inputs hold: 'random' or a number.",
+        why_idle="There is no synthetic data.",
     )
     synthetic_data_categories: str = _flag(
         "",
         "The kinds of data that are synthetic, separated by commas; empty means all.",
         items=tuple(category.name.lower() for category in SyntheticDataCategory),
+        why_idle="There is no synthetic data.",
     )
     executable_cache_path: str = _flag(
         "",
@@ -98,16 +105,27 @@ class PoplarFlags:
     show_progress_bar: str = _flag(
         "auto",
         "Whether compilation shows a progress bar; 'auto' shows it on a terminal.",
+        effect="Compilations, first runs and profiles that take longer than two seconds say on the "
+        "standard error which phase they are in, on one line of a terminal. 'true' also writes "
+        "lines where it is none.",
         choices=("auto", "true", "false"),
     )
     max_compilation_threads: int = _flag(
-        -1, "Most threads that compile at the same time; -1 sets no limit.", minimum=-1
+        -1,
+        "Most threads that compile at the same time; -1 sets no limit.",
+        minimum=-1,
+        why_idle="XLA and TensorFlow choose their threads themselves.",
     )
     max_infeed_threads: int = _flag(
-        -1, "Most threads that fetch infeed data; -1 sets no limit.", minimum=-1
+        -1,
+        "Most threads that fetch infeed data; -1 sets no limit.",
+        minimum=-1,
+        why_idle="Each infeed has one thread.",
     )
     null_data_feed: bool = _flag(
-        False, "Feed the same dummy batch over and over, to time everything but the input."
+        False,
+        "Feed the same dummy batch over and over, to time everything but the input.",
+        why_idle="Feeds give what their datasets have.",
     )
     dump_schedule_as_dot: bool = _flag(
         False,
@@ -122,34 +140,59 @@ class PoplarFlags:
         is_path=True,
     )
     fallback_scheduler: bool = _flag(
-        False, "Schedule with TensorFlow's own algorithm instead of the IPU's."
+        False,
+        "Schedule with TensorFlow's own algorithm instead of the IPU's.",
+        why_idle="Models have one order: as traced, but for what frees memory.",
     )
-    allow_nans: bool = _flag(False, "Accept NaN values where they would be an error.")
+    allow_nans: bool = _flag(
+        False,
+        "Accept NaN values where they would be an error.",
+        why_idle="The host computes, for which NaN is a number like others.",
+    )
     while_loop_brute_force_max_trip_count: int = _flag(
-        128, "Most iterations that are tried out to find a loop's trip count.", minimum=0
+        128,
+        "Most iterations that are tried out to find a loop's trip count.",
+        minimum=0,
+        why_idle="Trip counts are read from the trace.",
     )
     on_demand_device_poll_time: int = _flag(
         1000,
         "Milliseconds between attempts to attach to a busy IPU with ON_DEMAND, at least 100.",
         minimum=100,
+        why_idle="Emulated IPUs are always there.",
     )
     on_demand_device_timeout: int = _flag(
-        3_600_000, "Milliseconds after which ON_DEMAND gives up attaching.", minimum=0
+        3_600_000,
+        "Milliseconds after which ON_DEMAND gives up attaching.",
+        minimum=0,
+        why_idle="Emulated IPUs are always there.",
     )
     sync_replica_start: bool = _flag(
-        False, "Let replicas wait for each other before each starts its program."
+        False,
+        "Let replicas wait for each other before each starts its program.",
+        why_idle="The host runs all replicas in one program.",
     )
     enable_hlo_verifier: bool = _flag(
-        False, "Check the graph after each pass of the compiler, to find faults of these."
+        False,
+        "Check the graph after each pass of the compiler, to find faults of these.",
+        why_idle="There are no passes of Poplar's compiler.",
     )
     disable_poplar_version_check: bool = _flag(
-        False, "Run with another version of Poplar than TensorFlow was built for."
+        False,
+        "Run with another version of Poplar than TensorFlow was built for.",
+        why_idle="There is no Poplar.",
     )
     save_vertex_graph: str = _flag(
-        "", "Directory for the vertex graph of each program.", is_path=True
+        "",
+        "Directory for the vertex graph of each program.",
+        is_path=True,
+        why_idle="There is no graph of Poplar.",
     )
     save_interval_report: str = _flag(
-        "", "Directory for the interval report of each program.", is_path=True
+        "",
+        "Directory for the interval report of each program.",
+        is_path=True,
+        why_idle="There is no Poplar to record intervals.",
     )
 
     def asks_for_synthetic(self, category: SyntheticDataCategory) -> bool:
@@ -211,20 +254,20 @@ def current_flags() -> PoplarFlags:
     return parse_flags(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 
-def idle_flags(flags: PoplarFlags) -> tuple[str, ...]:
-    """Returns the names of the flags that are set but have no effect today."""
-    return tuple(
-        name
+def idle_flags(flags: PoplarFlags) -> Mapping[str, str]:
+    """Returns why the flags that are set and have no effect have none, by their names."""
+    return {
+        name: field.metadata["why_idle"]
         for name, field in _FIELDS.items()
         if field.metadata["effect"] is None and getattr(flags, name) != field.default
-    )
+    }
 
 
 def help_text() -> str:
     """Returns the list of all flags with types, defaults and what they do today."""
     lines = [f"Flags of the environment variable {ENVIRONMENT_VARIABLE}:"]
     for name, field in _FIELDS.items():
-        effect = field.metadata["effect"] or "No effect yet."
+        effect = field.metadata["effect"] or f"No effect. {field.metadata['why_idle']}"
         lines.append(f"  --{name}={type(field.default).__name__} (default {field.default!r})")
         lines.append(f"      {field.metadata['documentation']} Today: {effect}")
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.contexts import copied_to, eager_context, eagerly
+from ipu_keras.internals.tensorflow.log_levels import without_notes
 from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.as_written import AsWritten
@@ -101,6 +102,7 @@ def lower(concrete, *, stand_ins: bool = True) -> Lowering:
     with contextlib.ExitStack() as opened:
         # A session's graph may be the default one.
         opened.enter_context(eagerly())
+        opened.enter_context(without_notes())
         if isinstance(concrete, AsWritten):
             opened.enter_context(concrete.defined())
         return _lowered(concrete, stand_ins)

@@ -305,15 +305,15 @@ class TestConfigure:
         with pytest.raises(RuntimeError, match="Unsupported number of IPUs requested"):
             System().configure(config_with(auto_select_ipus=32))
 
-    def test_each_idle_flag_warns_by_name(self, monkeypatch):
+    def test_idle_flags_are_one_warning_with_reasons(self, monkeypatch):
         monkeypatch.setenv("TF_POPLAR_FLAGS", "--allow_nans --use_ipu_model --use_synthetic_data")
-        with pytest.warns(UserWarning, match="has no effect today") as warned:
+        with pytest.warns(UserWarning, match="have no effect today") as warned:
             System().configure(config_with(auto_select_ipus=3))
         assert [str(warning.message) for warning in warned] == [
-            "The flag --use_synthetic_data in TF_POPLAR_FLAGS has no effect today. Received: "
-            "use_synthetic_data=True.",
-            "The flag --allow_nans in TF_POPLAR_FLAGS has no effect today. Received: "
-            "allow_nans=True.",
+            "These flags in TF_POPLAR_FLAGS have no effect today: --use_synthetic_data=True, "
+            "--allow_nans=True.\n"
+            "  --use_synthetic_data=True: The host computes with the data that it is fed.\n"
+            "  --allow_nans=True: The host computes, for which NaN is a number like others."
         ]
 
     def test_help_is_printed(self, monkeypatch, capsys):

@@ -160,12 +160,19 @@ def test_the_home_directory(monkeypatch, name):
 
 
 def test_idle_flags_are_those_set_without_effect():
-    assert idle_flags(PoplarFlags()) == ()
-    assert idle_flags(PoplarFlags(use_ipu_model=True, help=True)) == ()
-    assert idle_flags(parse_flags("--max_infeed_threads=2 --use_ipu_model --allow_nans")) == (
-        "max_infeed_threads",
-        "allow_nans",
-    )
+    assert idle_flags(PoplarFlags()) == {}
+    assert idle_flags(PoplarFlags(use_ipu_model=True, help=True)) == {}
+    assert idle_flags(parse_flags("--max_infeed_threads=2 --use_ipu_model --allow_nans")) == {
+        "max_infeed_threads": "Each infeed has one thread.",
+        "allow_nans": "The host computes, for which NaN is a number like others.",
+    }
+
+
+def test_each_flag_has_an_effect_or_a_reason():
+    for field in FIELDS:
+        effect, why_idle = field.metadata["effect"], field.metadata["why_idle"]
+        assert (effect is None) is not (why_idle is None), field.name
+        assert (effect or why_idle).endswith("."), field.name
 
 
 def test_flags_about_compiled_programs_have_an_effect():
@@ -173,7 +180,7 @@ def test_flags_about_compiled_programs_have_an_effect():
         "--log_cycle_count=0 --tensor_map_file_path=a --dump_schedule_as_dot "
         "--executable_cache_path=b"
     )
-    assert idle_flags(flags) == ()
+    assert idle_flags(flags) == {}
 
 
 def test_the_environment_is_read_at_the_call(monkeypatch):

@@ -1,6 +1,5 @@
 """Which patterns are enabled: rewrites of a graph, most of which leave its results as they are."""
 
-import warnings
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -9,6 +8,7 @@ from ipu_keras.popart.graphs.annotation_names import EXCLUDE_PATTERNS
 from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.options.enumerations import PatternsLevel, PreAliasPatternType
 from ipu_keras.popart.options.values import BOOL
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 # The gradient of a loss goes past the softmax that makes its probabilities: the one pattern that
 # results follow from, where probabilities are too small for logarithms.
@@ -221,13 +221,16 @@ def warn_of_patterns(patterns: Patterns, *, trains: bool = False) -> None:
     ]
     if vars(patterns)["_runtime_asserts"] != vars(default)["_runtime_asserts"]:
         changed.append("enableRuntimeAsserts (off)")
-    if changed:
-        warnings.warn(
-            f"These `patterns` were chosen, which have no meaning here: {', '.join(changed)}. "
-            "The emulator rewrites graphs by rules of its own, which leave results as they are, "
-            "and reuses the memory of what is no longer needed in any case; leave them out.",
-            stacklevel=4,
-        )
+    OPTION_WARNINGS.warn(
+        "Patterns",
+        changed,
+        lambda names: (
+            f"These `patterns` were chosen, which have no meaning here: {names}. The emulator "
+            "rewrites graphs by rules of its own, which leave results as they are, and reuses the "
+            "memory of what is no longer needed in any case; leave them out."
+        ),
+        stacklevel=4,
+    )
 
 
 def _that_count(patterns: Patterns) -> tuple[str, ...]:
@@ -261,10 +264,12 @@ def warn_of_excluded(nodes: Iterable[Node], *, trains: bool) -> None:
         for name in node.annotations.get(EXCLUDE_PATTERNS, ())
         if not (trains and node.kind == "Nll" and name.lower() == SOFTMAX_GRAD_DIRECT.lower())
     }
-    if excluded:
-        warnings.warn(
+    OPTION_WARNINGS.warn(
+        "builder.excludePatterns",
+        sorted(excluded),
+        lambda names: (
             "Nodes exclude patterns by `builder.excludePatterns`, which has no meaning here: "
-            f"{', '.join(sorted(excluded))}. The emulator rewrites graphs by rules of its own; "
-            "leave it out.",
-            stacklevel=4,
-        )
+            f"{names}. The emulator rewrites graphs by rules of its own; leave it out."
+        ),
+        stacklevel=4,
+    )

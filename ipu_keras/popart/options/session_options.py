@@ -1,6 +1,5 @@
 """The options of a session."""
 
-import warnings
 from typing import Any
 
 from ipu_keras.popart.options.enumerations import (
@@ -35,6 +34,7 @@ from ipu_keras.popart.options.values import (
     one_of,
     set_of,
 )
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 def _dot_check(value: Any) -> DotCheck:
@@ -579,14 +579,15 @@ def warn_of_idle(options: SessionOptions) -> None:
             "`userOptions` must be popart.SessionOptions. Received: "
             f"userOptions={options!r} of type {type(options).__name__}"
         )
-    if idle := _set_with(options, Effect.NONE):
-        reasons = " ".join(f"{name}: {option.why_idle}" for name, option in idle.items())
-        warnings.warn(
-            f"These options are set but have no meaning here: {', '.join(idle)}. They change "
-            "neither what a session computes nor what it would cost; leave them out. "
-            f"{reasons}",
-            stacklevel=4,
-        )
+    OPTION_WARNINGS.warn(
+        "SessionOptions",
+        {name: option.why_idle for name, option in _set_with(options, Effect.NONE).items()},
+        lambda names: (
+            f"These options are set but have no meaning here: {names}. They change neither what a "
+            "session computes nor what it would cost; leave them out."
+        ),
+        stacklevel=4,
+    )
 
 
 def _set_with(options: SessionOptions, effect: Effect) -> dict[str, Option]:

@@ -1,10 +1,10 @@
 """Which options of Poplar there are, and what they take."""
 
-import warnings
 from collections.abc import Mapping
 
 from ipu_keras.popart.exceptions import poplar_exception
 from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 # What the names of options begin with.
 _GROUPS = (
@@ -36,12 +36,14 @@ def check_engine_options(options: Mapping[str, str]) -> None:
     except ValueError as error:
         text = str(error).replace("POPLAR_ENGINE_OPTIONS", "SessionOptions.engineOptions")
         raise poplar_exception(text) from error
-    if idle := idle_engine_options(options):
-        warnings.warn(
-            f"SessionOptions.engineOptions sets {', '.join(idle)}, which the emulator has no use "
-            "for.",
-            stacklevel=2,
-        )
+    OPTION_WARNINGS.warn(
+        "SessionOptions.engineOptions",
+        idle_engine_options(options),
+        lambda names: (
+            f"SessionOptions.engineOptions sets {names}, which the emulator has no use for."
+        ),
+        stacklevel=2,
+    )
 
 
 def warn_of_convolution_options(options: Mapping[str, str]) -> None:
@@ -50,10 +52,12 @@ def warn_of_convolution_options(options: Mapping[str, str]) -> None:
     Args:
         options: Values by name.
     """
-    idle = sorted(options.keys() - _OF_CONVOLUTIONS)
-    if idle:
-        warnings.warn(
-            f"SessionOptions.convolutionOptions sets {', '.join(idle)}, which the cost model "
-            f"has no use for. It reads {' and '.join(sorted(_OF_CONVOLUTIONS))}.",
-            stacklevel=2,
-        )
+    OPTION_WARNINGS.warn(
+        "SessionOptions.convolutionOptions",
+        sorted(options.keys() - _OF_CONVOLUTIONS),
+        lambda names: (
+            f"SessionOptions.convolutionOptions sets {names}, which the cost model has no use for. "
+            f"It reads {' and '.join(sorted(_OF_CONVOLUTIONS))}."
+        ),
+        stacklevel=2,
+    )

@@ -10,6 +10,7 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.documented import SessionMethods
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.session import Session
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 class _InferenceSessionCore(SessionMethods):
@@ -47,6 +48,8 @@ class _InferenceSessionCore(SessionMethods):
                 "Gradient Accumulation (SessionOptions.enableGradientAccumulation) is not "
                 "available in inference, which has no gradients. Leave it False."
             )
-        warn_of_idle(userOptions)
-        warn_of_patterns(patterns)
-        super().__init__(Session(model, dataFlow, deviceInfo, inputShapeInfo, userOptions))
+        with OPTION_WARNINGS.together(stacklevel=3):
+            warn_of_idle(userOptions)
+            warn_of_patterns(patterns)
+            session = Session(model, dataFlow, deviceInfo, inputShapeInfo, userOptions)
+        super().__init__(session)

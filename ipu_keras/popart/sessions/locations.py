@@ -1,12 +1,12 @@
 """Where options of a session put tensors: models of pipelines keep some in remote memory."""
 
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ipu_keras.popart.options.enumerations import ReplicatedTensorSharding, TensorStorage
 from ipu_keras.popart.options.settings import TensorLocationSettings
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 def pipeline_choices(options: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def least_bytes_elsewhere(options: Any) -> int | None:
 
 
 def warn_of_locations(options: Any, num_replicas: int, *, trains: bool) -> None:
-    """Warns, once, of locations that nothing acts on.
+    """Warns of locations that nothing acts on.
 
     Args:
         options: A `popart.SessionOptions`.
@@ -81,15 +81,18 @@ def warn_of_locations(options: Any, num_replicas: int, *, trains: bool) -> None:
             in_pipeline,
         )
     idle = [name for name, (given, acts) in acting.items() if given != default and not acts]
-    if idle:
-        warnings.warn(
-            f"SessionOptions sets {', '.join(idle)} without an effect. Tensors are kept elsewhere "
+    OPTION_WARNINGS.warn(
+        "SessionOptions",
+        idle,
+        lambda names: (
+            f"SessionOptions sets {names} without an effect. Tensors are kept elsewhere "
             "in models of pipelines: activations, accumulators and the optimizer's state where "
             "there are gradients, and weights where several replicas share them, by "
             "ReplicatedTensorSharding.On. Received: "
-            f"enablePipelining={in_pipeline}, {num_replicas} replica(s)",
-            stacklevel=2,
-        )
+            f"enablePipelining={in_pipeline}, {num_replicas} replica(s)"
+        ),
+        stacklevel=2,
+    )
 
 
 def _is_remote(settings: TensorLocationSettings) -> bool:

@@ -13,6 +13,7 @@ from ipu_keras.popart.sessions.documented import SessionMethods
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.step_io import IWeightsIO
 from ipu_keras.popart.sessions.trained import TrainedSession
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 class _TrainingSessionCore(SessionMethods):
@@ -48,10 +49,10 @@ class _TrainingSessionCore(SessionMethods):
         patterns: Any,
         name: str = "training",
     ):
-        warn_of_idle(userOptions)
-        warn_of_patterns(patterns, trains=True)
-        super().__init__(
-            TrainedSession(
+        with OPTION_WARNINGS.together(stacklevel=3):
+            warn_of_idle(userOptions)
+            warn_of_patterns(patterns, trains=True)
+            session = TrainedSession(
                 model,
                 dataFlow,
                 loss,
@@ -62,7 +63,7 @@ class _TrainingSessionCore(SessionMethods):
                 patterns,
                 name,
             )
-        )
+        super().__init__(session)
 
     def weightsToHost(self) -> None:
         """Copies the device's weights, and what the optimizer keeps, to where `readWeights` reads.

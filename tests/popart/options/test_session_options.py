@@ -26,6 +26,7 @@ from ipu_keras.popart.options.settings import (
     TensorLocation,
     TensorLocationSettings,
 )
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 # The documented options without a meaning here.
 MEANINGLESS = {
@@ -191,6 +192,9 @@ def test_sessions_warn_of_what_has_no_meaning_by_name():
         message = f"^These options are set but have no meaning here: {name}. They change neither"
         with pytest.warns(UserWarning, match=message):
             make_session(options)
+    # Of each a process is told once; another process is told of all together.
+    make_session(options)
+    OPTION_WARNINGS.forget()
     for name, value in MEANINGLESS.items():
         setattr(options, name, value)
     with pytest.warns(UserWarning, match="no meaning here: ") as warned:

@@ -396,7 +396,7 @@ def test_what_changes_nothing_is_named_once_with_the_reason(tried, name):
     reason = SessionOptions.options()[name].why_idle
     assert reason.endswith(".")
     message = (
-        rf"set but have no meaning here: .*\b{name}\b.* They change neither .* {name}: {reason}"
+        rf"(?s)set but have no meaning here: .*\b{name}\b.* They change neither .* {name}: {reason}"
     )
     with pytest.warns(UserWarning, match=message) as warned:
         result = tried.result(**{name: IDLE[name]}, **NEEDED.get(name, {}))

@@ -189,7 +189,8 @@ def test_a_model_with_the_state_of_another(made, model, tmp_path):
 
 def test_options_without_effect(made):
     with pytest.warns(
-        UserWarning, match=r"have no meaning here: mergeVarUpdate\. .* Models update each weight"
+        UserWarning,
+        match=r"(?s)have no meaning here: mergeVarUpdate\. .* Models update each weight",
     ):
         made(mergeVarUpdate=popart.MergeVarUpdateType.All)
 
