@@ -34,7 +34,7 @@ _EXAMPLES = {
     "what-if": "ipu-keras what-if net.keras 32x784 32:int32 --batch-size 32,64 --dtype "
     "float32,float16",
     "suggest-pipeline": "ipu-keras suggest-pipeline models.py:make 32x784 32:int32 --num-ipus 4",
-    "diff": "ipu-keras diff before.json after.json --max-growth 5",
+    "diff": "ipu-keras diff before.json after.json --html change.html --max-growth 5",
     "report": "ipu-keras report net.keras 32x784 32:int32 --html report.html",
     "run": "ipu-keras run --modelled train.py --epochs 3",
     "info": "ipu-keras info -l",
@@ -126,6 +126,7 @@ def _diff(command: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="exit with 1 if cycles per step or bytes of the fullest tile grow by more",
     )
+    command.add_argument("--html", metavar="FILE", help="write one HTML page besides")
 
 
 def _report(command: argparse.ArgumentParser) -> None:

@@ -11,7 +11,8 @@ import ipu_keras
 from ipu_keras.advice.budgets import Limits, Remedy, remedies
 from ipu_keras.internals.keras.backend import number_names_anew
 from ipu_keras.report import Report
-from ipu_keras.report.difference import Compared, compared, difference
+from ipu_keras.report.compared import Compared, compared
+from ipu_keras.report.difference import difference
 from ipu_keras.report.summary import short_summary
 from ipu_keras_tools.baselines import read_baseline, write_baseline
 from ipu_keras_tools.budget import Budget

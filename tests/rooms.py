@@ -210,6 +210,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.profiling.reports.last_report",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
+        "ipu_keras.report.difference",
+        "ipu_keras.report.html_comparison",
+    ): "needs libraries of an extra, whose import takes a second",
+    (
         "ipu_keras.report.report",
         "ipu_keras.report.html",
     ): "needs libraries of an extra, whose import takes a second",

@@ -1,6 +1,6 @@
 """Reports of what programs cost."""
 
-from ipu_keras.report.difference import Change as Change
+from ipu_keras.report.compared import Change as Change
 from ipu_keras.report.difference import Difference as Difference
 from ipu_keras.report.layers import Layer as Layer
 from ipu_keras.report.next_steps import NextStep as NextStep

@@ -1,75 +1,21 @@
 """What changes from one report to another."""
 
-from collections import Counter
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from ipu_keras.report import notebook
-from ipu_keras.report.figures import Figures
-from ipu_keras.report.plain_options import plain_options
-from ipu_keras.report.plain_report import SCHEMA_VERSION
-from ipu_keras.report.rows import NO_LAYER
+from ipu_keras.report.compared import Change, Compared, MemoryCurves
 from ipu_keras.report.text import PlainTable, rendered
+from ipu_keras.store.atomic_files import write_atomically
 
 # Layers that the text shows.
 _NUM_LAYERS = 15
 
-# Totals that have the same name in JSON.
-_PLAIN_TOTALS = (
-    "seconds_per_step",
-    "seconds_per_execution",
-    "flops_per_step",
-    "utilisation",
-    "guessed_share",
-)
-
 # Totals that tell the difference in short.
 _KEY_FIGURES = ("cycles_per_step", "seconds_per_step", "max_tile_bytes")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """What of a report is compared.
-
-    Args:
-        name: Of the program, and its target.
-        settings: What was given, by name.
-        totals: Of the whole step, by names of the report's properties.
-        layers: Tile cycles of one step by layer.
-        families: Tile cycles of one step by family.
-        memory: Bytes over all tiles by category.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-    totals: Mapping[str, float]
-    layers: Mapping[str, int]
-    families: Mapping[str, int]
-    memory: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One number in two reports.
-
-    Args:
-        before: In the first one.
-        after: In the second one.
-    """
-
-    before: float
-    after: float
-
-    @property
-    def change(self) -> float:
-        """What is added; negative if the number shrinks."""
-        return self.after - self.before
-
-    @property
-    def ratio(self) -> float | None:
-        """What is added as a share of the first number; `None` if that is 0."""
-        return self.change / self.before if self.before else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +36,11 @@ class Difference:
         layers: Tile cycles of one step by layer.
         families: Tile cycles of one step by family.
         memory: Bytes over all tiles by category.
+        layer_memory: Bytes over all tiles by layer, of its values that are there when the
+            fullest tile is at its fullest.
+        layer_flops: Floating point operations of one step by layer.
+        parameters: Numbers in variables by layer.
+        curves: What pictures of memory draw; `None` of a report where nobody knows.
     """
 
     names: tuple[str, str]
@@ -98,6 +49,43 @@ class Difference:
     layers: Mapping[str, Change]
     families: Mapping[str, Change]
     memory: Mapping[str, Change]
+    layer_memory: Mapping[str, Change]
+    layer_flops: Mapping[str, Change]
+    parameters: Mapping[str, Change]
+    curves: tuple[MemoryCurves | None, MemoryCurves | None] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, in a fixed order; without what is drawn."""
+        settings = {name: list(pair) for name, pair in self.settings.items()}
+        changes = {
+            one.name: {name: asdict(change) for name, change in getattr(self, one.name).items()}
+            for one in fields(self)
+            if one.name not in ("names", "settings", "curves")
+        }
+        return {"names": list(self.names), "settings": settings, **changes}
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes a page for a browser, one file, which loads nothing else.
+
+        It shows the memory of each tile, bytes in use over time, layers, families and
+        settings, before and after. Equal differences give equal pages.
+
+        Args:
+            path: Of the file, which is replaced if it is there.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            ImportError: The libraries of `pip install "ipu-keras[report]"` are missing.
+        """
+        from ipu_keras.report import html_comparison
+
+        page = html_comparison.page(
+            names=self.names,
+            settings=self.settings,
+            changes={one.name: getattr(self, one.name) for one in fields(self)},
+            curves=self.curves,
+        )
+        write_atomically(Path(path), page.encode())
 
     def __str__(self) -> str:
         return rendered(*(part for table in self._tables() for part in table.parts()))
@@ -105,7 +93,7 @@ class Difference:
     def __repr__(self) -> str:
         before, after = self.names
         changes = ((name, self.totals[name]) for name in _KEY_FIGURES if name in self.totals)
-        figures = ", ".join(f"{name} {' -> '.join(_cells(one)[:2])}" for name, one in changes)
+        figures = ", ".join(f"{name} {' -> '.join(one.texts()[:2])}" for name, one in changes)
         return f"<Difference from {before!r} to {after!r}: {figures}>"
 
     def _repr_html_(self) -> str | None:
@@ -148,91 +136,10 @@ class Difference:
         )
         yield _table("Totals", self.totals)
         yield _table("Layers, cycles", self.layers, limit=_NUM_LAYERS)
+        if self.layer_memory:
+            yield _table("Layers, bytes at the peak", self.layer_memory, limit=_NUM_LAYERS)
         yield _table("Families, cycles", self.families)
         yield _table("Memory of all tiles, bytes", self.memory)
-
-
-def compared(report: Figures) -> Compared:
-    """What of a report is compared.
-
-    Args:
-        report: A `Report`.
-    """
-    target, memory = report.model.target, report.model.memory
-    numbers = {f"target.{name}": getattr(target, name) for name in target.provenance}
-    totals = {
-        "cycles_per_step": report.cycles_per_step,
-        "compute_cycles": report.compute_cycles,
-        "host_cycles": report.host_cycles,
-        "cycles_per_execution": report.cycles_per_execution,
-        "seconds_per_step": report.seconds_per_step,
-        "seconds_per_execution": report.seconds_per_execution,
-        "flops_per_step": report.flops_per_step,
-        "utilisation": report.utilisation,
-        "guessed_share": report.guessed_share,
-        "max_tile_bytes": memory.max_tile_bytes,
-        "total_bytes": memory.total_bytes,
-    }
-    if report.samples_per_second is not None:
-        totals["samples_per_second"] = report.samples_per_second
-    return Compared(
-        name=f"{report.name} on {target.name}",
-        settings={
-            "program": report.name,
-            "batch_size": report.batch_size,
-            **plain_options(report.model.options),
-            "target": target.name,
-            **numbers,
-        },
-        totals=totals,
-        layers={row.name: row.cycles for row in report.by("layer")},
-        families={row.name: row.cycles for row in report.by("family")},
-        memory=memory.bytes_by_category,
-    )
-
-
-def compared_of_plain(plain: Any) -> Compared:
-    """The same of a report that was written as JSON.
-
-    Args:
-        plain: What `Report.to_dict` gives, or JSON of it.
-
-    Raises:
-        ValueError: It is something else, or of another version.
-    """
-    if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA_VERSION:
-        schema = plain.get("schema") if isinstance(plain, Mapping) else None
-        raise ValueError(f"it must have schema {SCHEMA_VERSION}. Received: {schema!r}")
-    target, memory, cycles = plain["target"], plain["memory"], plain["cycles"]
-    layers, families = Counter[str](), Counter[str]()
-    for row in plain["rows"]:
-        layers[row["layer"] or NO_LAYER] += row["cycles"]
-        families[row["family"]] += row["cycles"]
-    totals = {
-        "cycles_per_step": cycles["per_step"],
-        "compute_cycles": cycles["ipu"],
-        "host_cycles": cycles["host"],
-        "cycles_per_execution": cycles["per_execution"],
-        **{name: plain[name] for name in _PLAIN_TOTALS},
-        "max_tile_bytes": memory["max_tile_bytes"],
-        "total_bytes": memory["total_bytes"],
-    }
-    if plain["samples_per_second"] is not None:
-        totals["samples_per_second"] = plain["samples_per_second"]
-    return Compared(
-        name=f"{plain['name']} on {target['name']}",
-        settings={
-            "program": plain["name"],
-            "batch_size": plain["batch_size"],
-            **plain["options"],
-            "target": target["name"],
-            **{f"target.{name}": number for name, number in target["numbers"].items()},
-        },
-        totals=totals,
-        layers=layers,
-        families=families,
-        memory={**memory["always_live_by_category"], **memory["not_always_live_by_category"]},
-    )
 
 
 def difference(before: Compared, after: Compared) -> Difference:
@@ -255,6 +162,10 @@ def difference(before: Compared, after: Compared) -> Difference:
         layers=_changes(before.layers, after.layers),
         families=_changes(before.families, after.families),
         memory=_changes(before.memory, after.memory),
+        layer_memory=_changes(before.layer_memory, after.layer_memory),
+        layer_flops=_changes(before.layer_flops, after.layer_flops),
+        parameters=_changes(before.parameters, after.parameters),
+        curves=(before.curves, after.curves),
     )
 
 
@@ -275,15 +186,5 @@ def _table(
     return PlainTable(
         title=f"{title}{count}",
         columns=("name", "before", "after", "change", "ratio"),
-        rows=tuple((name, *_cells(one)) for name, one in shown),
+        rows=tuple((name, *one.texts()) for name, one in shown),
     )
-
-
-def _cells(one: Change) -> tuple[str, str, str, str]:
-    ratio = "" if one.ratio is None else f"{one.ratio:+.1%}"
-    return _text(one.before), _text(one.after), _text(one.change, sign="+"), ratio
-
-
-def _text(number: float, sign: str = "") -> str:
-    whole = isinstance(number, int) or abs(number) >= 1000
-    return f"{round(number):{sign},}" if whole else f"{number:{sign}.4g}"

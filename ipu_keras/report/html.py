@@ -96,10 +96,15 @@ def tables_cell(title: str, tables: Sequence[PlainTable]) -> str:
         title: The heading.
         tables: In their order; of one that is empty, there is only its title.
     """
-    return _template("notebook_tables.html.j2").render(title=title, tables=tables)
+    return template_named("notebook_tables.html.j2").render(title=title, tables=tables)
 
 
-def _template(name: str) -> Template:
+def template_named(name: str) -> Template:
+    """A template of this package.
+
+    Args:
+        name: Of its file.
+    """
     environment = Environment(
         loader=PackageLoader("ipu_keras.report"),
         autoescape=True,
@@ -112,7 +117,7 @@ def _template(name: str) -> Template:
 
 
 def _rendered(template: str, report: Figures, **values: Any) -> str:
-    return _template(template).render(
+    return template_named(template).render(
         report=report,
         layers=report.layers,
         families=report.by("family"),

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from ipu_keras.cost.flat.memory import MemoryPlan
+from ipu_keras.report.compared import MemoryCurves
 from ipu_keras.report.rows import Row
 
 # More points than a screen has pixels only make the file larger.
@@ -104,6 +105,54 @@ def liveness_picture(
         return _svg(figure, "liveness")
 
 
+def compared_memory(before: MemoryCurves, after: MemoryCurves) -> str:
+    """The fullest state of each tile of two programs.
+
+    Args:
+        before: Of the first one.
+        after: Of the second one.
+
+    Returns:
+        An SVG element.
+    """
+    with matplotlib.rc_context({**_STYLE}):
+        figure, axes = _empty_picture()
+        for one, draw, label in ((before, _shade, "before"), (after, _line, "after")):
+            sizes = np.array(one.peak_by_tile)
+            draw(axes, *thinned(sizes / 1024, np.arange(len(sizes) + 1)), label)
+        limits = sorted({before.tile_bytes, after.tile_bytes})
+        for limit in limits:
+            axes.axhline(limit / 1024, color=_LIMIT, label="what a tile has")
+        num_ipus = max(before.num_ipus, after.num_ipus)
+        axes.set_xlabel("tile" if num_ipus == 1 else "tile of each IPU")
+        widest = max(before, after, key=lambda one: len(one.peak_by_tile))
+        if num_ipus > 1:
+            _draw_borders(axes, widest.num_ipus, len(widest.peak_by_tile) // widest.num_ipus)
+        axes.set_ylabel("KiB")
+        return _svg(figure, "memory")
+
+
+def compared_liveness(before: MemoryCurves, after: MemoryCurves) -> str:
+    """Bytes in use over all tiles while the steps of two programs run.
+
+    Args:
+        before: Of the first one, with one compute set at least.
+        after: Of the second one, the same.
+
+    Returns:
+        An SVG element.
+    """
+    with matplotlib.rc_context({**_STYLE}):
+        figure, axes = _empty_picture()
+        for one, draw, label in ((before, _shade, "before"), (after, _line, "after")):
+            live = np.array(one.live) / 2**20
+            draw(axes, *thinned(live, np.array(one.edges)), label)
+        axes.set_xlim(0, max(before.edges[-1], after.edges[-1]))
+        axes.set_xlabel("time in a step, µs")
+        axes.set_ylabel("MiB, all tiles")
+        return _svg(figure, "liveness")
+
+
 def thinned(
     values: np.ndarray, edges: np.ndarray, max_points: int = MAX_POINTS
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -147,6 +196,14 @@ def _empty_picture() -> tuple[Figure, Axes]:
 
 def _stairs(axes: Axes, values: ArrayLike, edges: ArrayLike, colour: str, label: str) -> None:
     axes.stairs(values, edges, fill=True, color=colour, label=label)
+
+
+def _shade(axes: Axes, values: ArrayLike, edges: ArrayLike, label: str) -> None:
+    _stairs(axes, values, edges, _ALWAYS_LIVE, label)
+
+
+def _line(axes: Axes, values: ArrayLike, edges: ArrayLike, label: str) -> None:
+    axes.stairs(values, edges, color=_LIVE, linewidth=1.5, label=label)
 
 
 def _svg(figure: Figure, name: str) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ipu_keras.cost.model import Model
 from ipu_keras.report import notebook
 from ipu_keras.report.chrome_trace import chrome_trace
+from ipu_keras.report.compared import compared
 from ipu_keras.report.data_frame import data_frame
-from ipu_keras.report.difference import Difference, compared, difference
+from ipu_keras.report.difference import Difference, difference
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.next_steps import NextStep, next_steps

@@ -2,10 +2,10 @@
 
 import argparse
 import json
-from dataclasses import asdict
 from pathlib import Path
 
-from ipu_keras.report.difference import Compared, compared_of_plain, difference
+from ipu_keras.report.compared import Compared, compared_of_plain
+from ipu_keras.report.difference import difference
 from ipu_keras_tools.results import UsageError, print_result
 
 # What `--max-growth` is asked of.
@@ -19,7 +19,14 @@ def run(given: argparse.Namespace) -> int:
         given: The arguments.
     """
     found = difference(_read(given.before), _read(given.after))
-    print_result(given, asdict(found), f"From {found.names[0]} to {found.names[1]}\n{found}")
+    text = f"From {found.names[0]} to {found.names[1]}\n{found}"
+    if given.html is not None:
+        try:
+            found.to_html(given.html)
+        except (ImportError, OSError) as error:
+            raise UsageError(f"{given.html} cannot be written: {error}") from error
+        text = f"{text}wrote {given.html}"
+    print_result(given, found.to_dict(), text)
     if given.max_growth is None:
         return 0
     ratios = (found.totals[name].ratio for name in _WATCHED)

@@ -199,6 +199,14 @@ def test_diff(folder, capsys):
     total = json.loads(out)["totals"]["cycles_per_step"]
     assert total == {"before": small.cycles_per_step, "after": large.cycles_per_step}
     assert run(capsys, "diff", "b.json", "a.json", "--max-growth", "5")[0] == 0
+    code, out = run(capsys, "diff", "a.json", "b.json", "--html", "change.html")
+    assert (code, out.splitlines()[-1]) == (0, "wrote change.html")
+    small.diff(large).to_html("same.html")
+    settings = '<section id="settings">'
+    ours, theirs = (Path(f"{name}.html").read_text().split(settings) for name in ("change", "same"))
+    assert ours[0] == theirs[0]
+    assert main(["diff", "a.json", "b.json", "--html", "nowhere/change.html"]) == 2
+    assert "nowhere/change.html cannot be written" in capsys.readouterr().err
     Path("c.json").write_text("[]")
     for path, message in (("c.json", "it must have schema"), ("d.json", "cannot be read: No such")):
         assert main(["diff", "a.json", path]) == 2

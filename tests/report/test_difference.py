@@ -8,7 +8,8 @@ from html_tree import read_html
 
 import ipu_keras.report
 from ipu_keras.report import Change
-from ipu_keras.report.difference import Compared, difference
+from ipu_keras.report.compared import Compared
+from ipu_keras.report.difference import difference
 
 BEFORE = Compared(
     name="train on gc200",

@@ -1,0 +1,235 @@
+"""What of a report is compared with another one."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from ipu_keras.report.figures import Figures
+from ipu_keras.report.plain_options import plain_options
+from ipu_keras.report.plain_report import SCHEMA_VERSION
+from ipu_keras.report.rows import NO_LAYER
+
+# Totals that have the same name in JSON.
+_PLAIN_TOTALS = (
+    "seconds_per_step",
+    "seconds_per_execution",
+    "flops_per_step",
+    "utilisation",
+    "guessed_share",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryCurves:
+    """The memory of a program, as pictures draw it.
+
+    Args:
+        tile_bytes: What a tile has.
+        num_ipus: IPUs that have the tiles.
+        peak_by_tile: Bytes on each tile when it is fullest.
+        edges: Microseconds after the beginning of a step: of each compute set's beginning, and
+            the end of the last one.
+        live: Bytes over all tiles while each compute set runs.
+    """
+
+    tile_bytes: int
+    num_ipus: int
+    peak_by_tile: tuple[int, ...]
+    edges: tuple[float, ...]
+    live: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What of a report is compared.
+
+    Args:
+        name: Of the program, and its target.
+        settings: What was given, by name.
+        totals: Of the whole step, by names of the report's properties.
+        layers: Tile cycles of one step by layer.
+        families: Tile cycles of one step by family.
+        memory: Bytes over all tiles by category.
+        layer_memory: Bytes over all tiles by layer, of its values that are there when the
+            fullest tile is at its fullest.
+        layer_flops: Floating point operations of one step by layer.
+        parameters: Numbers in variables by layer.
+        curves: For pictures; `None` if nobody knows.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    totals: Mapping[str, float]
+    layers: Mapping[str, int]
+    families: Mapping[str, int]
+    memory: Mapping[str, int]
+    layer_memory: Mapping[str, int] = field(default_factory=dict)
+    layer_flops: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    curves: MemoryCurves | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number in two reports.
+
+    Args:
+        before: In the first one.
+        after: In the second one.
+    """
+
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float:
+        """What is added; negative if the number shrinks."""
+        return self.after - self.before
+
+    @property
+    def ratio(self) -> float | None:
+        """What is added as a share of the first number; `None` if that is 0."""
+        return self.change / self.before if self.before else None
+
+    def texts(self) -> tuple[str, str, str, str]:
+        """Both numbers, what is added, and that as a share, which may be empty."""
+        ratio = "" if self.ratio is None else f"{self.ratio:+.1%}"
+        return _text(self.before), _text(self.after), _text(self.change, sign="+"), ratio
+
+
+def _text(number: float, sign: str = "") -> str:
+    whole = isinstance(number, int) or abs(number) >= 1000
+    return f"{round(number):{sign},}" if whole else f"{number:{sign}.4g}"
+
+
+def compared(report: Figures) -> Compared:
+    """What of a report is compared.
+
+    Args:
+        report: A `Report`.
+    """
+    target, memory = report.model.target, report.model.memory
+    numbers = {f"target.{name}": getattr(target, name) for name in target.provenance}
+    totals = {
+        "cycles_per_step": report.cycles_per_step,
+        "compute_cycles": report.compute_cycles,
+        "host_cycles": report.host_cycles,
+        "cycles_per_execution": report.cycles_per_execution,
+        "seconds_per_step": report.seconds_per_step,
+        "seconds_per_execution": report.seconds_per_execution,
+        "flops_per_step": report.flops_per_step,
+        "utilisation": report.utilisation,
+        "guessed_share": report.guessed_share,
+        "max_tile_bytes": memory.max_tile_bytes,
+        "total_bytes": memory.total_bytes,
+    }
+    if report.samples_per_second is not None:
+        totals["samples_per_second"] = report.samples_per_second
+    return Compared(
+        name=f"{report.name} on {target.name}",
+        settings={
+            "program": report.name,
+            "batch_size": report.batch_size,
+            **plain_options(report.model.options),
+            "target": target.name,
+            **numbers,
+        },
+        totals=totals,
+        layers={row.name: row.cycles for row in report.by("layer")},
+        families={row.name: row.cycles for row in report.by("family")},
+        memory=memory.bytes_by_category,
+        layer_memory={layer.name: layer.peak_bytes for layer in report.layers},
+        layer_flops={layer.name: layer.flops for layer in report.layers},
+        parameters={layer.name: layer.parameters for layer in report.layers},
+        curves=_curves(
+            peak_by_tile=memory.peak_by_tile.tolist(),
+            tile_bytes=memory.tile_bytes,
+            num_ipus=memory.num_ipus,
+            cycles=[row.cycles for row in report.rows],
+            host_cycles=report.host_cycles,
+            clock_hz=target.clock_hz,
+            live=memory.live_by_position.tolist(),
+            always_live=report.always_live_bytes,
+        ),
+    )
+
+
+def compared_of_plain(plain: Any) -> Compared:
+    """The same of a report that was written as JSON.
+
+    Args:
+        plain: What `Report.to_dict` gives, or JSON of it.
+
+    Raises:
+        ValueError: It is something else, or of another version.
+    """
+    if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA_VERSION:
+        schema = plain.get("schema") if isinstance(plain, Mapping) else None
+        raise ValueError(f"it must have schema {SCHEMA_VERSION}. Received: {schema!r}")
+    target, memory, cycles = plain["target"], plain["memory"], plain["cycles"]
+    layers, families = Counter[str](), Counter[str]()
+    for row in plain["rows"]:
+        layers[row["layer"] or NO_LAYER] += row["cycles"]
+        families[row["family"]] += row["cycles"]
+    totals = {
+        "cycles_per_step": cycles["per_step"],
+        "compute_cycles": cycles["ipu"],
+        "host_cycles": cycles["host"],
+        "cycles_per_execution": cycles["per_execution"],
+        **{name: plain[name] for name in _PLAIN_TOTALS},
+        "max_tile_bytes": memory["max_tile_bytes"],
+        "total_bytes": memory["total_bytes"],
+    }
+    if plain["samples_per_second"] is not None:
+        totals["samples_per_second"] = plain["samples_per_second"]
+    return Compared(
+        name=f"{plain['name']} on {target['name']}",
+        settings={
+            "program": plain["name"],
+            "batch_size": plain["batch_size"],
+            **plain["options"],
+            "target": target["name"],
+            **{f"target.{name}": number for name, number in target["numbers"].items()},
+        },
+        totals=totals,
+        layers=layers,
+        families=families,
+        memory={**memory["always_live_by_category"], **memory["not_always_live_by_category"]},
+        layer_memory={layer["name"]: layer["peak_bytes"] for layer in plain["layers"]},
+        layer_flops={layer["name"]: layer["flops"] for layer in plain["layers"]},
+        parameters={layer["name"]: layer["parameters"] for layer in plain["layers"]},
+        curves=_curves(
+            peak_by_tile=memory["peak_by_tile"],
+            tile_bytes=memory["tile_bytes"],
+            num_ipus=memory["num_ipus"],
+            cycles=[row["cycles"] for row in plain["rows"]],
+            host_cycles=cycles["host"],
+            clock_hz=target["numbers"]["clock_hz"],
+            live=memory["live_by_position"],
+            always_live=sum(memory["always_live_by_category"].values()),
+        ),
+    )
+
+
+def _curves(
+    *,
+    peak_by_tile: Sequence[int],
+    tile_bytes: int,
+    num_ipus: int,
+    cycles: Sequence[int],
+    host_cycles: int,
+    clock_hz: float,
+    live: Sequence[int],
+    always_live: int,
+) -> MemoryCurves:
+    """The copies between host and IPU come before the compute sets."""
+    starts = accumulate(cycles, initial=host_cycles)
+    return MemoryCurves(
+        tile_bytes=tile_bytes,
+        num_ipus=num_ipus,
+        peak_by_tile=tuple(peak_by_tile),
+        edges=tuple(1e6 * start / clock_hz for start in starts),
+        live=tuple(always_live + size for size in live[: len(cycles)]),
+    )

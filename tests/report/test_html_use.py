@@ -1,0 +1,263 @@
+"""The pages as people use them: wide and narrow, light and dark, by keyboard, read aloud.
+
+Run by `make test-browser`, as test_html_browser.py. A page is held to axe-core's rules, which
+know contrast, names and roles; that nothing is beside the page or over something else; and that
+what can be done with a mouse is done by keys.
+"""
+
+import os
+import shutil
+from itertools import combinations
+
+import pytest
+from hlo_graphs import argument, graph, op
+from html_reports import GC200, pipelined, report
+
+pytestmark = pytest.mark.browser
+
+LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
+PAGES = ("report", "pipeline", "too_large", "change")
+
+# Boxes of what must not lie over each other, and what is wider than it may be.
+_MEASURE = """
+() => {
+  const shown = (one) => one.getClientRects().length > 0;
+  const select = "section, dl > div, .controls > *, .legend li, nav a, .next li";
+  const box = (one) => {
+    const { left, right, top, bottom } = one.getBoundingClientRect();
+    return { parent: one.parentElement.className + one.parentElement.tagName,
+             text: one.textContent.slice(0, 40), left, right, top, bottom };
+  };
+  const clipped = Array.from(document.querySelectorAll("dd, dt, button, .next code, h1, .ticks li"))
+    .filter((one) => shown(one) && one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
+    .map((one) => one.outerHTML.slice(0, 80));
+  const groups = new Map();
+  for (const one of Array.from(document.querySelectorAll(select)).filter(shown)) {
+    if (!groups.has(one.parentElement)) groups.set(one.parentElement, []);
+    groups.get(one.parentElement).push(box(one));
+  }
+  return {
+    width: document.documentElement.scrollWidth,
+    groups: Array.from(groups.values()),
+    clipped,
+  };
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Files by their names."""
+    folder = tmp_path_factory.mktemp("pages")
+    many = graph(
+        argument("x", 1472, 64),
+        op("a", "sort", (1472, 64), "x", layer="a_layer/with/a/long/name" * 3, dimensions=(0,)),
+    )
+    reports = {
+        "report": report(batch_size=1472),
+        "pipeline": pipelined(),
+        "too_large": report(many, GC200.with_numbers(tile_bytes=1000), name="model.train" * 5),
+    }
+    for name, one in reports.items():
+        one.to_html(folder / f"{name}.html")
+    reports["report"].diff(reports["pipeline"]).to_html(folder / "change.html")
+    return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    named = os.environ.get("CHROMIUM", "chromium")
+    path = shutil.which(named)
+    if path is None:
+        pytest.fail(
+            f"These tests need Chromium, and there is no program {named!r}. Install it (Debian: "
+            "`apt-get install chromium`), or name it in the environment variable CHROMIUM"
+        )
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, pages):
+    """Opens a page, and holds it to say nothing on its console."""
+    opened, messages = [], []
+
+    def run(name, width=1280, scheme="light"):
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, color_scheme=scheme)
+        opened.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.goto(pages.get(name, name))
+        return page
+
+    yield run
+    for context in opened:
+        context.close()
+    assert messages == []
+
+
+def violations(page):
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response
+    # That it looked at all: colours, names of fields, and what scrolls are among its rules.
+    assert {"color-contrast", "scrollable-region-focusable"} <= rules_of(page)
+    return {one["id"]: [node["html"] for node in one["nodes"]] for one in found["violations"]}
+
+
+def rules_of(page):
+    return set(page.evaluate("axe.getRules().map((one) => one.ruleId)"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_axe_finds_nothing(visit, name, width, scheme):
+    assert violations(visit(name, width, scheme)) == {}
+
+
+def test_axe_would_find_something(visit, tmp_path):
+    """The test above could not fail otherwise."""
+    path = tmp_path / "bad.html"
+    path.write_text(
+        '<!DOCTYPE html><html lang="en"><title>bad</title><body><main><h1>bad</h1><button></button>'
+        '<p style="color: #bbb; background: #fff">faint</p></main></body></html>',
+        "utf-8",
+    )
+    assert {"button-name", "color-contrast"} <= set(violations(visit(path.as_uri())))
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_nothing_is_beside_the_page_clipped_or_over_something_else(visit, name, width, scheme):
+    found = visit(name, width, scheme).evaluate(_MEASURE)
+    assert found["width"] == width
+    assert found["clipped"] == []
+    assert found["groups"]
+    for group in found["groups"]:
+        for one, other in combinations(group, 2):
+            apart = (
+                one["right"] <= other["left"] + 1
+                or other["right"] <= one["left"] + 1
+                or one["bottom"] <= other["top"] + 1
+                or other["bottom"] <= one["top"] + 1
+            )
+            assert apart, (one, other)
+
+
+def test_light_and_dark_differ(visit):
+    colours = {
+        scheme: visit("report", scheme=scheme).evaluate(
+            "[getComputedStyle(document.body).backgroundColor, "
+            "getComputedStyle(document.body).color]"
+        )
+        for scheme in ("light", "dark")
+    }
+    assert colours["light"] == ["rgb(255, 255, 255)", "rgb(28, 31, 36)"]
+    assert colours["dark"] == ["rgb(21, 24, 28)", "rgb(230, 232, 235)"]
+
+
+def test_keys_reach_all_that_can_be_used(visit):
+    """Tab after Tab, in the order of the page, and what has the focus is seen to have it."""
+    page = visit("pipeline")
+    everything = page.evaluate(
+        "() => Array.from(document.querySelectorAll("
+        "'a[href], button, select, input, [tabindex=\"0\"]'))"
+        ".filter((one) => one.getClientRects().length > 0)"
+        ".map((one, place) => { one.dataset.place = place; return place; })"
+    )
+    reached = []
+    for _ in everything:
+        page.keyboard.press("Tab")
+        place, outline = page.evaluate(
+            "() => [document.activeElement.dataset.place, "
+            "getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        reached.append(int(place))
+        assert outline != "none", place
+    assert reached == everything
+    assert len(everything) > 50
+
+
+def test_keys_sort_zoom_and_filter(visit):
+    page = visit("pipeline")
+    page.locator("#layers thead button", has_text="parameters").focus()
+    page.keyboard.press("Enter")
+    heading = page.get_by_role("columnheader", name="parameters")
+    assert heading.get_attribute("aria-sort") == "descending"
+    page.locator("#trace").get_by_role("button", name="zoom in").focus()
+    page.keyboard.press("Space")
+    assert page.locator("#trace svg").get_attribute("viewBox") == "2500 0 5000 100"
+    for _ in range(20):
+        page.keyboard.press("Space")
+    # Not nearer than what float32 holds, or 100 cycles.
+    width = float(page.locator("#trace svg").get_attribute("viewBox").split()[2])
+    cycles = float(page.locator("#trace .timeline").get_attribute("data-cycles"))
+    assert width == pytest.approx(max(10, 1e6 / cycles))
+
+
+def test_the_map_shows_what_lies_on_a_tile(visit):
+    page = visit("pipeline")
+    rows = page.locator("#map tbody tr:visible")
+    number = rows.count()
+    status = page.get_by_role("status")
+    assert status.text_content().startswith(f"{number} of {number} values")
+    page.get_by_role("button", name="the fullest tile at its fullest").click()
+    memory = pipelined().model.memory
+    tile = memory.worst_tile % 1472
+    assert page.get_by_label("tile", exact=True).input_value() == str(tile)
+    size = sum(bytes_ for _, bytes_ in pipelined().layers_of_worst_tile())
+    assert 0 < rows.count() < number
+    assert f"{size:,} bytes on that tile" in status.text_content()
+    page.get_by_role("button", name="all", exact=True).first.click()
+    page.wait_for_function(f"document.querySelectorAll('#map tr[hidden]').length === 0 && {number}")
+    assert rows.count() == number
+
+
+def test_a_reader_hears_names_of_pictures_and_fields(visit):
+    page = visit("pipeline")
+    for role, name in (
+        ("navigation", "Sections"),
+        ("group", "What to do next"),
+        ("group", "Memory of each tile"),
+        ("group", "Memory over time"),
+        ("img", "What the IPU does in one step, over time"),
+        ("img", "What each IPU of the pipeline does, over time"),
+        ("combobox", "IPU"),
+        ("spinbutton", "tile"),
+        ("combobox", "while"),
+        ("table", "Compute sets: "),
+    ):
+        assert page.get_by_role(role, name=name).count() >= 1, (role, name)
+
+
+def test_bars_of_a_long_step_are_drawn_where_they_are(browser, tmp_path):
+    """Of far more cycles than float32 counts, the last bar ends where the picture does."""
+    rows = 1472 * 4096
+    long = graph(
+        argument("x", rows, 16),
+        *(
+            op(f"s{k}", "sort", (rows, 16), "x" if k == 0 else f"s{k - 1}", dimensions=(0,))
+            for k in range(3)
+        ),
+    )
+    found = report(long, GC200.with_numbers(tile_bytes=10**9))
+    assert found.cycles_per_step > 2**25
+    found.to_html(tmp_path / "long.html")
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "long.html").as_uri())
+    edges = page.evaluate(
+        """() => {
+          const svg = document.querySelector("#trace svg").getBoundingClientRect();
+          const bars = Array.from(document.querySelectorAll("#trace svg rect"));
+          const ends = bars.map((one) => one.getBoundingClientRect().right);
+          return [svg.left, svg.right, Math.max(...ends)];
+        }"""
+    )
+    page.close()
+    assert edges[2] == pytest.approx(edges[1], abs=1)
