@@ -287,8 +287,9 @@ def _kind_of(options: Mapping[str, Any]) -> _Kind:
     count, replicas = (
         options.get(name, 1) for name in ("gradient_accumulation_count", "num_replicas")
     )
-    accumulates = options.get("pipeline") is not None or count > 1
-    return _Kind(accumulates or replicas > 1, accumulates, int(replicas))
+    # A count may be a tensor.
+    accumulates = options.get("pipeline") is not None or int(count) > 1
+    return _Kind(accumulates or int(replicas) > 1, accumulates, int(replicas))
 
 
 def _traced_for(
@@ -331,7 +332,8 @@ def traced_step(
     mode = _mode_of(model_or_function, mode, specs)
     if mode is None:
         name = str(getattr(model_or_function, "__name__", "function"))
-        with replicated(num_replicas):
+        # Without the option, a caller's own replicas stay.
+        with contextlib.nullcontext() if num_replicas == 1 else replicated(num_replicas):
             return name, traced_graph(model_or_function, *specs)
     model: Any = model_or_function
     data = _built(model, specs, mode)

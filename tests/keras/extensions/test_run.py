@@ -62,7 +62,7 @@ def test_ctrl_c_during_fit(start_python):
     start = time.monotonic()
     output, errors = process.communicate(timeout=60)
     assert time.monotonic() - start < 20
-    assert output == "threads: []\n"
+    assert output == "threads: []\n", errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode == -signal.SIGINT
 
