@@ -20,3 +20,16 @@ def options_of_which_nobody_was_told():
     """A process is told of an option once, and each test stands for one."""
     if loaded := sys.modules.get("ipu_keras.settings.option_warnings"):
         loaded.OPTION_WARNINGS.forget()
+
+
+@pytest.fixture(autouse=True)
+def no_seed_of_another_test():
+    """TensorFlow's seed is the process's, and whether it is set decides who draws what.
+
+    Keras's counts, which `keras.utils.set_random_seed` starts again, need no such care: nothing
+    depends on whether they were ever set.
+    """
+    yield
+    context = sys.modules.get("tensorflow.python.eager.context")
+    if context and context.global_seed() is not None:
+        context.set_global_seed(None)
