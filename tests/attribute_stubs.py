@@ -15,12 +15,12 @@ from typing import Any
 
 from onnx import AttributeProto
 
-from ipu_keras.config import OPTIONS
 from ipu_keras.popart.builder import AiGraphcore, AiOnnx
 from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
 from ipu_keras.popart.graphs.methods import Attribute, Method, onnx_methods
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1
 from ipu_keras.settings.config_tree import AttributeMetadata
+from ipu_keras.settings.ipu_options import OPTIONS
 
 _CONFIG_IMPORTS = """\
 from typing import Any

@@ -1,12 +1,12 @@
 """Every option of `IPUConfig`, by name, with values that differ from its default."""
 
 from ipu_keras.config import (
-    OPTIONS,
     DeviceConnectionType,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
 )
+from ipu_keras.settings.ipu_options import OPTIONS
 
 OPTION_NAMES = [option.name for option in OPTIONS if not option.is_category]
 CATEGORY_NAMES = [option.name for option in OPTIONS if option.is_category]

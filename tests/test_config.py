@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from ipu_keras import config as config_module
 from ipu_keras.config import (
-    OPTIONS,
     DeviceConnectionType,
     ExecutionProfileType,
     IPUConfig,
@@ -27,8 +26,9 @@ from ipu_keras.config import (
     VerificationOptions,
 )
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.settings import config_tree
+from ipu_keras.settings import config_tree, ipu_options
 from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, category, closest_option
+from ipu_keras.settings.ipu_options import OPTIONS
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def unconfigured(monkeypatch):
         SYSTEM.configure(previous)
 
 
-@pytest.mark.parametrize("module", [config_module, config_tree])
+@pytest.mark.parametrize("module", [config_module, config_tree, ipu_options])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -60,7 +60,8 @@ def test_the_reference_is_up_to_date():
     _, _, table = reference.read_text(encoding="utf-8").partition("## Options\n\n")
     assert table == config_tree.markdown_table(OPTIONS), (
         "Replace the table below '## Options' in docs/ipu_config.md by what this prints: python -c "
-        "'from ipu_keras import config as c, config_tree as t; print(t.markdown_table(c.OPTIONS))'"
+        "'from ipu_keras.settings import config_tree, ipu_options; "
+        "print(config_tree.markdown_table(ipu_options.OPTIONS))'"
     )
 
 
@@ -462,4 +463,4 @@ def test_verification_options_keep_a_key_for_each_feed():
 
 def test_all_types_in_the_reference_are_covered_here():
     assert {option.type for option in OPTIONS if not option.is_category} == set(OTHER)
-    assert typing.get_args(config_module._IntOrInts)[0] is int
+    assert typing.get_args(ipu_options._IntOrInts)[0] is int

@@ -4,7 +4,6 @@ import pytest
 from config_options import other_value, write
 
 from ipu_keras.config import (
-    OPTIONS,
     DeviceConnectionType,
     IPUConfig,
     StochasticRoundingBehaviour,
@@ -13,6 +12,7 @@ from ipu_keras.config import (
     reset_ipu_configuration,
 )
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.settings.ipu_options import OPTIONS
 
 
 @pytest.fixture(autouse=True)

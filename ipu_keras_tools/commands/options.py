@@ -4,9 +4,9 @@ import argparse
 import enum
 from typing import Any
 
-from ipu_keras.config import OPTIONS
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.settings.config_tree import AttributeMetadata, closest_option
+from ipu_keras.settings.ipu_options import OPTIONS
 from ipu_keras_tools.results import UsageError, print_result
 
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras.config import OPTIONS
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.settings.ipu_options import OPTIONS
 from ipu_keras_tools.arguments import parser
 from ipu_keras_tools.main import main
 

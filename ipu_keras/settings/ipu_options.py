@@ -1,0 +1,521 @@
+"""The options of `IPUConfig`: each is declared here, once.
+
+`config_tree.py` makes the typed tree of them.
+"""
+
+import math
+import os
+import typing
+from typing import Any
+
+from ipu_keras.settings.config_tree import AttributeMetadata, Constraint, category
+from ipu_keras.settings.engine_options import are_engine_options
+from ipu_keras.settings.enumerations import (
+    DeviceConnectionType,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    StochasticRoundingBehaviour,
+)
+from ipu_keras.settings.pipeline_choices import SelectionOrder
+
+
+def _is_proportion(value: Any) -> bool:
+    try:
+        return 0 <= float(value) <= 1
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_flag_dictionary(value: dict) -> bool:
+    return all(
+        isinstance(key, str)
+        and isinstance(flag, str | int | float)
+        and (not isinstance(flag, float) or math.isfinite(flag))
+        for key, flag in value.items()
+    )
+
+
+def _one_of(*choices: str) -> Constraint:
+    return Constraint(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+
+
+_NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
+_POSITIVE = Constraint(lambda value: value >= 1, "1 or more")
+_PROPORTION = Constraint(_is_proportion, "a proportion from 0.0 to 1.0")
+_FLAGS = Constraint(
+    _is_flag_dictionary, "a dictionary from flag names to strings, finite numbers or booleans"
+)
+_PLANNING_FLAGS = Constraint(
+    lambda value: (
+        _is_flag_dictionary(value)
+        and _is_proportion(value.get("availableMemoryProportion", 0))
+        and value.get("partialsType", "float") in ("float", "half")
+    ),
+    f"{_FLAGS.expected}, with 'availableMemoryProportion' from 0.0 to 1.0 and 'partialsType' "
+    "'float' or 'half'",
+)
+_ENGINE_FLAGS = Constraint(
+    lambda value: _is_flag_dictionary(value) and are_engine_options(value),
+    f"{_FLAGS.expected}, with 'autoReport.directory' the path of a directory, and 'autoReport.all' "
+    "and others that the emulator acts on 'true' or 'false'",
+)
+_PLANNED = (
+    "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
+    "account; other flags have no effect and give a warning."
+)
+_ONE_PROCESS = "Each process has an emulated machine of its own."
+_HOST_NUMBERS = "The host computes, which does not stop."
+_NO_PASS = "Models have no such pass."
+_GUESSED_SOLVERS = "Models guess what it costs from its tensors alone."
+_ONE_ORDER = "Models have one order: as traced, but for what frees memory."
+_FOLDER = Constraint(
+    lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
+    "the path of a directory, which need not exist yet",
+)
+_COUNTS = Constraint(
+    lambda value: all(count >= 1 for count in as_list(value)),
+    "a positive number of IPUs, or one for each device",
+)
+_CONFIG_IDS = Constraint(
+    lambda value: all(config_id >= 0 for config_id in as_list(value)),
+    "the id of a device configuration, or one for each device; ids start at 0",
+)
+
+# Metadata shows the documented spelling of the type.
+_IntOrInts = typing.Union[int, typing.List[int], typing.Tuple[int, ...]]  # noqa: UP006, UP007
+
+
+def as_list(selector: Any) -> list[int]:
+    """The numbers of a selector of IPUs, which may be one without a list around it."""
+    return [selector] if isinstance(selector, int) else list(selector)
+
+
+_option = AttributeMetadata
+
+OPTIONS: tuple[AttributeMetadata, ...] = (
+    _option(
+        "allow_recompute",
+        bool,
+        False,
+        "Compute forward activations a second time in the backward pass instead of keeping them. "
+        "Saves memory and costs cycles; operations with state are never repeated.",
+        effect="Reports, and whether a program fits, count with it. The numbers are the same, so "
+        "the host keeps the activations.",
+    ),
+    _option(
+        "selection_order",
+        SelectionOrder,
+        SelectionOrder.AUTO,
+        "Which IPU of a device gets which shard or pipeline stage, see `SelectionOrder`.",
+        effect="In reports, it decides over how many links copies between stages go.",
+    ),
+    _option(
+        "serialization_output_folder",
+        str,
+        "",
+        "Directory that receives the compiled executables; empty writes none.",
+        effect="Receives a file `<digest>.ipu_executable.json` of each compiled program with what "
+        "it would cost on an IPU: its compute sets in order, their cycles, and where values lie. "
+        "It holds no code. `--executable_cache_path` can name the directory later.",
+        constraint=_FOLDER,
+    ),
+    _option(
+        "compilation_poplar_options",
+        dict,
+        {},
+        "Flags for the Poplar engine, by name. Those of `POPLAR_ENGINE_OPTIONS` go first.",
+        effect="What asks for reports (`autoReport.all`, `autoReport.directory`, ...) and "
+        "`debug.allowOutOfMemory` has the effect that it has in the variable; other flags give a "
+        "warning.",
+        constraint=_ENGINE_FLAGS,
+    ),
+    _option(
+        "gcl_poplar_options",
+        dict,
+        {},
+        "Flags for collective operations between replicas, by name.",
+        constraint=_FLAGS,
+        why_idle="Models cost each kind of collective in one way.",
+    ),
+    _option(
+        "auto_select_ipus",
+        _IntOrInts,
+        [],
+        "Number of IPUs of each TensorFlow device `/device:IPU:0`, `/device:IPU:1`, ...; a single "
+        "number makes one device. Excludes `select_ipus`.",
+        effect="Picks free device configurations of these sizes from the emulated 16-IPU machine. "
+        "If neither selector is set, there is one device with one IPU.",
+        constraint=_COUNTS,
+    ),
+    _option(
+        "select_ipus",
+        _IntOrInts,
+        [],
+        "Id of the device configuration of each TensorFlow device `/device:IPU:0`, "
+        "`/device:IPU:1`, ...; a single id makes one device. Excludes `auto_select_ipus`.",
+        effect="Picks these entries of the emulated machine: ids 0 to 15 are single IPUs, 16 to "
+        "23 pairs, 24 to 27 groups of 4, 28 and 29 of 8, and 30 has all 16.",
+        constraint=_CONFIG_IDS,
+    ),
+    category("convolutions", "Convolutions."),
+    _option(
+        "convolutions.poplar_options",
+        dict,
+        {},
+        "Flags for every convolution, by name. `availableMemoryProportion` is the share of a "
+        "tile's memory that a convolution may use for temporary data, 0.0 to 1.0: less of it "
+        "usually costs cycles. `partialsType` is the type in which products of halves are added "
+        "up, 'float' or 'half'.",
+        effect=_PLANNED,
+        constraint=_PLANNING_FLAGS,
+    ),
+    category("device_connection", "When and how IPU hardware is attached."),
+    _option(
+        "device_connection.type",
+        DeviceConnectionType,
+        DeviceConnectionType.ALWAYS,
+        "When IPUs are attached, see `DeviceConnectionType`.",
+        why_idle="Emulated IPUs are always there, and programs run with every type. Only "
+        "whether `version` counts depends on it.",
+    ),
+    _option(
+        "device_connection.version",
+        str,
+        "",
+        "IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached "
+        "hardware. Required for the types that never attach, `PRE_COMPILE` and `NEVER`.",
+        effect="With these types, reports, and whether a program fits, are for a GC2 or a GC200.",
+        constraint=_one_of("", "ipu1", "ipu2"),
+    ),
+    _option(
+        "device_connection.enable_remote_buffers",
+        bool,
+        False,
+        "Whether the machine that will run the program has remote buffers. Only asked for if the "
+        "type is not `ALWAYS`: otherwise the hardware knows.",
+        why_idle="In models, every machine has the memory for them.",
+    ),
+    category("experimental", "Options that may change without notice."),
+    _option(
+        "experimental.always_rearrange_copies_on_the_host",
+        bool,
+        False,
+        "Let the host bring streamed data into the device's layout. Spares the device, adds "
+        "latency.",
+        why_idle="Models of host copies have no layouts.",
+    ),
+    _option(
+        "experimental.enable_remote_buffer_embedding",
+        bool,
+        False,
+        "Keep host embeddings in remote buffers.",
+        why_idle="Tables of host embeddings are in the host's memory; models cost the way there.",
+    ),
+    category(
+        "experimental.multi_replica_distribution",
+        "Several processes that run the replicas of one program together; replicas in all are "
+        "those of a process times `process_count`.",
+    ),
+    _option(
+        "experimental.multi_replica_distribution.process_index",
+        int,
+        0,
+        "Number of this process, below `process_count`.",
+        constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_PROCESS,
+    ),
+    _option(
+        "experimental.multi_replica_distribution.process_count",
+        int,
+        0,
+        "How many processes take part; 0 switches this off.",
+        constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_PROCESS,
+    ),
+    category("floating_point_behaviour", "Exceptions, overflow and rounding of floating point."),
+    _option(
+        "floating_point_behaviour.inv",
+        bool,
+        False,
+        "Stop on an invalid operation as IEEE 754 defines it.",
+        why_idle=_HOST_NUMBERS,
+    ),
+    _option(
+        "floating_point_behaviour.div0",
+        bool,
+        False,
+        "Stop on a division by zero.",
+        why_idle=_HOST_NUMBERS,
+    ),
+    _option(
+        "floating_point_behaviour.oflo", bool, False, "Stop on an overflow.", why_idle=_HOST_NUMBERS
+    ),
+    _option(
+        "floating_point_behaviour.esr",
+        bool,
+        False,
+        "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
+        also_accepts=(StochasticRoundingBehaviour,),
+        why_idle="The host computes, and rounds to nearest.",
+    ),
+    _option(
+        "floating_point_behaviour.nanoo",
+        bool,
+        False,
+        "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
+        why_idle="The host computes, where such an overflow is infinite.",
+    ),
+    _option(
+        "floating_point_behaviour.set_all",
+        bool,
+        False,
+        "Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.",
+        effect="Applied when the system is configured; the five have no effect of their own.",
+    ),
+    category("io_tiles", "Tiles that are set apart for input and output."),
+    _option(
+        "io_tiles.num_io_tiles",
+        int,
+        0,
+        "Tiles of each IPU that are set apart.",
+        effect="Reports, and whether a program fits, count with so many tiles less that compute.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "io_tiles.place_ops_on_io_tiles",
+        bool,
+        False,
+        "Run input and output operations on these tiles. Needs `num_io_tiles`.",
+        effect="In reports, the host's copies for steps of one execution pass while the other "
+        "tiles compute. They begin with the first step and end with the last: "
+        "`steps_per_execution` of 1 gains nothing.",
+    ),
+    _option(
+        "io_tiles.available_memory_proportion",
+        float,
+        0.9,
+        "Share of these tiles' memory that may hold data, 0.0 to 1.0; the rest is for code. "
+        "Operations with more data stay on the other tiles, with a warning.",
+        effect="Reports leave input and output on the other tiles if it is more, and say so.",
+        constraint=_PROPORTION,
+    ),
+    category("ipu_model", "The IPU Model; only used with `--use_ipu_model` in `TF_POPLAR_FLAGS`."),
+    _option(
+        "ipu_model.compile_ipu_code",
+        bool,
+        True,
+        "Compile for the IPU's instruction set, to model its code size and cycles.",
+        why_idle="No code is compiled for IPUs: models estimate its size and cycles.",
+    ),
+    _option(
+        "ipu_model.tiles_per_ipu",
+        int,
+        0,
+        "Tiles of each modelled IPU; 0 means as many as `version` has.",
+        effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
+        "tiles. It goes before `--ipu_model_tiles`.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "ipu_model.version",
+        str,
+        "ipu2",
+        "IPU generation to model: 'ipu1' or 'ipu2'.",
+        effect="With `--use_ipu_model`, reports, and whether a program fits, are for a GC2 or a "
+        "GC200.",
+        constraint=_one_of("ipu1", "ipu2"),
+    ),
+    category("matmuls", "Matrix multiplications."),
+    _option(
+        "matmuls.clear_pass_type",
+        bool,
+        False,
+        "Do not tell the planner whether a multiplication belongs to the forward or the backward "
+        "pass. Can save memory in large models.",
+        why_idle="Models plan all passes alike.",
+    ),
+    _option(
+        "matmuls.poplar_options",
+        dict,
+        {},
+        "Flags for every matrix multiplication, by name. `availableMemoryProportion` is the share "
+        "of a tile's memory that one may use for temporary data, 0.0 to 1.0: less of it usually "
+        "costs cycles. `partialsType` is the type in which products of halves are added up, "
+        "'float' or 'half'.",
+        effect=_PLANNED,
+        constraint=_PLANNING_FLAGS,
+    ),
+    category("norms", "Batch, layer, group and instance normalisation."),
+    _option(
+        "norms.use_stable_statistics",
+        bool,
+        False,
+        "Subtract the mean before computing the variance. More precise and slower.",
+        why_idle="The host subtracts the mean first anyway, and models cost the faster way.",
+    ),
+    category("norms.experimental", "Options that may change without notice."),
+    _option(
+        "norms.experimental.distributed_batch_norm_replica_group_size",
+        int,
+        1,
+        "Neighbouring replicas whose batch statistics are combined in training. Not for pipelines "
+        "or I/O tiles.",
+        effect="Takes effect on the numbers, and on reports.",
+        constraint=_POSITIVE,
+    ),
+    category("optimizations", "What the compiler may do to make a program faster or smaller."),
+    _option(
+        "optimizations.prefetch_data_streams",
+        bool,
+        True,
+        "Fetch the next data on the host while the IPU computes.",
+        why_idle="Batches are always prepared ahead: `prefetch_depth` of a model says how many.",
+    ),
+    _option(
+        "optimizations.combine_embedding_lookups",
+        bool,
+        False,
+        "Merge lookups in the same table. May be faster and take more memory.",
+        why_idle=_NO_PASS,
+    ),
+    _option(
+        "optimizations.combine_matmuls",
+        bool,
+        False,
+        "Merge matrix multiplications that share their input or their weights.",
+        why_idle=_NO_PASS,
+    ),
+    _option(
+        "optimizations.enable_graph_outlining",
+        bool,
+        True,
+        "Share the code of equal operations. Saves code memory; copying their inputs to a common "
+        "place costs cycles.",
+        effect="Reports, and whether a program fits, count the code of an outlined function once, "
+        "or for each call if this is off.",
+    ),
+    _option(
+        "optimizations.merge_infeed_io_copies",
+        bool,
+        False,
+        "Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.",
+        why_idle="In models, all inputs of an execution are one copy.",
+    ),
+    _option(
+        "optimizations.maximum_cross_replica_sum_buffer_size",
+        int,
+        0,
+        "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
+        "sums each at once. More needs larger buffers and less code.",
+        effect="Reports, and whether a program fits, count one all-reduce for all that may wait "
+        "for each other, and their memory at the same time.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.maximum_reduce_scatter_buffer_size",
+        int,
+        0,
+        "Bytes that may wait for a common reduce-scatter.",
+        effect="As that of all-reduces, of what is scattered in operations that a step has.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.maximum_inter_ipu_copies_buffer_size",
+        int,
+        0,
+        "Bytes that may wait for a common copy between IPUs.",
+        constraint=_NOT_NEGATIVE,
+        why_idle="In models, a stage of a pipeline sends all that another one needs at once.",
+    ),
+    _option(
+        "optimizations.maximum_send_recv_cluster_size",
+        int,
+        0,
+        "Bytes that may wait for a common transfer to or from the host.",
+        constraint=_NOT_NEGATIVE,
+        why_idle="In models, all that an execution takes or returns is one copy.",
+    ),
+    _option(
+        "optimizations.minimum_remote_tensor_size",
+        int,
+        128,
+        "Bytes from which on a tensor may be kept in remote memory.",
+        effect="Reports, and whether a program fits, leave smaller variables of a pipeline on its "
+        "IPUs, whatever is offloaded or shared among replicas.",
+        constraint=_NOT_NEGATIVE,
+    ),
+    _option(
+        "optimizations.merge_remote_buffers",
+        MergeRemoteBuffersBehaviour,
+        MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
+        "Whether compatible remote buffers become one, see `MergeRemoteBuffersBehaviour`.",
+        why_idle="Models have no code of remote buffers that could be shared.",
+    ),
+    _option(
+        "optimizations.enable_gather_simplifier",
+        bool,
+        True,
+        "Simplify embedding lookups more thoroughly.",
+        why_idle=_NO_PASS,
+    ),
+    _option(
+        "optimizations.triangular_solve_expander_block_size",
+        int,
+        0,
+        "Rows in a block of the triangular solver, each block on one tile; 0 lets the compiler "
+        "choose. Small blocks run in parallel, large ones need less code.",
+        constraint=_NOT_NEGATIVE,
+        why_idle=_GUESSED_SOLVERS,
+    ),
+    _option(
+        "optimizations.cholesky_block_size",
+        int,
+        0,
+        "Rows in a block of the Cholesky factorisation, each block on one tile; 0 lets the "
+        "compiler choose. Small blocks run in parallel, large ones need less code.",
+        constraint=_NOT_NEGATIVE,
+        why_idle=_GUESSED_SOLVERS,
+    ),
+    _option(
+        "optimizations.enable_fast_math",
+        bool,
+        False,
+        "Rearrange floating-point arithmetic freely, without keeping to IEEE 754.",
+        effect="Where TensorFlow's executor trains, as it does convolutions, Keras's batch "
+        "normalization is one operation. That is faster, and rounds in another way than stock "
+        "Keras.",
+    ),
+    category("pooling", "Pooling operations."),
+    _option(
+        "pooling.poplar_options",
+        dict,
+        {},
+        "Flags for every pooling operation, by name.",
+        constraint=_FLAGS,
+        why_idle="Models cost each kind of pooling in one way.",
+    ),
+    category("scheduling", "The order of instructions."),
+    _option(
+        "scheduling.algorithm",
+        SchedulingAlgorithm,
+        SchedulingAlgorithm.CHOOSE_BEST,
+        "How instructions are ordered, see `SchedulingAlgorithm`.",
+        why_idle=_ONE_ORDER,
+    ),
+    _option(
+        "scheduling.maximum_scheduler_lookahead_depth",
+        int,
+        5,
+        "Steps that `LOOK_AHEAD` sees ahead; its time grows steeply with it.",
+        constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_ORDER,
+    ),
+    _option(
+        "scheduling.maximum_scheduler_search_space_size",
+        int,
+        64,
+        "Candidates that `LOOK_AHEAD` examines at most.",
+        constraint=_NOT_NEGATIVE,
+        why_idle=_ONE_ORDER,
+    ),
+)
