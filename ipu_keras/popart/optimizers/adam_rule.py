@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.optimizers.adam import Adam
 from ipu_keras.popart.optimizers.rule import (
+    Accumulator,
     Compound,
     Factors,
     Scalar,
@@ -62,7 +63,7 @@ class AdamRule:
 
     def __init__(self, optimizer: Adam, factors: Factors, accumulates: bool):
         self._optimizer = optimizer
-        self._accumulates = accumulates
+        self.accumulator = Accumulator(optimizer.settings["accum_type"], accumulates)
         self._divisor = factors.divisor
         self._mode = optimizer.settings["mode"]
         self._is_lamb = self._mode in (AdamMode.Lamb, AdamMode.LambNoBias)
@@ -70,14 +71,6 @@ class AdamRule:
         decay = optimizer.settings["weight_decay_mode"]
         self._decays_gradients = decay is WeightDecayMode.L2Regularization
         self._has_scaled_state = optimizer.settings["scaled_optimizer_state"]
-
-    def accumulator_dtype(self, weight: np.dtype) -> np.dtype:
-        """See `Rule`."""
-        return dtype_of(self._optimizer.settings["accum_type"], weight)
-
-    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
-        """See `Rule`."""
-        return tf.cast(gradient, self.accumulator_dtype(weight)) if self._accumulates else gradient
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
         """See `Rule`."""

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.optimizers.adaptive import Adaptive
 from ipu_keras.popart.optimizers.rule import (
+    Accumulator,
     Compound,
     Factors,
     Scalar,
@@ -45,20 +46,12 @@ class AdaptiveRule:
 
     def __init__(self, optimizer: Adaptive, factors: Factors, accumulates: bool):
         self._optimizer = optimizer
-        self._accumulates = accumulates
+        self.accumulator = Accumulator(optimizer.settings["accum_type"], accumulates)
         self._divisor = factors.divisor
         self._mode = optimizer.settings["mode"]
         decay = optimizer.settings["weight_decay_mode"]
         self._decays_gradients = decay is WeightDecayMode.L2Regularization
         self._is_tensorflow = optimizer.settings["rmsprop_tf_variant"]
-
-    def accumulator_dtype(self, weight: np.dtype) -> np.dtype:
-        """See `Rule`."""
-        return dtype_of(self._optimizer.settings["accum_type"], weight)
-
-    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
-        """See `Rule`."""
-        return tf.cast(gradient, self.accumulator_dtype(weight)) if self._accumulates else gradient
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
         """See `Rule`."""

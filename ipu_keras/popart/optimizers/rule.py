@@ -77,6 +77,36 @@ class Slot:
             return cls(prefix, initial.shape, dtype, initial.astype(dtype))
 
 
+@dataclass(frozen=True)
+class Accumulator:
+    """What the gradients of a replica's micro-batches are summed in.
+
+    Args:
+        choice: The type of its elements, as users chose it.
+        rounds: Whether sums have been in it before they are used.
+    """
+
+    choice: DataType
+    rounds: bool
+
+    def dtype(self, weight: np.dtype) -> np.dtype:
+        """The type of its elements.
+
+        Args:
+            weight: The weight's type.
+        """
+        return dtype_of(self.choice, weight)
+
+    def rounded(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
+        """The sum of a batch's gradients, as it has it.
+
+        Args:
+            gradient: It, float32 or of the weight's type.
+            weight: The weight's type.
+        """
+        return tf.cast(gradient, self.dtype(weight)) if self.rounds else gradient
+
+
 class Rule(Protocol):
     """How an optimizer updates weights."""
 
@@ -95,20 +125,9 @@ class Rule(Protocol):
             name: Of the weight.
         """
 
-    def accumulator_dtype(self, weight: np.dtype) -> np.dtype:
-        """In which type the gradients of a replica's micro-batches are summed.
-
-        Args:
-            weight: The weight's type.
-        """
-
-    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
-        """The sum of a batch's gradients, as what they are accumulated in has it.
-
-        Args:
-            gradient: It, float32 or of the weight's type.
-            weight: The weight's type.
-        """
+    @property
+    def accumulator(self) -> Accumulator:
+        """What the gradients of a replica's micro-batches are summed in."""
 
     def updated(
         self,

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.optimizers.optimizer import LOSS_SCALING
 from ipu_keras.popart.optimizers.rule import (
+    Accumulator,
     Compound,
     Factors,
     Scalar,
@@ -95,27 +96,19 @@ class SGDRule:
     def __init__(self, optimizer: SGD, factors: Factors, accumulates: bool):
         self._optimizer = optimizer
         self._accumulates = accumulates
-        choice = optimizer.settings["accumulatorAndMomentum"]
-        self._combined = choice is SGDAccumulatorAndMomentum.Combined
+        kind = optimizer.settings["accumulatorAndMomentum"]
+        self._combined = kind is SGDAccumulatorAndMomentum.Combined
         self._replicas = factors.replicas if self._combined else 1
         self._with_state = _with_state(self._replicas, factors.divisor)
-        self._accumulator_type = optimizer.settings["accumType"]
-        self._velocity_type = optimizer.settings["accl1Type"]
+        choice, self._velocity_type = (
+            optimizer.settings[key] for key in ("accumType", "accl1Type")
+        )
         if self._combined:
             # They are one tensor: either says which type it has.
-            types = {self._accumulator_type, self._velocity_type} - {DataType.UNDEFINED}
-            both = next(iter(types), DataType.UNDEFINED)
-            self._accumulator_type = self._velocity_type = both
-
-    def accumulator_dtype(self, weight: np.dtype) -> np.dtype:
-        """See `Rule`."""
-        return dtype_of(self._accumulator_type, weight)
-
-    def accumulated(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
-        """See `Rule`."""
+            types = {choice, self._velocity_type} - {DataType.UNDEFINED}
+            choice = self._velocity_type = next(iter(types), DataType.UNDEFINED)
         # What is combined with the momentum is rounded with it.
-        is_own = self._accumulates and not self._combined
-        return tf.cast(gradient, self.accumulator_dtype(weight)) if is_own else gradient
+        self.accumulator = Accumulator(choice, accumulates and not self._combined)
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
         """See `Rule`."""

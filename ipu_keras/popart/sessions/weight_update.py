@@ -162,7 +162,7 @@ class WeightUpdate:
     ) -> dict[str, tf.Tensor]:
         """Gradients as they were accumulated, of the loss times the optimizer's scaling of it."""
         found = {
-            name: self._rule.accumulated(gradient, weights.host_value(name).dtype)
+            name: self._rule.accumulator.rounded(gradient, weights.host_value(name).dtype)
             for name, gradient in gradients.items()
         }
         if self._loss_scaler is None:

@@ -201,7 +201,7 @@ def test_float16(trained, close, problem, first, second):
 def test_accumulated_gradients_have_their_type(trained):
     optimizer = adam(accum_type=DataType.FLOAT16)
     rule = rule_of(optimizer, Factors(2), True)
-    assert rule.accumulator_dtype(np.dtype("float32")) == np.float16
+    assert rule.accumulator.dtype(np.dtype("float32")) == np.float16
     weight, _ = trained(optimizer, ONE, np.full((1, 2, 1, 1), 60000.0))
     assert np.isnan(weight)
     weight, _ = trained(optimizer, ONE, np.full((1, 1, 1, 1), 120000.0))

@@ -168,10 +168,10 @@ def test_accumulated_gradients_have_their_type():
     types = {"accumType": DataType.FLOAT16, "accl1Type": DataType.FLOAT}
     optimizer = popart.SGD({}, accumulatorAndMomentum=SEPARATE, **types)
     half, single = np.dtype("float16"), np.dtype("float32")
-    assert rule_of(optimizer, Factors(2), True).accumulator_dtype(single) == half
-    assert rule_of(popart.SGD({}), Factors(2), True).accumulator_dtype(single) == single
+    assert rule_of(optimizer, Factors(2), True).accumulator.dtype(single) == half
+    assert rule_of(popart.SGD({}), Factors(2), True).accumulator.dtype(single) == single
     combined = popart.SGD({}, accl1Type=DataType.FLOAT16)
-    assert rule_of(combined, Factors(2), True).accumulator_dtype(single) == half
+    assert rule_of(combined, Factors(2), True).accumulator.dtype(single) == half
 
 
 def test_accumulated_float16_gradients_overflow(trained):
