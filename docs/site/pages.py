@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 
 DOCS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = DOCS / "notebooks"
+_NAME = re.compile(r"(?<=<code>)[\w.]+(?=</code>)")
 _FLOWCHART = re.compile(r'<pre class="mermaid"><code>(.*?)</code></pre>', re.S)
 
 
@@ -62,13 +63,17 @@ def on_page_content(html: str, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Gives the theme's search a name for who hears the page."""
+    """Gives the theme's search a name for who hears the page, and lets long names be divided.
+
+    This is after the search's index was made, which has names in one piece.
+    """
     without = 'data-md-component="search" role="dialog"'
     if without not in output:
         raise ValueError(
             f"The theme's search must have {without!r}, which gets a name. Found none."
         )
-    return output.replace(without, f'{without} aria-label="Search"')
+    output = output.replace(without, f'{without} aria-label="Search"')
+    return _NAME.sub(lambda found: re.sub(r"([._]+)(?=\w)", r"\1<wbr>", found[0]), output)
 
 
 def _markdown(cells: list[dict[str, Any]]) -> Iterator[str]:
