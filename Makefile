@@ -13,9 +13,9 @@ test: $(VENV)/test.stamp
 	$(VENV)/bin/mypy
 	$(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
-# The HTML pages in Chromium, which has to be installed (Debian: apt-get install chromium).
+# Reports and the site in Chromium, which has to be installed (Debian: apt-get install chromium).
 test-browser: $(VENV)/browser.stamp
-	$(VENV)/bin/pytest -m browser tests/report
+	$(VENV)/bin/pytest -m browser tests/report tests/docs
 
 # Builds what would be published, installs it into an empty environment, trains, uninstalls.
 test-package: | $(VENV)/bin/python

@@ -6,6 +6,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["browser"]
+
 # A shell that starts tests in the background has them ignore Ctrl-C, which
 # Python and its subprocesses then never notice; several tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -44,7 +44,7 @@ def options() -> str:
         for effect, named in groupby(found, key=lambda item: item[1].effect)
         for first, (name, option) in zip(_firsts(), named, strict=False)
     ]
-    return "\n".join(["| changes | option | |", "|---|---|---|", *rows])
+    return "\n".join(["| changes | option | what it is |", "|---|---|---|", *rows])
 
 
 def page(text: str) -> str:

@@ -1,11 +1,13 @@
-"""Pages of the site that are made while it is built: the reference by module, and notebooks."""
+"""What is made while the site is built: the reference by module, notebooks, and pictures."""
 
 import json
+import re
 from collections.abc import Iterator
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
+import flowcharts
 import reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -13,6 +15,16 @@ from mkdocs.structure.pages import Page
 
 DOCS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = DOCS / "notebooks"
+_NAME = re.compile(r"(?<=<code>)[\w.]+(?=</code>)")
+_FLOWCHART = re.compile(r'<pre class="mermaid"><code>(.*?)</code></pre>', re.S)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lists the pages of modules below the reference."""
+    (chapter,) = (one["Reference"] for one in config.nav if "Reference" in one)
+    paths = [f"reference/{reference.file_name(module)}" for module in reference.modules()]
+    chapter.append({"Modules": paths})
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -38,13 +50,30 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
-    """Puts what cells of notebooks show where they are, as it is."""
+    """Draws flowcharts, and puts what cells of notebooks show where they are, as it is."""
+    html = _FLOWCHART.sub(lambda found: flowcharts.picture(unescape(found[1])), html)
     path = NOTEBOOKS / f"{Path(page.file.src_uri).stem}.ipynb"
     if page.file.src_uri.startswith("notebooks/"):
         for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
             shown = "".join(map(_html, cell.get("outputs", ())))
-            html = html.replace(f"<p>{_place(number)}</p>", shown)
+            html = html.replace(
+                f"<p>{_place(number)}</p>", f'<div class="shown" tabindex="0">{shown}</div>'
+            )
     return html
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Gives the theme's search a name for who hears the page, and lets long names be divided.
+
+    This is after the search's index was made, which has names in one piece.
+    """
+    without = 'data-md-component="search" role="dialog"'
+    if without not in output:
+        raise ValueError(
+            f"The theme's search must have {without!r}, which gets a name. Found none."
+        )
+    output = output.replace(without, f'{without} aria-label="Search"')
+    return _NAME.sub(lambda found: re.sub(r"([._]+)(?=\w)", r"\1<wbr>", found[0]), output)
 
 
 def _markdown(cells: list[dict[str, Any]]) -> Iterator[str]:

@@ -154,13 +154,14 @@ def page(module: str) -> str:
         module: Its documented name.
     """
     members = modules()[module]
-    lines = [f"# {short(module)}", "", "| name | |", "|---|---|"]
-    lines += [f"| `{one.name}` | {_IN_WORDS[one.state]} |" for one in members]
+    lines = [f"# {short(module)}", "", "| name | state |", "|---|---|"]
     for one in members:
-        if one.found is not None:
-            # Some are one thing under two names.
-            options = ["    options:", f"      heading: {one.attribute}"]
-            lines += ["", f"::: {one.source}", *options]
+        first = _first_names().get(one.source, one)
+        other = "" if first is one else f": [`{first.name}`][{one.source}]"
+        lines.append(f"| `{one.name}` | {_IN_WORDS[one.state]}{other} |")
+    for one in members:
+        if _first_names().get(one.source) is one:
+            lines += ["", f"::: {one.source}", "    options:", f"      heading: {one.attribute}"]
     return "\n".join(lines) + "\n"
 
 
@@ -169,6 +170,16 @@ _IN_WORDS = {
     "partly": "works in part: something that it takes has no effect",
     "absent": "is absent: asking for it is an error that says so",
 }
+
+
+@cache
+def _first_names() -> dict[str, Name]:
+    """What exists, by its source: some have several names, of which the first one has the text."""
+    found: dict[str, Name] = {}
+    for one in names():
+        if one.found is not None:
+            found.setdefault(one.source, one)
+    return found
 
 
 def file_name(module: str) -> str:

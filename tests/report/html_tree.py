@@ -49,6 +49,8 @@ class _Reader(HTMLParser):
         self.open = [Element("page")]
 
     def handle_starttag(self, tag, attrs):
+        if tag == "wbr":  # a place where a word may be divided, which is one all the same
+            return
         self.handle_startendtag(tag, attrs)
         if tag not in _VOID:
             self.open.append(self.open[-1].content[-1])
@@ -60,7 +62,10 @@ class _Reader(HTMLParser):
         assert self.open.pop().tag == tag, f"line {self.getpos()[0]}: </{tag}>"
 
     def handle_data(self, data):
-        self.open[-1].content.append(data)
+        content = self.open[-1].content
+        if content and isinstance(content[-1], str):
+            data = content.pop() + data
+        content.append(data)
 
 
 def read_html(text: str) -> Element:

@@ -5,17 +5,15 @@ know contrast, names and roles; that nothing is beside the page or over somethin
 what can be done with a mouse is done by keys.
 """
 
-import os
-import shutil
 from itertools import combinations
 
 import pytest
+from browser import LOOKS, violations
 from hlo_graphs import argument, graph, op
 from html_reports import GC200, pipelined, report
 
 pytestmark = pytest.mark.browser
 
-LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
 PAGES = ("report", "pipeline", "too_large", "change")
 
 # Boxes of what must not lie over each other, and what is wider than it may be.
@@ -61,64 +59,13 @@ def pages(tmp_path_factory):
     for name, one in reports.items():
         one.to_html(folder / f"{name}.html")
     reports["report"].diff(reports["pipeline"]).to_html(folder / "change.html")
-    return {name: (folder / f"{name}.html").as_uri() for name in PAGES}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    named = os.environ.get("CHROMIUM", "chromium")
-    path = shutil.which(named)
-    if path is None:
-        pytest.fail(
-            f"These tests need Chromium, and there is no program {named!r}. Install it (Debian: "
-            "`apt-get install chromium`), or name it in the environment variable CHROMIUM"
-        )
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(browser, pages):
-    """Opens a page, and holds it to say nothing on its console."""
-    opened, messages = [], []
-
-    def run(name, width=1280, scheme="light"):
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, color_scheme=scheme)
-        opened.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: messages.append(message.text))
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.goto(pages.get(name, name))
-        return page
-
-    yield run
-    for context in opened:
-        context.close()
-    assert messages == []
-
-
-def violations(page):
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response
-    # That it looked at all: colours, names of fields, and what scrolls are among its rules.
-    assert {"color-contrast", "scrollable-region-focusable"} <= rules_of(page)
-    return {one["id"]: [node["html"] for node in one["nodes"]] for one in found["violations"]}
-
-
-def rules_of(page):
-    return set(page.evaluate("axe.getRules().map((one) => one.ruleId)"))
+    return {name: folder / f"{name}.html" for name in PAGES}
 
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_axe_finds_nothing(visit, name, width, scheme):
-    assert violations(visit(name, width, scheme)) == {}
+def test_axe_finds_nothing(visit, pages, name, width, scheme):
+    assert violations(visit(pages[name], width, scheme)) == {}
 
 
 def test_axe_would_find_something(visit, tmp_path):
@@ -129,13 +76,15 @@ def test_axe_would_find_something(visit, tmp_path):
         '<p style="color: #bbb; background: #fff">faint</p></main></body></html>',
         "utf-8",
     )
-    assert {"button-name", "color-contrast"} <= set(violations(visit(path.as_uri())))
+    assert {"button-name", "color-contrast"} <= set(violations(visit(path)))
 
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_nothing_is_beside_the_page_clipped_or_over_something_else(visit, name, width, scheme):
-    found = visit(name, width, scheme).evaluate(_MEASURE)
+def test_nothing_is_beside_the_page_clipped_or_over_something_else(
+    visit, pages, name, width, scheme
+):
+    found = visit(pages[name], width, scheme).evaluate(_MEASURE)
     assert found["width"] == width
     assert found["clipped"] == []
     assert found["groups"]
@@ -150,9 +99,9 @@ def test_nothing_is_beside_the_page_clipped_or_over_something_else(visit, name, 
             assert apart, (one, other)
 
 
-def test_light_and_dark_differ(visit):
+def test_light_and_dark_differ(visit, pages):
     colours = {
-        scheme: visit("report", scheme=scheme).evaluate(
+        scheme: visit(pages["report"], scheme=scheme).evaluate(
             "[getComputedStyle(document.body).backgroundColor, "
             "getComputedStyle(document.body).color]"
         )
@@ -162,9 +111,9 @@ def test_light_and_dark_differ(visit):
     assert colours["dark"] == ["rgb(21, 24, 28)", "rgb(230, 232, 235)"]
 
 
-def test_keys_reach_all_that_can_be_used(visit):
+def test_keys_reach_all_that_can_be_used(visit, pages):
     """Tab after Tab, in the order of the page, and what has the focus is seen to have it."""
-    page = visit("pipeline")
+    page = visit(pages["pipeline"])
     everything = page.evaluate(
         "() => Array.from(document.querySelectorAll("
         "'a[href], button, select, input, [tabindex=\"0\"]'))"
@@ -184,8 +133,8 @@ def test_keys_reach_all_that_can_be_used(visit):
     assert len(everything) > 50
 
 
-def test_keys_sort_zoom_and_filter(visit):
-    page = visit("pipeline")
+def test_keys_sort_zoom_and_filter(visit, pages):
+    page = visit(pages["pipeline"])
     page.locator("#layers thead button", has_text="parameters").focus()
     page.keyboard.press("Enter")
     heading = page.get_by_role("columnheader", name="parameters")
@@ -201,8 +150,8 @@ def test_keys_sort_zoom_and_filter(visit):
     assert width == pytest.approx(max(10, 1e6 / cycles))
 
 
-def test_the_map_shows_what_lies_on_a_tile(visit):
-    page = visit("pipeline")
+def test_the_map_shows_what_lies_on_a_tile(visit, pages):
+    page = visit(pages["pipeline"])
     rows = page.locator("#map tbody tr:visible")
     number = rows.count()
     status = page.get_by_role("status")
@@ -219,8 +168,8 @@ def test_the_map_shows_what_lies_on_a_tile(visit):
     assert rows.count() == number
 
 
-def test_a_reader_hears_names_of_pictures_and_fields(visit):
-    page = visit("pipeline")
+def test_a_reader_hears_names_of_pictures_and_fields(visit, pages):
+    page = visit(pages["pipeline"])
     for role, name in (
         ("navigation", "Sections"),
         ("group", "What to do next"),
@@ -236,7 +185,7 @@ def test_a_reader_hears_names_of_pictures_and_fields(visit):
         assert page.get_by_role(role, name=name).count() >= 1, (role, name)
 
 
-def test_bars_of_a_long_step_are_drawn_where_they_are(browser, tmp_path):
+def test_bars_of_a_long_step_are_drawn_where_they_are(visit, tmp_path):
     """Of far more cycles than float32 counts, the last bar ends where the picture does."""
     rows = 1472 * 4096
     long = graph(
@@ -249,9 +198,7 @@ def test_bars_of_a_long_step_are_drawn_where_they_are(browser, tmp_path):
     found = report(long, GC200.with_numbers(tile_bytes=10**9))
     assert found.cycles_per_step > 2**25
     found.to_html(tmp_path / "long.html")
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "long.html").as_uri())
-    edges = page.evaluate(
+    edges = visit(tmp_path / "long.html").evaluate(
         """() => {
           const svg = document.querySelector("#trace svg").getBoundingClientRect();
           const bars = Array.from(document.querySelectorAll("#trace svg rect"));
@@ -259,5 +206,4 @@ def test_bars_of_a_long_step_are_drawn_where_they_are(browser, tmp_path):
           return [svg.left, svg.right, Math.max(...ends)];
         }"""
     )
-    page.close()
     assert edges[2] == pytest.approx(edges[1], abs=1)

@@ -51,8 +51,7 @@ class Option:
         self.effect = effect
         self.why_idle = why_idle
         sentence = "" if effect is None else f" {effect.value}"
-        shown = default if isinstance(default, enum.Enum) else repr(default)
-        first = f"{kind.expected[:1].upper()}{kind.expected[1:]}; {shown} at first."
+        first = f"{kind.expected[:1].upper()}{kind.expected[1:]}; {_shown(default)} at first."
         why = f" {why_idle}" if why_idle else ""
         self.__doc__ = f"{documentation}{sentence}{why} {first}"
 
@@ -69,6 +68,15 @@ class Option:
 
     def __set__(self, instance: Any, value: Any) -> None:
         vars(instance)[self._name] = self._kind.taken(self._name, value)
+
+
+def _shown(value: Any) -> str:
+    """A value as scripts write it, also one of an enumeration, or a set of those."""
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if isinstance(value, set) and value:
+        return "{" + ", ".join(sorted(map(_shown, value))) + "}"
+    return repr(value)
 
 
 class Settings:

@@ -5,7 +5,7 @@ import pytest
 
 from ipu_keras.popart.options.enumerations import ExecutionPhaseSchedule, TensorStorage
 from ipu_keras.popart.options.option import Effect, Option, Settings
-from ipu_keras.popart.options.values import BOOL, TEXT, dict_of, integer, one_of
+from ipu_keras.popart.options.values import BOOL, TEXT, dict_of, integer, one_of, set_of
 
 
 class Inner(Settings):
@@ -32,6 +32,14 @@ def test_options_are_documented():
     assert inspect.isdatadescriptor(Outer.isLarge)
     assert list(Outer.options()) == ["isLarge", "inner", "texts"]
     assert str(inspect.signature(Inner)) == "(size=4, storage=<TensorStorage.OnChip: 0>)"
+
+
+def test_a_set_is_documented_as_scripts_write_it():
+    option = Option(set_of(one_of(TensorStorage)), {*TensorStorage}, "Where it may be.")
+    assert option.__doc__ == (
+        "Where it may be. A set, each item a TensorStorage; "
+        "{TensorStorage.OffChip, TensorStorage.OnChip} at first."
+    )
 
 
 def test_values_are_given_in_order_or_by_name():

@@ -1,0 +1,15 @@
+"""Examples of docstrings are code on the site."""
+
+import docstrings
+
+
+def test_each_example_ends_at_an_empty_line():
+    text = "A name.\n\n    >>> a\n    1\n\n    Then:\n\n    >>> b\n    ... + c\n\nEnd."
+    assert docstrings.fenced(text) == (
+        "A name.\n\n    ```pycon\n    >>> a\n    1\n    ```\n\n    Then:\n\n"
+        "    ```pycon\n    >>> b\n    ... + c\n    ```\n\nEnd."
+    )
+
+
+def test_a_docstring_without_an_example_stays():
+    assert docstrings.fenced("Greater: a >> b.") == "Greater: a >> b."
