@@ -69,6 +69,7 @@ _missing_names.install()
 # Whoever only trains need not wait for the cost model to be imported, which takes as long
 # as all the rest of the package.
 _COSTS = {
+    "EstimatedCycles": "ipu_keras.keras.estimated_cycles",
     "last_report": "ipu_keras.profiling.reports",
     "profile": "ipu_keras.keras.profiling",
     "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
@@ -77,6 +78,7 @@ _COSTS = {
 
 if TYPE_CHECKING:
     # What `__getattr__` finds, for checkers.
+    from ipu_keras.keras.estimated_cycles import EstimatedCycles as EstimatedCycles
     from ipu_keras.keras.profiling import profile as profile
     from ipu_keras.keras.profiling import what_if as what_if
     from ipu_keras.keras.suggest_pipeline import suggest_pipeline as suggest_pipeline

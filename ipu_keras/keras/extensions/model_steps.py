@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ipu_keras.internals.keras.training import TensorFlowTrainer
-from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction
 from ipu_keras.keras.extensions.training import (
@@ -65,16 +64,16 @@ class ModelSteps:
             return options.pipelining.gradient_accumulation_dtype
         return options.accumulation.dtype
 
-    def train_function(self) -> Callable:
+    def train_function(self) -> StepFunction:
         """What Keras calls for each execution of training."""
         step, layout = self._training()
         return self._logging_function("train", step, layout)
 
-    def test_function(self) -> Callable:
+    def test_function(self) -> StepFunction:
         """What Keras calls for each execution of evaluation."""
         return self._logging_function("test", self._model.test_step, self._layout("test"))
 
-    def predict_function(self) -> Callable:
+    def predict_function(self) -> StepFunction:
         """What `predict` calls for each execution."""
         layout = self._layout("predict")
         return self._step_function("predict", self._model.predict_step, OutfeedMode.ALL, layout)
@@ -101,17 +100,22 @@ class ModelSteps:
 
         return Layout(num_replicas=self._on_ipu.num_replicas, pipeline_of=pipeline_of)
 
-    def _logging_function(self, name: str, step: Callable, layout: Layout) -> Callable:
+    def _logging_function(self, name: str, step: Callable, layout: Layout) -> StepFunction:
         options = self._on_ipu.options
         if self.accumulates_logs(name):
             step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
         if self.accumulates_logs(name) or not options.asynchronous_callbacks:
             return self._step_function(name, step, OutfeedMode.LAST, layout)
-        function = self._step_function(name, step, OutfeedMode.ALL, layout)
-        return lambda source: StepLogs(function(source), layout.num_replicas)
+        return self._step_function(name, step, OutfeedMode.ALL, layout, logs_each_step=True)
 
     def _step_function(
-        self, name: str, step: Callable, mode: OutfeedMode, layout: Layout
+        self,
+        name: str,
+        step: Callable,
+        mode: OutfeedMode,
+        layout: Layout,
+        *,
+        logs_each_step: bool = False,
     ) -> StepFunction:
         return StepFunction(
             name,
@@ -123,4 +127,5 @@ class ModelSteps:
             compiled=self._on_ipu.compiled,
             history=self._history,
             model_name=self._model.name,
+            logs_each_step=logs_each_step,
         )

@@ -1,5 +1,6 @@
 """What Keras calls as a model's train, test or predict function."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from ipu_keras.feeds.dataset_feed import (
 )
 from ipu_keras.host import host_program as host
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
@@ -58,6 +60,8 @@ class StepFunction:
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
         model_name: Of the model, if it has one.
+        logs_each_step: Whether the results, which are then those of all steps, are logs for
+            callbacks of each step.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class StepFunction:
         compiled: bool | None,
         history: CompilationHistory,
         model_name: str | None = None,
+        logs_each_step: bool = False,
     ):
         self._name = name
         self._step = step
@@ -82,12 +87,19 @@ class StepFunction:
         self._compiled = compiled
         self._history = history
         self._model_name = model_name
+        self._logs_each_step = logs_each_step
         self._executables: dict[tuple, Executable] = {}
+        self._num_runs: Counter[tuple] = Counter()
 
     @property
     def executables(self) -> tuple[Executable, ...]:
         """What was compiled so far, oldest first."""
         return tuple(self._executables.values())
+
+    @property
+    def num_runs(self) -> tuple[int, ...]:
+        """How often each of `executables` has run."""
+        return tuple(self._num_runs[key] for key in self._executables)
 
     def __call__(self, source: ElementFeed | Iterable[Any]) -> Any:
         """Runs one execution.
@@ -96,8 +108,8 @@ class StepFunction:
             source: A feed, or the data of single batches.
 
         Returns:
-            The results as NumPy arrays: of the last step, or of all steps
-            stacked.
+            The results as NumPy arrays: of the last step, of all steps
+            stacked, or as `StepLogs`.
 
         Raises:
             StopIteration: The feed has ended.
@@ -109,9 +121,11 @@ class StepFunction:
             element = batch_format(batch)
             memory = self._device.engine.feed_memory
             super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
-        executable = self._executable(element, self._num_steps(super_batch.num_steps))
+        key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
+        self._num_runs[key] += 1
+        results = tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
+        return StepLogs(results, self._layout.num_replicas) if self._logs_each_step else results
 
     def _num_steps(self, num_batches: int) -> int:
         """Steps of so many batches; each replica takes one per step."""
@@ -126,7 +140,7 @@ class StepFunction:
             )
         return num_batches // layout.num_replicas
 
-    def _executable(self, element: ElementFormat, num_steps: int) -> Executable:
+    def _executable(self, element: ElementFormat, num_steps: int) -> tuple[tuple, Executable]:
         key = (element.specs, repr(element.structure), num_steps)
         layout = self._layout
         if key not in self._executables:
@@ -146,7 +160,7 @@ class StepFunction:
                 model_name=self._model_name,
             )
             self._executables[key] = self._compile(program, _signature(program, element))
-        return self._executables[key]
+        return key, self._executables[key]
 
     def _compile(self, program: Program, signature: Signature) -> Executable:
         # Variables that the step makes while it is traced belong on the device.

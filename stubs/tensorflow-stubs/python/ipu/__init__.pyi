@@ -1,4 +1,5 @@
 # Written by `python tests/stub_files.py`.
+from ipu_keras import EstimatedCycles as EstimatedCycles
 from ipu_keras import all_to_all_op as all_to_all_op
 from ipu_keras import config as config
 from ipu_keras import cross_replica_ops as cross_replica_ops

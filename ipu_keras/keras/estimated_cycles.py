@@ -1,0 +1,115 @@
+"""What an IPU would take, in the lines that `fit` prints."""
+
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+import keras
+
+from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.machine.target import Target
+from ipu_keras.profiling.given_options import target_of
+from ipu_keras.profiling.models import model_of_executable
+from ipu_keras.program.executable import Executable
+from ipu_keras.progress import showing
+
+_SPANS = ("step", "epoch")
+
+
+class _Estimate(NamedTuple):
+    """What a step of a program takes."""
+
+    cycles: int
+    seconds: float
+
+
+class EstimatedCycles(keras.callbacks.Callback):
+    """Adds to the logs of each epoch of `fit` what it would take on an IPU, by the cost model.
+
+    Keras prints them at the end of the epoch's line and keeps them in the `History`, as it does
+    with the loss; further callbacks find them in `logs` if they come after this one. They are of
+    the programs that ran, with their replicas, stages, accumulation and `steps_per_execution`,
+    copies between host and IPU included. Each program is modelled once, after the epoch in which
+    it ran first.
+
+    Args:
+        per: `"step"`, one batch on each replica, or `"epoch"`, all executions of an epoch.
+        target: Name of the hardware, or a `Target`; defaults to what the active `IPUConfig` says.
+
+    Raises:
+        ValueError: `per` or `target` is none of these; when `fit` begins, the model was not made
+            in the scope of an `IPUStrategy`.
+
+    Example:
+
+    >>> import keras, numpy as np
+    >>> from ipu_keras.ipu_strategy import IPUStrategy
+    >>> with IPUStrategy().scope():
+    ...     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse", steps_per_execution=2)
+    >>> data = np.zeros((16, 4), np.float32), np.zeros((16, 1), np.float32)
+    >>> history = model.fit(*data, 4, verbose=0, callbacks=[EstimatedCycles()])
+    >>> sorted(history.history)
+    ['ipu_cycles_per_step', 'ipu_ms_per_step', 'loss']
+    """
+
+    def __init__(self, *, per: str = "step", target: str | Target | None = None):
+        super().__init__()
+        if per not in _SPANS:
+            raise ValueError(f"`per` must be one of {', '.join(_SPANS)}. Received: per={per!r}")
+        self._per = per
+        self._options = {} if target is None else {"target": target_of(target)}
+        # Runs of each program before this epoch, and what a step of it takes.
+        self._before: tuple[int, ...] = ()
+        self._estimates: list[tuple[Executable, _Estimate]] = []
+
+    def set_model(self, model: Any) -> None:
+        """As in Keras.
+
+        Raises:
+            ValueError: The model was not made in the scope of an `IPUStrategy`.
+        """
+        if not isinstance(model, ModelExtension):
+            raise ValueError(
+                "EstimatedCycles is for models that run as programs of an IPU. Make the model in "
+                "the scope of an IPUStrategy: `with strategy.scope():`; `ipu_keras.profile` models "
+                f"any other. Received: {model.name!r}, of strategy "
+                f"{type(model.distribute_strategy).__name__}"
+            )
+        super().set_model(model)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._before = self.model.train_function.num_runs
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None:
+            logs.update(self._estimated())
+
+    def _estimated(self) -> dict[str, float]:
+        """Cycles and milliseconds by their names in the logs."""
+        function = self.model.train_function
+        cycles, seconds, steps = 0, 0.0, 0
+        earlier = chain(self._before, repeat(0))
+        runs = zip(function.executables, function.num_runs, earlier, strict=False)
+        for executable, now, before in runs:
+            if now == before:
+                continue  # not modelled in vain
+            estimate = self._estimate_of(executable)
+            num_steps = (now - before) * executable.program.repeat_count
+            cycles += estimate.cycles * num_steps
+            seconds += estimate.seconds * num_steps
+            steps += num_steps
+        count = steps if self._per == "step" else 1
+        return {
+            f"ipu_cycles_per_{self._per}": round(cycles / count),
+            f"ipu_ms_per_{self._per}": seconds * 1e3 / count,
+        }
+
+    def _estimate_of(self, executable: Executable) -> _Estimate:
+        for known, estimate in self._estimates:
+            if known is executable:
+                return estimate
+        with showing(f"estimate cycles of {executable.program.title}"):
+            model = model_of_executable(executable, **self._options)
+        estimate = _Estimate(model.cycles_per_step, model.cycles_per_step / model.target.clock_hz)
+        self._estimates.append((executable, estimate))
+        return estimate
