@@ -195,17 +195,3 @@ def unused_number() -> int:
 def leaves_with_paths(structure: Any) -> list[tuple[tuple, Any]]:
     """The leaves of a structure with their keys; `tf.nest.flatten` has none."""
     return _PATHS.get()(structure)
-
-
-def seeds_in_a_function() -> tuple[int, int] | None:
-    """The seeds of the first random operation of a function that would be traced now.
-
-    Returns:
-        `None` if the user has set no seed.
-
-    Raises:
-        RuntimeError: He has not, and wants operations to be deterministic.
-    """
-    with _FUNC_GRAPH.get()("seeds").as_default():
-        first, second = tf.compat.v1.get_seed(None)
-    return None if first is None else (first, second)

@@ -123,4 +123,5 @@ class ModelSteps:
             compiled=self._on_ipu.compiled,
             history=self._history,
             model_name=self._model.name,
+            formats=self._on_ipu.formats,
         )
