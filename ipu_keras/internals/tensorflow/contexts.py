@@ -24,6 +24,7 @@ _MODULE = PrivateName(
         Context=Class(
             members={
                 "add_function_def": Function("self", "fdef"),
+                "call_function": Function("self", "name", "tensor_inputs", "num_outputs"),
                 "get_compiler_ir": Function(
                     "self",
                     keywords=(
