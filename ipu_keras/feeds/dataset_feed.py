@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import copy
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,9 +47,18 @@ class ElementFormat:
     specs: tuple[TensorSpec, ...]
     structure: Any
 
+    @functools.cached_property
+    def key(self) -> tuple:
+        """What formats have in common whose elements look the same."""
+        return self.specs, repr(self.structure)
+
+    @functools.cached_property
+    def _positions(self) -> list[int | None]:
+        return tf.nest.flatten(self.structure)
+
     def flatten(self, element: Any) -> list[np.ndarray]:
         """The arrays of an element."""
-        leaves = zip(tf.nest.flatten(self.structure), tf.nest.flatten(element), strict=True)
+        leaves = zip(self._positions, tf.nest.flatten(element), strict=True)
         return [_array(leaf) for position, leaf in leaves if position is not None]
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
@@ -56,6 +66,28 @@ class ElementFormat:
         return tf.nest.map_structure(
             lambda position: None if position is None else tensors[position], self.structure
         )
+
+
+def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
+    """As `tf.nest.map_structure`, which takes 20 us to find out that an array is no structure.
+
+    Args:
+        function: Called with the leaves in the order of `tf.nest.flatten`.
+        structure: Of arrays, tensors, their specs, or other leaves.
+
+    Example:
+
+    >>> mapped(len, {"b": (np.zeros(2), np.zeros(3)), "a": np.zeros(1)})
+    {'b': (2, 3), 'a': 1}
+    """
+    if structure is None or isinstance(structure, np.ndarray | tf.Tensor | tf.TensorSpec):
+        return function(structure)
+    if type(structure) in (tuple, list):
+        return type(structure)(mapped(function, part) for part in structure)
+    if type(structure) is dict:
+        parts = {key: mapped(function, structure[key]) for key in sorted(structure)}
+        return {key: parts[key] for key in structure}
+    return tf.nest.map_structure(function, structure)
 
 
 def element_format(element_spec: Any) -> ElementFormat:
@@ -82,7 +114,7 @@ def element_format(element_spec: Any) -> ElementFormat:
         specs.append(_tensor_spec(leaf, len(specs)))
         return len(specs) - 1
 
-    structure = tf.nest.map_structure(position, element_spec)
+    structure = mapped(position, element_spec)
     return ElementFormat(tuple(specs), structure)
 
 
@@ -337,6 +369,8 @@ def _is_flat(element_spec: Any) -> bool:
 
 
 def _array(leaf: Any) -> np.ndarray:
+    if isinstance(leaf, np.ndarray):
+        return leaf
     return leaf.numpy() if tf.is_tensor(leaf) else np.asarray(leaf)
 
 

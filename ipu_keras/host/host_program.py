@@ -14,7 +14,8 @@ from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
 from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
-from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.internals.tensorflow.contexts import may_record
+from ipu_keras.internals.tensorflow.functions import call_at_once, call_with_captures
 from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.program import Program
@@ -164,7 +165,11 @@ class HostCallable:
         with tf.device(self._device.name):
             self.synchronize()
             # They are what it takes: binding them to its signature anew takes 50 us.
-            outfeed = call_with_captures(self._function, tensors, self._function.captured_inputs)
+            if tf.executing_eagerly() and not may_record():
+                outfeed = call_at_once(self._function, tensors)
+            else:
+                captures = self._function.captured_inputs
+                outfeed = call_with_captures(self._function, tensors, captures)
         self.note_execution()
         return outfeed
 

@@ -16,6 +16,7 @@ from ipu_keras.feeds.dataset_feed import (
     DatasetFeed,
     ElementFormat,
     element_format,
+    mapped,
     tensors_of,
     without_prefetch,
 )
@@ -55,6 +56,26 @@ def test_structures(element_spec, structure, num_tensors):
     assert element.structure == structure
     assert type(element.structure) is type(structure)
     assert len(element.specs) == num_tensors
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        1,
+        {"b": (1, [2, None]), "a": {"d": 3, "c": 4}},
+        collections.OrderedDict(b=1, a=(2, 3)),
+        Pair(1, {"b": 2, "a": 3}),
+        ([], {}, (np.int32(1),)),
+    ],
+)
+def test_structures_are_mapped_as_by_tensorflow(structure):
+    order, expected = [], []
+    found = mapped(lambda leaf: (order.append(leaf), str(leaf))[1], structure)
+    assert found == tf.nest.map_structure(
+        lambda leaf: (expected.append(leaf), str(leaf))[1], structure
+    )
+    assert order == expected
+    assert not tf.nest.is_nested(structure) or type(found) is type(structure)
 
 
 def test_specs_are_in_the_order_of_the_positions():

@@ -84,3 +84,8 @@ def called_layer() -> Any:
         return None
     _CALL_CONTEXT.get()
     return context.entry_layer
+
+
+def in_stateless_scope() -> bool:
+    """Whether assignments to variables are collected at the moment, and change nothing."""
+    return _GLOBAL_ATTRIBUTE.get()("stateless_scope") is not None

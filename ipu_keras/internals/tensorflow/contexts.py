@@ -7,6 +7,8 @@ door.
 from contextlib import AbstractContextManager
 from typing import Any
 
+import tensorflow as tf
+
 from ipu_keras.internals.forms import Class, Function, Module, PrivateName, Value
 
 _MODULE = PrivateName(
@@ -16,11 +18,13 @@ _MODULE = PrivateName(
         context=Function(),
         eager_mode=Function(),
         async_wait=Function(),
+        global_seed=Function(),
         LogicalDevice=Function("name", "device_type"),
         PhysicalDevice=Function("name", "device_type"),
         Context=Class(
             members={
                 "add_function_def": Function("self", "fdef"),
+                "call_function": Function("self", "name", "tensor_inputs", "num_outputs"),
                 "get_compiler_ir": Function(
                     "self",
                     keywords=(
@@ -85,3 +89,18 @@ def copied_to(tensor: Any, device_name: str) -> Any:
 def may_record() -> bool:
     """Whether a tape may record what is computed now, which no public tape tells of others."""
     return _COULD_RECORD.get()()
+
+
+def seeds_in_a_function() -> tuple[int, int] | None:
+    """The seeds of the first random operation of a function that would be traced now.
+
+    Returns:
+        `None` if the user has set no seed.
+
+    Raises:
+        RuntimeError: He has not, and wants operations to be deterministic.
+    """
+    # The first operation of a function has the number 0.
+    number = None if _MODULE.get().global_seed() is None else 0
+    first, second = tf.compat.v1.get_seed(number)
+    return None if first is None else (first, second)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.forms import Class, Function, Module, PrivateName
+from ipu_keras.internals.tensorflow.contexts import eager_context
 
 _TF_FUNCTION = PrivateName(
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
@@ -20,6 +21,21 @@ _CALL_FLAT = PrivateName(
     "tensorflow.python.eager.polymorphic_function.concrete_function",
     "ConcreteFunction._call_flat",
     Function("self", "tensor_inputs", "captured_inputs"),
+)
+_INFERENCE = PrivateName(
+    "tensorflow.python.eager.polymorphic_function.concrete_function",
+    "ConcreteFunction",
+    Class("captured_inputs", "inference_fn"),
+)
+_ATOMIC = PrivateName(
+    "tensorflow.python.eager.polymorphic_function.atomic_function",
+    "AtomicFunction",
+    Class("name", "function_type"),
+)
+_INTERPOLATION = PrivateName(
+    "tensorflow.python.eager.polymorphic_function.atomic_function",
+    "InterpolateRuntimeError",
+    Class("__enter__", "__exit__", members={"__init__": Function("self", "top_level_func")}),
 )
 _GRAPH = PrivateName(
     "tensorflow",
@@ -81,6 +97,26 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
     """Calls a traced function with other captures than its own, which a usual call takes."""
     _CALL_FLAT.get()
     return concrete._call_flat(list(tensors), list(captures))
+
+
+def call_at_once(concrete: Any, tensors: Sequence[Any]) -> Any:
+    """Calls a traced function with its own captures, eagerly and where no tape may record.
+
+    A usual call comes to this after some 50 us of questions about tapes and graphs.
+
+    Args:
+        concrete: A `tf.ConcreteFunction`.
+        tensors: Its arguments, of the types that it was traced with.
+    """
+    _INFERENCE.get()
+    _ATOMIC.get()
+    function = concrete.inference_fn
+    inputs = [*tensors, *concrete.captured_inputs]
+    with _INTERPOLATION.get()(function):
+        outputs = eager_context().call_function(
+            function.name, inputs, len(function.function_type.flat_outputs)
+        )
+    return function.function_type.pack_output(outputs)
 
 
 def traced_where_variables_are_made(
@@ -195,17 +231,3 @@ def unused_number() -> int:
 def leaves_with_paths(structure: Any) -> list[tuple[tuple, Any]]:
     """The leaves of a structure with their keys; `tf.nest.flatten` has none."""
     return _PATHS.get()(structure)
-
-
-def seeds_in_a_function() -> tuple[int, int] | None:
-    """The seeds of the first random operation of a function that would be traced now.
-
-    Returns:
-        `None` if the user has set no seed.
-
-    Raises:
-        RuntimeError: He has not, and wants operations to be deterministic.
-    """
-    with _FUNC_GRAPH.get()("seeds").as_default():
-        first, second = tf.compat.v1.get_seed(None)
-    return None if first is None else (first, second)

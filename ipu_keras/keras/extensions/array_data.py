@@ -15,6 +15,7 @@ from ipu_keras.feeds.dataset_feed import (
     ElementFormat,
     checked,
     element_format,
+    mapped,
     worth_a_thread,
 )
 from ipu_keras.internals.keras.data import (
@@ -24,7 +25,7 @@ from ipu_keras.internals.keras.data import (
     shuffle_of,
     sliced_arrays,
 )
-from ipu_keras.internals.tensorflow.functions import seeds_in_a_function
+from ipu_keras.internals.tensorflow.contexts import seeds_in_a_function
 from ipu_keras.keras.extensions.dataset_feeds import Check
 
 # Booleans, integers and floating point numbers, as NumPy calls their kinds.
@@ -76,7 +77,7 @@ class ArraySource:
                 return None
             return tf.TensorSpec([self._batch_size, *leaf.shape[1:]], leaf.dtype)
 
-        return element_format(tf.nest.map_structure(spec, self._structure))
+        return element_format(mapped(spec, self._structure))
 
     def feed(self, check: Check | None, **options: Any) -> ElementFeed:
         """A feed over one pass."""

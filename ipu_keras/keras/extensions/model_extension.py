@@ -1,8 +1,6 @@
 """The extension of Keras models: their steps become programs on an IPU device."""
 
 import functools
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,6 +10,7 @@ from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterato
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
+from ipu_keras.keras.extensions.arguments import Arguments
 from ipu_keras.keras.extensions.array_data import with_array_data
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
@@ -20,6 +19,11 @@ from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.ops.argument_checks import check_integer, converted
 from ipu_keras.settings.counts import MOST, positive_integer, positive_or_none
+
+# Of methods whose arguments are changed on their way to Keras.
+_OF_COMPILE = Arguments(TensorFlowTrainer.compile)
+_OF_FIT = Arguments(TensorFlowTrainer.fit)
+_OF_EVALUATE = Arguments(TensorFlowTrainer.evaluate)
 
 
 class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTrainer):
@@ -86,7 +90,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             RuntimeError: `run_eagerly=True`.
             ValueError: `steps_per_execution` is no positive integer.
         """
-        call = _bound(TensorFlowTrainer.compile, self, args, kwargs)
+        call = _OF_COMPILE.bound(self, args, kwargs)
         refuse_eager(call["run_eagerly"])
         count = positive_integer("steps_per_execution", call["steps_per_execution"])
         call["steps_per_execution"] = count
@@ -125,7 +129,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         Returns:
             Keras's `History`.
         """
-        call = _bound(TensorFlowTrainer.fit, self, args, kwargs)
+        call = _OF_FIT.bound(self, args, kwargs)
         for count in ("steps_per_epoch", "validation_steps", "batch_size", "validation_batch_size"):
             call[count] = positive_or_none(count, call[count])
         for epoch in ("epochs", "initial_epoch"):
@@ -152,7 +156,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         Returns:
             The loss and the metrics as Keras returns them.
         """
-        call = _bound(TensorFlowTrainer.evaluate, self, args, kwargs)
+        call = _OF_EVALUATE.bound(self, args, kwargs)
         for count in ("steps", "batch_size"):
             call[count] = positive_or_none(count, call[count])
         with self._ipu.running("test", call):
@@ -266,10 +270,16 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         if self.predict_function is None or force:
             self.predict_function = self._ipu.steps.predict_function()
 
+    def reset_metrics(self):
+        """As in Keras."""
+        self._ipu.metrics.reset()
+
     def _get_metrics_result_or_logs(self, logs):
         """Keras's hook: by default it looks metrics up on the host, which are replica 0's."""
         if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
             return logs
+        if self._ipu.metrics.are_in(logs):
+            return logs  # which are sorted by name, as Keras will have them
         return super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -277,13 +287,3 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         self._ipu.build(self._ipu.check_data(iterator, data_batch))
         if iterator is not None:
             self._ipu.check_validation()
-
-
-def _bound(function: Callable, model: keras.Model, args, kwargs) -> dict[str, Any]:
-    """The arguments of a call by name, defaults included."""
-    bound = inspect.signature(function).bind(model, *args, **kwargs)
-    bound.apply_defaults()
-    arguments = dict(bound.arguments)
-    arguments.pop("self")
-    arguments.update(arguments.pop("kwargs", {}))
-    return arguments

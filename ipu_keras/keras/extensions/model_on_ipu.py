@@ -26,6 +26,7 @@ from ipu_keras.keras.extensions.array_data import with_array_data
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.epoch_data import EpochData
+from ipu_keras.keras.extensions.model_metrics import ModelMetrics
 from ipu_keras.keras.extensions.model_stages import ModelStages, stages_of
 from ipu_keras.keras.extensions.model_steps import ModelSteps
 from ipu_keras.keras.extensions.options import OF_FEEDS, ExtensionOptions
@@ -33,8 +34,8 @@ from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.pipeline_stage import take_mark
 from ipu_keras.keras.extensions.policies import refuse_policies
 from ipu_keras.keras.extensions.run import Run
-from ipu_keras.keras.extensions.step_function import batch_format
-from ipu_keras.keras.extensions.symbolic_build import build_from
+from ipu_keras.keras.extensions.step_function import BatchFormats
+from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
 
 
@@ -53,6 +54,7 @@ class ModelOnIpu:
         compiled: `jit_compile` of the model's `compile`, if it was given.
         run: The call of `fit`, `evaluate` or `predict` that is going on.
         stage: That of the `PipelineStage` scope in which the model was made.
+        formats: Of single batches that the model was given.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ModelOnIpu:
         self.compiled: bool | None = None
         self.run: Run | None = None
         self.stage: int | None = take_mark(model)
+        self.formats = BatchFormats()
         self._model = model
         self._extension = extension
         self._make_stages = make_stages
@@ -73,6 +76,11 @@ class ModelOnIpu:
     def steps(self) -> ModelSteps:
         """What Keras calls for the steps of the model."""
         return ModelSteps(self._model, self)
+
+    @functools.cached_property
+    def metrics(self) -> ModelMetrics:
+        """The metrics of the model."""
+        return ModelMetrics(self._model)
 
     @functools.cached_property
     def stages(self) -> ModelStages:
@@ -237,7 +245,7 @@ class ModelOnIpu:
             TypeError: As of `check_runnable`.
         """
         self.check_runnable(name)
-        return data_checks.with_ipu_integers(data)
+        return data if data in self.formats else data_checks.with_ipu_integers(data)
 
     def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
         """Checks data before it is read, and makes an iterator of Keras's give feeds.
@@ -257,7 +265,7 @@ class ModelOnIpu:
             if self.run.trains:
                 self._check_training(data.steps_per_execution)
             return element
-        element = batch_format(data_batch)
+        element = self.formats.of(data_batch)
         check = self._batch_check(element)
         if check is not None:
             check(element.flatten(data_batch))
@@ -289,8 +297,10 @@ class ModelOnIpu:
         Args:
             element: The format of its batches; Keras reads shapes and dtypes only.
         """
-        specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
         self.adopt_optimizers()
+        if is_built(self._model):
+            return  # for other data, it may be: of what is built Keras makes nothing anew
+        specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
         with self.scope():
             try:
                 build_from(self._model, specs)

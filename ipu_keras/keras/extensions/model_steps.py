@@ -128,4 +128,5 @@ class ModelSteps:
             history=self._history,
             model_name=self._model.name,
             logs_each_step=logs_each_step,
+            formats=self._on_ipu.formats,
         )

@@ -15,6 +15,7 @@ from ipu_keras.feeds.dataset_feed import (
     ElementFormat,
     dtype_of,
     element_format,
+    mapped,
     tensors_of,
 )
 from ipu_keras.host import host_program as host
@@ -47,6 +48,30 @@ class Layout:
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
 
 
+class BatchFormats:
+    """The formats of batches, each found out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple, ElementFormat] = {}
+
+    def of(self, batch: Any) -> ElementFormat:
+        """As `batch_format`.
+
+        Args:
+            batch: As for `train_step`.
+        """
+        key = _flat_key(batch)
+        if key is None:
+            return batch_format(batch)
+        if key not in self._known:
+            self._known[key] = batch_format(batch)
+        return self._known[key]
+
+    def __contains__(self, batch: Any) -> bool:
+        """Whether it is known that a batch consists of arrays in types that programs take."""
+        return _flat_key(batch) in self._known
+
+
 class StepFunction:
     """Executes a model's step on a strategy's device, compiled per format of its data.
 
@@ -62,6 +87,7 @@ class StepFunction:
         model_name: Of the model, if it has one.
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
+        formats: Of the batches that the model was given before.
     """
 
     def __init__(
@@ -77,6 +103,7 @@ class StepFunction:
         history: CompilationHistory,
         model_name: str | None = None,
         logs_each_step: bool = False,
+        formats: BatchFormats | None = None,
     ):
         self._name = name
         self._step = step
@@ -88,8 +115,11 @@ class StepFunction:
         self._history = history
         self._model_name = model_name
         self._logs_each_step = logs_each_step
+        self._formats = BatchFormats() if formats is None else formats
         self._executables: dict[tuple, Executable] = {}
         self._num_runs: Counter[tuple] = Counter()
+        # What the last execution returned, and how often the device had written until then.
+        self._last: tuple[Any, int] | None = None
 
     @property
     def executables(self) -> tuple[Executable, ...]:
@@ -118,14 +148,29 @@ class StepFunction:
             element, super_batch = source.element, next(source)
         else:
             batch = next(iter(source))
-            element = batch_format(batch)
+            element = self._formats.of(batch)
             memory = self._device.engine.feed_memory
             super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         self._num_runs[key] += 1
         results = tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
-        return StepLogs(results, self._layout.num_replicas) if self._logs_each_step else results
+        if self._logs_each_step:
+            return StepLogs(results, self._layout.num_replicas)
+        if self._outfeed_mode is OutfeedMode.LAST:
+            self._last = results, self._device.num_writes
+        return results
+
+    def is_last(self, results: Any) -> bool:
+        """Whether the last execution returned these, and nothing was written on the device since.
+
+        Args:
+            results: As an execution returned them, of programs that return the last step's.
+        """
+        if self._last is None:
+            return False
+        last, num_writes = self._last
+        return results is last and self._device.num_writes == num_writes
 
     def _num_steps(self, num_batches: int) -> int:
         """Steps of so many batches; each replica takes one per step."""
@@ -141,7 +186,7 @@ class StepFunction:
         return num_batches // layout.num_replicas
 
     def _executable(self, element: ElementFormat, num_steps: int) -> tuple[tuple, Executable]:
-        key = (element.specs, repr(element.structure), num_steps)
+        key = (*element.key, num_steps)
         layout = self._layout
         if key not in self._executables:
             program = Program(
@@ -202,6 +247,15 @@ def _signature(program: Program, element: ElementFormat) -> Signature:
     )
 
 
+def _flat_key(batch: Any) -> tuple | None:
+    """What batches of arrays have in common that look the same; `None` of other batches."""
+    if type(batch) is not tuple:
+        return None
+    if any(leaf is not None and type(leaf) is not np.ndarray for leaf in batch):
+        return None
+    return tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in batch)
+
+
 def batch_format(batch: Any) -> ElementFormat:
     """The format of one batch of arrays or tensors; `None` leaves stay."""
 
@@ -212,4 +266,4 @@ def batch_format(batch: Any) -> ElementFormat:
             return tf.type_spec_from_value(leaf)  # of which no feed is made
         return tf.TensorSpec(np.shape(leaf), dtype_of(leaf))
 
-    return element_format(tf.nest.map_structure(spec, batch))
+    return element_format(mapped(spec, batch))

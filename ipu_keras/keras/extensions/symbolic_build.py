@@ -17,6 +17,18 @@ from ipu_keras.internals.keras.training import (
 )
 
 
+def is_built(model: keras.Model) -> bool:
+    """Whether a compiled model has all that Keras builds of it, whatever data it is given.
+
+    Args:
+        model: A compiled model.
+    """
+    parts = (compiled_metrics(model), compiled_loss(model), model.optimizer)
+    return all(part is None or part.built for part in parts) and all(
+        layer.built for layer in layers_in(model)
+    )
+
+
 def build_from(model: keras.Model, data: Any) -> None:
     """Builds layers, metrics, loss and optimizer, as Keras does before it trains.
 

@@ -4,7 +4,12 @@ import tensorflow as tf
 
 from ipu_keras.feeds.dataset_feed import DatasetFeed, element_format
 from ipu_keras.ir import TensorSpec
-from ipu_keras.keras.extensions.step_function import Layout, StepFunction, batch_format
+from ipu_keras.keras.extensions.step_function import (
+    BatchFormats,
+    Layout,
+    StepFunction,
+    batch_format,
+)
 from ipu_keras.program import OutfeedMode
 from ipu_keras.program.compilation_history import CompilationHistory
 
@@ -141,3 +146,40 @@ def test_the_format_of_a_batch():
     assert element.structure == (0, {"label": 1, "none": None}, 2)
     with pytest.raises(tf.errors.FailedPreconditionError, match=r"^Unsupported datatype int64 on"):
         batch_format(np.zeros(2, "int64"))
+
+
+def test_formats_of_batches_are_found_out_once():
+    formats = BatchFormats()
+    batch = (np.zeros([2, 3]), np.zeros(2, np.int32), None)
+    assert batch not in formats
+    element = formats.of(batch)
+    assert element == batch_format(batch)
+    assert batch in formats
+    assert formats.of(tuple(None if a is None else a + 1 for a in batch)) is element
+    for other in ((batch[0],), (*batch[:2], batch[1]), (batch[0][:1], *batch[1:]), batch[:2]):
+        assert other not in formats
+        assert formats.of(other) == batch_format(other) != element
+    assert formats.of((batch[0].astype(np.float32), *batch[1:])) is not element
+    for other in (list(batch), (batch[0], [batch[1]]), (tf.zeros([2, 3]),), np.float32(1)):
+        assert formats.of(other) == batch_format(other)
+        assert other not in formats
+
+
+def test_results_are_the_last_ones_until_something_is_written(make, strategy):
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+    function, other = (make(lambda x: {"sum": x + variable}) for _ in range(2))
+    results = function([np.float32(1)])
+    assert function.is_last(results)
+    assert not function.is_last(dict(results))
+    assert not other.is_last(results)
+    assert variable.numpy() == 1
+    assert function.is_last(results)
+    variable.assign(2.0)
+    assert not function.is_last(results)
+    results = function([np.float32(1)])
+    assert function.is_last(results)
+    other([np.float32(1)])
+    assert not function.is_last(results)
+    every = make(lambda x: x, OutfeedMode.ALL)
+    assert not every.is_last(every([np.float32(1)]))
