@@ -4,6 +4,7 @@ import signal
 import sys
 
 import pytest
+from forked_python import ForkedPython
 from hypothesis import settings
 
 pytest_plugins = ["browser"]
@@ -35,3 +36,10 @@ def no_seed_of_another_test():
     context = sys.modules.get("tensorflow.python.eager.context")
     if context and context.global_seed() is not None:
         context.set_global_seed(None)
+
+
+@pytest.fixture(scope="session")
+def run_forked():
+    """Runs scripts in processes that have imported TensorFlow and `ipu_keras` already."""
+    with ForkedPython() as python:
+        yield python.run

@@ -5,7 +5,7 @@ import doctest
 import numpy as np
 import pytest
 import tensorflow as tf
-from in_sessions import compiled, configure, counting, opened, run_script
+from in_sessions import compiled, configure, counting, opened
 
 from ipu_keras import ipu_infeed_queue, loops
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
@@ -330,9 +330,9 @@ def test_a_queue_of_another_graph(named):
         summed(eager)
 
 
-def test_sessions_end_while_feeds_read_ahead():
+def test_sessions_end_while_feeds_read_ahead(run_forked):
     """Elements of all kinds of datasets come in stock's order, and the process ends well."""
-    found = run_script(
+    found = run_forked(
         """
         import gc, sys
         import numpy as np, tensorflow as tf
@@ -404,4 +404,4 @@ def test_sessions_end_while_feeds_read_ahead():
         print("ended well")
         """
     )
-    assert found == "ended well"
+    assert found.stdout == "ended well\n"

@@ -181,7 +181,7 @@ def test_importing_does_not_initialise_the_eager_context(run_python):
     assert run_python(script) == "free"
 
 
-def test_devices_are_registered_again_after_the_context_was_reset(run_python):
+def test_devices_are_registered_again_after_the_context_was_reset(run_forked):
     script = """
         import tensorflow as tf
         from tensorflow.python.eager import context
@@ -204,7 +204,7 @@ def test_devices_are_registered_again_after_the_context_was_reset(run_python):
         except ValueError as error:
             print(str(error)[:28])
     """
-    assert run_python(script).splitlines() == [
+    assert run_forked(script).stdout.splitlines() == [
         "0",
         "1",
         FULL_NAME.format(0),
@@ -278,7 +278,7 @@ class TestAcquiredDevices:
         assert x.numpy().tolist() == [1.0, 2.0]
         assert device_for(held.ordinal).engine is engine
 
-    def test_acquired_devices_are_known_again_after_the_context_was_reset(self, run_python):
+    def test_acquired_devices_are_known_again_after_the_context_was_reset(self, run_forked):
         script = """
             import tensorflow as tf
             from tensorflow.python.eager import context
@@ -293,4 +293,4 @@ class TestAcquiredDevices:
             with tf.device(device_for(first.ordinal).name):
                 print((tf.constant(1.0) + 1.0).device)
         """
-        assert run_python(script) == FULL_NAME.format(FIRST_ACQUIRED)
+        assert run_forked(script).stdout.strip() == FULL_NAME.format(FIRST_ACQUIRED)

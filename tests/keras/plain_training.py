@@ -22,16 +22,28 @@ def train(model, loss, optimizer, x, y, *, batch_size, batches_per_update, scale
     """
     losses, waiting = [], []
     weights = model.trainable_weights
+    optimizer.build(weights)
+
+    # Graphs of TensorFlow's own, as the eager steps of a small model take most of a test's time.
+    @tf.function(autograph=False)
+    def step(inputs, labels):
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(inputs, training=True))
+        gradients = tape.gradient(value, weights)
+        return value, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    @tf.function(autograph=False)
+    def update(gradients):
+        sums = [scale * tf.add_n(given) for given in zip(*gradients, strict=True)]
+        optimizer.apply(sums, weights)
+
     for _ in range(epochs):
         for start in range(0, len(x), batch_size):
             batch = slice(start, start + batch_size)
-            with tf.GradientTape() as tape:
-                value = loss(y[batch], model(x[batch], training=True))
+            value, gradients = step(tf.constant(x[batch]), tf.constant(y[batch]))
             losses.append(float(value))
-            gradients = tape.gradient(value, weights)
-            waiting.append([tf.convert_to_tensor(gradient) for gradient in gradients])
+            waiting.append(gradients)
             if len(waiting) == batches_per_update:
-                sums = [scale * tf.add_n(given) for given in zip(*waiting, strict=True)]
-                optimizer.apply(sums, weights)
+                update(waiting)
                 waiting = []
     return losses

@@ -2,9 +2,6 @@
 
 import doctest
 import re
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -134,7 +131,7 @@ def test_in_a_loop(stock, in_session):
         np.testing.assert_allclose(session.run(weight), expected, rtol=1e-6)
 
 
-def test_without_the_behaviour_of_tensorflow_2():
+def test_without_the_behaviour_of_tensorflow_2(run_forked):
     script = """
         import tensorflow.compat.v1 as tf
         from tensorflow.python.ipu.optimizers import GradientAccumulationOptimizerV2
@@ -151,13 +148,10 @@ def test_without_the_behaviour_of_tensorflow_2():
                 session.run(operation, {x: batch})
                 print(session.run(weight), type(weight).__name__)
         """
-    finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=240
-    )
-    assert finished.stdout.split("\n") == [
+    assert run_forked(script).stdout.split("\n") == [
         *(f"{value} RefVariable" for value in (1.0, 0.0, 0.0, -1.5)),
         "",
-    ], finished.stderr
+    ]
 
 
 def test_groups_of_variables_take_turns():

@@ -1,8 +1,5 @@
 """Reports of what ran last on a device."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -68,9 +65,7 @@ except ValueError as error:
 """
 
 
-def test_a_device_that_has_run_nothing():
-    found = subprocess.run(
-        [sys.executable, "-c", NOTHING_RAN], capture_output=True, check=True, text=True
-    )
+def test_a_device_that_has_run_nothing(run_forked):
+    found = run_forked(NOTHING_RAN)
     assert "call `fit`, `evaluate` or `predict`" in found.stdout
     assert "Received: /device:IPU:0, which has run none" in found.stdout

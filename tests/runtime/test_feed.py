@@ -1,11 +1,7 @@
 """Feeds: the thread that fills them, its ends, and what reaches the consumer."""
 
 import gc
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import traceback
@@ -524,7 +520,7 @@ def test_ctrl_c_while_waiting_for_the_source():
 # -- the end of the process ----------------------------------------------------
 
 
-def test_interpreter_exit():
+def test_interpreter_exit(run_forked):
     script = """
         import time
         import numpy as np
@@ -555,14 +551,7 @@ def test_interpreter_exit():
         time.sleep(0.05)
         print(time.time())
     """
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        timeout=120,
-    )
-    assert result.returncode == 0
+    result = run_forked(script)
     assert "Traceback" not in result.stderr
     # Five seconds were given to the source that never returns.
     assert time.time() - float(result.stdout) < 15

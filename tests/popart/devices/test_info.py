@@ -1,8 +1,6 @@
 import contextlib
 import gc
 import re
-import subprocess
-import sys
 import threading
 import time
 
@@ -211,7 +209,7 @@ def test_threads_acquire_while_tensorflow_is_configured():
     assert SYSTEM.acquired == ()
 
 
-def test_a_process_may_end_with_devices_attached():
+def test_a_process_may_end_with_devices_attached(run_forked):
     script = (
         "from ipu_keras.popart.devices.manager import DeviceManager\n"
         "import tensorflow as tf\n"
@@ -220,7 +218,4 @@ def test_a_process_may_end_with_devices_attached():
         "    x = tf.constant(1.0) + 1.0\n"
         "print(float(x))\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
-    )
-    assert (result.returncode, result.stdout) == (0, "2.0\n"), result.stderr
+    assert run_forked(script).stdout == "2.0\n"

@@ -1,7 +1,5 @@
 import doctest
 import logging
-import subprocess
-import sys
 
 import pytest
 
@@ -67,12 +65,10 @@ for parent in (None, "popart", "popart.session"):
 """
 
 
-def test_messages_go_to_the_standard_error_unless_something_handles_them(tmp_path):
+def test_messages_go_to_the_standard_error_unless_something_handles_them(tmp_path, run_forked):
     path = tmp_path / "log"
     script = f"path = {str(path)!r}\n{SCRIPT}"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = run_forked(script)
     found = [line.partition("] [popart")[2] for line in done.stderr.splitlines()]
     assert [line for line in found if line] == [
         ".session] [INFO] session: info",

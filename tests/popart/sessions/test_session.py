@@ -1,8 +1,6 @@
 """Sessions that infer, through the names that users have."""
 
 import json
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -456,11 +454,12 @@ def test_a_program_that_does_not_fit(ipu_model):
     assert not found.isSuccessful()
 
 
-def test_final_of_an_activation_takes_no_memory_for_each_batch(ipu_model):
+def test_final_of_an_activation_takes_no_memory_for_each_batch(run_forked):
     """Of 256 batches with results of 4 MB each, one is kept."""
     code = """
 import resource, sys
-import numpy as np, popart
+import numpy as np
+from ipu_keras import popart
 batches = int(sys.argv[1])
 builder = popart.Builder()
 x = builder.addInputTensor("FLOAT", [1024])
@@ -476,17 +475,7 @@ session.run(popart.PyStepIO({x: np.ones((batches, 1024), np.float32)}, arrays))
 assert arrays[y].sum() == 2 * 2**20
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
-    few, many = (
-        int(
-            subprocess.run(
-                [sys.executable, "-c", code, str(batches)],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-        for batches in (16, 256)
-    )
+    few, many = (int(run_forked(code, batches).stdout) for batches in (16, 256))
     assert many - few < 200 * 1024  # KiB; all results are 1 GiB
 
 

@@ -59,7 +59,7 @@ def test_who_is_killed_while_writing_leaves_a_model_to_go_on_from(tmp_path):
     random = np.random.default_rng(0)
     paths = os.pathsep.join(each for each in sys.path if each)
     updates = 0
-    for _ in range(3):
+    for _ in range(2):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER],
             cwd=tmp_path,
