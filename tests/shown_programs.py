@@ -131,6 +131,7 @@ def run(pages: Iterable[Sequence[Program]]) -> list[list[Printed]]:
         "PATH": path,
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "PYTHONIOENCODING": "utf-8",
+        "COLUMNS": "80",  # whatever the terminal has that runs the tests
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     done = subprocess.run(

@@ -88,7 +88,7 @@ class Difference:
         write_atomically(Path(path), page.encode())
 
     def __str__(self) -> str:
-        return rendered(*(part for table in self._tables() for part in table.parts()))
+        return rendered(*self._tables())
 
     def __repr__(self) -> str:
         before, after = self.names
@@ -124,15 +124,15 @@ class Difference:
             )
             for title, changes in more
         ]
-        parts = [part for table in tables if table.rows for part in table.parts()]
-        return rendered(*parts) if parts else None
+        full = [table for table in tables if table.rows]
+        return rendered(*full) if full else None
 
     def _tables(self) -> Iterator[PlainTable]:
         yield PlainTable(
             title="Settings" if self.settings else "Same settings",
             columns=("setting", "before", "after"),
             rows=tuple((name, *map(str, pair)) for name, pair in self.settings.items()),
-            justify="left",
+            words=("before", "after"),
         )
         yield _table("Totals", self.totals)
         yield _table("Layers, cycles", self.layers, limit=_NUM_LAYERS)

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.table import Table
-
 from ipu_keras.cost.pipeline.run import PipelineRun
 from ipu_keras.cost.pipeline.schedule import Work
 from ipu_keras.cost.pipeline.timing import PipelineTiming
+from ipu_keras.report.text import PlainTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,25 +119,28 @@ def _stage(run: PipelineRun, stage: int) -> StageView:
     )
 
 
-def stage_table(stages: Sequence[StageView]) -> Table:
+def stage_table(stages: Sequence[StageView]) -> PlainTable:
     """A line for each stage.
 
     Args:
         stages: In their order.
     """
-    table = Table(title="Stages, cycles for a micro-batch", title_justify="left")
-    names = ("stage", "IPU", "cycles", "forward", "backward", "recompute", "stash", "copies")
-    for column in (*names, "batches kept"):
-        table.add_column(column, justify="right")
-    for one in stages:
-        numbers = (
-            one.cycles,
-            one.forward_cycles,
-            one.backward_cycles,
-            one.recompute_cycles,
-            one.stash_cycles,
-            one.copy_cycles,
-            one.num_stashed,
-        )
-        table.add_row(str(one.stage), str(one.ipu), *(f"{number:,}" for number in numbers))
-    return table
+    cycles = ("cycles", "forward", "backward", "recompute", "stash", "copies")
+    return PlainTable(
+        title="Stages, cycles for a micro-batch",
+        columns=("stage", "IPU", *cycles, "batches kept"),
+        rows=tuple(
+            (
+                str(one.stage),
+                str(one.ipu),
+                f"{one.cycles:,}",
+                f"{one.forward_cycles:,}",
+                f"{one.backward_cycles:,}",
+                f"{one.recompute_cycles:,}",
+                f"{one.stash_cycles:,}",
+                f"{one.copy_cycles:,}",
+                f"{one.num_stashed:,}",
+            )
+            for one in stages
+        ),
+    )

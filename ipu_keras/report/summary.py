@@ -30,7 +30,7 @@ def summary(report: Figures) -> str:
         layer_table(f"Layers ({len(layers)})", layers[:_NUM_LAYERS], report.busy_cycles),
         cost_table("Families", families, report.busy_cycles),
         memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
-        *report.error_bands.table().parts(),
+        report.error_bands.table(),
     )
 
 

@@ -1,64 +1,172 @@
-"""Tables for a terminal."""
+"""Tables for a terminal: as wide as it is, and numbers in one piece."""
 
 import io
+import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, JustifyMethod
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ipu_keras.report.layers import Layer
 from ipu_keras.report.rows import Row
 
-_WIDTH = 110
+# Columns of characters of a terminal; also where there is none, as in files and notebooks.
+_LEAST_WIDTH = 80
+
+# Where words go on in further lines, the characters of a line, at least: of names, and of others.
+_LEAST_NAME, _LEAST_WORDS = 20, 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainTable:
     """A table whose cells are texts, for a terminal or for a page.
 
+    Where a terminal is too narrow, words and headings go on in further lines. Numbers do not: the
+    table is drawn closer, or as several, which begin with the same names.
+
     Args:
         title: Above it.
         columns: Their headings.
         rows: The cells of each, of which the first one is its name.
-        justify: Where cells are in the other columns.
+        words: The columns besides the first whose cells are words, by their headings. The cells
+            of others are numbers.
+        footer: The cells below all others, if there are any.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    justify: JustifyMethod = "right"
+    words: tuple[str, ...] = ()
+    footer: tuple[str, ...] = ()
 
-    def parts(self) -> Iterator[str | Table]:
-        """For `rendered`: the title, and the table unless it is empty."""
-        yield self.title
-        if self.rows:
-            table = Table()
-            name, *others = self.columns
-            table.add_column(name, overflow="fold")
-            for column in others:
-                table.add_column(column, justify=self.justify)
-            for row in self.rows:
-                table.add_row(*row)
-            yield table
+    def drawn(self, width: int) -> Iterator[Table]:
+        """Its one or more tables; none if it has no rows.
+
+        Args:
+            width: Of the terminal, in characters.
+        """
+        if not self.rows:
+            return
+        name, *others = (self._column(place) for place in range(len(self.columns)))
+        yield from _drawn(name, others, width)
+
+    def _column(self, place: int) -> "_Column":
+        heading = self.columns[place]
+        return _Column(
+            heading=heading,
+            cells=tuple(row[place] for row in self.rows),
+            footer=self.footer[place] if self.footer else None,
+            least_words=(
+                _LEAST_NAME if place == 0 else _LEAST_WORDS if heading in self.words else None
+            ),
+        )
 
 
-def rendered(*parts: str | Text | Table) -> str:
-    """Paragraphs and tables as plain text.
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column of a table that is drawn."""
+
+    heading: str
+    cells: tuple[str, ...]
+    footer: str | None
+    least_words: int | None  # `None` of numbers
+
+    @property
+    def width(self) -> int:
+        """Characters of its longest cell."""
+        return max(map(cell_len, (self.heading, *self._values)))
+
+    @property
+    def least_width(self) -> int:
+        """The same where headings, and words, go on in further lines."""
+        if self.least_words is not None:
+            return min(self.width, self.least_words)
+        return max(map(cell_len, (*self.heading.split(), *self._values)), default=0)
+
+    @property
+    def _values(self) -> tuple[str, ...]:
+        return self.cells if self.footer is None else (*self.cells, self.footer)
+
+
+def _drawn(name: _Column, others: Sequence[_Column], width: int) -> Iterator[Table]:
+    """One table that fits; without spaces around its cells, or several, if it needs that."""
+    whole = [name, *others]
+    for padding in (1, 0):
+        if _least(whole, padding) <= width:
+            yield _table(whole, width, padding)
+            return
+    for part in _parts(name, others, width):
+        yield _table(part, width, 1)
+
+
+def _parts(name: _Column, others: Sequence[_Column], width: int) -> list[list[_Column]]:
+    """As few as can be, with as many columns each, after the names."""
+    parts = [[name]]
+    for count in range(2, len(others) + 1):
+        size = math.ceil(len(others) / count)
+        parts = [[name, *others[k : k + size]] for k in range(0, len(others), size)]
+        if all(_least(part, 1) <= width for part in parts):
+            break
+    return parts
+
+
+def _least(columns: Sequence[_Column], padding: int) -> int:
+    return _line([one.least_width for one in columns], padding)
+
+
+def _line(widths: Sequence[int], padding: int) -> int:
+    """Characters of a line of cells, with what is drawn around them."""
+    return sum(widths) + (1 + 2 * padding) * len(widths) + 1
+
+
+def _table(columns: Sequence[_Column], width: int, padding: int) -> Table:
+    widths = [one.least_width for one in columns]
+    # What is left is for those that lack the least: prose is read in lines, names are not.
+    for place in sorted(range(len(columns)), key=lambda k: columns[k].width - widths[k]):
+        spare = max(width - _line(widths, padding), 0)
+        widths[place] += min(spare, columns[place].width - widths[place])
+    table = Table(show_footer=columns[0].footer is not None, padding=(0, padding))
+    for one, characters in zip(columns, widths, strict=True):
+        table.add_column(
+            one.heading,
+            footer=one.footer or "",
+            justify="right" if one.least_words is None else "left",
+            overflow="fold",
+            width=characters,
+        )
+    for cells in zip(*(one.cells for one in columns), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def rendered(*parts: str | Text | PlainTable) -> str:
+    """Paragraphs and tables as plain text, as wide as the terminal.
+
+    Where standard output is no terminal, they are as wide as `COLUMNS` of the environment says,
+    or 80 characters; they never have less.
 
     Args:
         *parts: In their order. A `Text` stays on one line, whatever its length.
     """
+    width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 0)).columns)
     text = io.StringIO()
     # Names may have brackets and colons, which are no markup.
-    console = Console(file=text, width=_WIDTH, color_system=None, markup=False, emoji=False)
+    console = Console(file=text, width=width, color_system=None, markup=False, emoji=False)
     for part in parts:
-        console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
+        if isinstance(part, PlainTable):
+            console.print(part.title, highlight=False)
+            for table in part.drawn(width):
+                console.print(table, highlight=False)
+        else:
+            console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
     return text.getvalue()
 
 
-def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> Table:
+def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> PlainTable:
     """A line for each row.
 
     Args:
@@ -66,26 +174,28 @@ def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> Table:
         rows: In their order.
         total_cycles: Of which the share of each row is shown.
     """
-    table = Table(title=title, title_justify="left")
-    table.add_column("name", overflow="fold")
-    for column in ("cycles", "share", "compute", "exchange", "sync", "MFLOP"):
-        table.add_column(column, justify="right")
-    table.add_column("confidence")
-    for row in rows:
-        table.add_row(
-            row.name,
-            f"{row.cycles:,}",
-            f"{row.cycles / max(total_cycles, 1):.1%}",
-            f"{row.compute_cycles:,}",
-            f"{row.exchange_cycles:,}",
-            f"{row.sync_cycles:,}",
-            f"{row.flops / 1e6:,.1f}",
-            row.confidence,
-        )
-    return table
+    names = ("name", "cycles", "share", "compute", "exchange", "sync", "MFLOP", "confidence")
+    return PlainTable(
+        title=title,
+        columns=names,
+        words=("confidence",),
+        rows=tuple(
+            (
+                row.name,
+                f"{row.cycles:,}",
+                f"{row.cycles / max(total_cycles, 1):.1%}",
+                f"{row.compute_cycles:,}",
+                f"{row.exchange_cycles:,}",
+                f"{row.sync_cycles:,}",
+                f"{row.flops / 1e6:,.1f}",
+                row.confidence,
+            )
+            for row in rows
+        ),
+    )
 
 
-def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> Table:
+def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> PlainTable:
     """A line for each layer: what it has, does, needs and takes.
 
     Args:
@@ -93,39 +203,44 @@ def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> Table
         layers: In their order.
         total_cycles: Of which the share of each layer is shown.
     """
-    table = Table(title=title, title_justify="left")
-    table.add_column("name", overflow="fold")
-    headings = ("parameters", "MFLOP", "variables KiB", "at peak KiB", "cycles", "share")
-    for column in headings:
-        table.add_column(column, justify="right")
-    table.add_column("confidence")
-    for layer in layers:
-        table.add_row(
-            layer.name,
-            f"{layer.parameters:,}",
-            f"{layer.flops / 1e6:,.1f}",
-            f"{layer.variable_bytes / 1024:,.1f}",
-            f"{layer.peak_bytes / 1024:,.1f}",
-            f"{layer.cycles:,}",
-            f"{layer.cycles / max(total_cycles, 1):.1%}",
-            layer.confidence,
-        )
-    return table
+    has = ("name", "parameters", "MFLOP", "variables KiB", "at peak KiB")
+    return PlainTable(
+        title=title,
+        columns=(*has, "cycles", "share", "confidence"),
+        words=("confidence",),
+        rows=tuple(
+            (
+                layer.name,
+                f"{layer.parameters:,}",
+                f"{layer.flops / 1e6:,.1f}",
+                f"{layer.variable_bytes / 1024:,.1f}",
+                f"{layer.peak_bytes / 1024:,.1f}",
+                f"{layer.cycles:,}",
+                f"{layer.cycles / max(total_cycles, 1):.1%}",
+                layer.confidence,
+            )
+            for layer in layers
+        ),
+    )
 
 
-def memory_table(always_live: Mapping[str, int], not_always_live: Mapping[str, int]) -> Table:
+def memory_table(always_live: Mapping[str, int], not_always_live: Mapping[str, int]) -> PlainTable:
     """A line for each category, and their sums.
 
     Args:
         always_live: Bytes over all tiles, by category.
         not_always_live: The same of what is in use some of the time.
     """
-    table = Table(title="Memory of all tiles", title_justify="left", show_footer=True)
-    table.add_column("category", footer="all")
     sides = always_live, not_always_live
-    for title, sizes in zip(("always live", "not always live"), sides, strict=True):
-        table.add_column(f"{title} [bytes]", f"{sum(sizes.values()):,}", justify="right")
-    for category in {**always_live, **not_always_live}:
-        cells = (f"{sizes[category]:,}" if category in sizes else "" for sizes in sides)
-        table.add_row(category.replace("_", " "), *cells)
-    return table
+    return PlainTable(
+        title="Memory of all tiles",
+        columns=("category", "always live [bytes]", "not always live [bytes]"),
+        rows=tuple(
+            (
+                category.replace("_", " "),
+                *(f"{sizes[category]:,}" if category in sizes else "" for sizes in sides),
+            )
+            for category in {**always_live, **not_always_live}
+        ),
+        footer=("all", *(f"{sum(sizes.values()):,}" for sizes in sides)),
+    )

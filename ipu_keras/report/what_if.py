@@ -95,7 +95,7 @@ class WhatIf:
         return data_frame_of_lines(lines)
 
     def __str__(self) -> str:
-        return rendered(*self._table().parts())
+        return rendered(self._table())
 
     def __repr__(self) -> str:
         num_fitting = sum(row.fits for row in self.rows)
@@ -121,17 +121,17 @@ class WhatIf:
         figures = ("cycles per step", "samples/s", "fullest tile", "fits", "bound by")
         return PlainTable(
             title=f"What if: {self.rows[0].report.name}",
-            columns=("", *choices, *figures),
+            columns=("row", *choices, *figures),
             rows=tuple(self._cells()),
         )
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         best = self.best
-        for row in self.rows:
+        for number, row in enumerate(self.rows):
             report = row.report
             memory = report.model.memory
             yield (
-                "*" if row is best else "",
+                f"{number} *" if row is best else str(number),
                 *(choice_in_words(name, value) for name, value in row.choices.items()),
                 f"{report.cycles_per_step:,}",
                 "" if row.samples_per_second is None else f"{row.samples_per_second:,.0f}",

@@ -57,9 +57,9 @@ def _text(found: Sequence[Findings]) -> Iterator[str]:
             title="Names of the documents that do not work, or not fully",
             columns=("name", "state", "why"),
             rows=tuple(sorted(rows)),
-            justify="left",
+            words=("state", "why"),
         )
-        yield rendered(*table.parts()).rstrip()
+        yield rendered(table).rstrip()
     names: dict[str, set[str]] = {state: set() for state in (WORKS, PARTLY, ABSENT)}
     for use in uses:
         names[use.state].add(use.name)

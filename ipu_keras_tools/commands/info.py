@@ -64,9 +64,9 @@ def table() -> str:
         title=f"An emulated machine of {len(PCI_ADDRESSES)} IPUs",
         columns=("IPUs of a device", "devices", "ids for select_ipus"),
         rows=tuple(rows),
-        justify="left",
+        words=("ids for select_ipus",),
     )
-    return rendered(*whole.parts())
+    return rendered(whole)
 
 
 def _bracketed(value: object, width: int) -> str:

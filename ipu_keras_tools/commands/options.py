@@ -31,9 +31,9 @@ def run(given: argparse.Namespace) -> int:
             (one["option"], one["default"], one["state"], one["today"])
             for one in map(_plain, found)
         ),
-        justify="left",
+        words=("default", "state", "today"),
     )
-    print_result(given, [_plain(option) for option in found], rendered(*table.parts()))
+    print_result(given, [_plain(option) for option in found], rendered(table))
     return 0
 
 

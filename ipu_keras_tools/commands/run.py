@@ -101,4 +101,4 @@ def _table(found: list[dict[str, Any]]) -> str:
     )
     columns = ("program", "target", "IPUs", "cycles per step", "samples/s", "fullest tile", "fits")
     table = PlainTable(title="What was compiled would cost", columns=columns, rows=rows)
-    return rendered(*table.parts()).rstrip()
+    return rendered(table).rstrip()

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 
 import pytest
 from project_imports import PROJECT
@@ -17,8 +18,9 @@ BASELINE = "ipu_baselines/test_model/test_training_fits.json"
 
 
 @pytest.fixture
-def project(pytester):
+def project(pytester, monkeypatch):
     """A copy of the project, as the only thing that pytest finds."""
+    monkeypatch.delitem(sys.modules, "model", raising=False)  # of tests of commands
     shutil.copytree(PROJECT / "examples" / "ci", pytester.path, dirs_exist_ok=True)
     return pytester.path
 

@@ -100,12 +100,13 @@ def test_repr():
     assert repr(none) == "<WhatIf of 'step' on bow: 1 choices, 0 of which fit>"
 
 
-def test_text():
+def test_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     lines = str(table()).splitlines()
     assert lines[0] == "What if: step"
     headings = [cell.strip() for cell in lines[2].split("┃")[1:-1]]
-    assert headings == ["", "batch size", "target", *HEADINGS]
-    assert [line.split("│")[1].strip() for line in lines[4:7]] == ["", "*", ""]
+    assert headings == ["row", "batch size", "target", *HEADINGS]
+    assert [line.split("│")[1].strip() for line in lines[4:7]] == ["0", "1 *", "2"]
     assert "What if: [red]x[/red] :fire:\n" in str(table("[red]x[/red] :fire:"))
     assert "What if: [/x]\n" in str(table("[/x]"))
 
@@ -132,7 +133,7 @@ def test_the_cell_of_a_notebook():
     assert cell.all("h3")[0].text == "step on gc200, bow"
     assert cell.all("caption")[0].text == "What if: step"
     heading, *rows = cell.table()
-    assert heading == ["", "batch size", "target", *HEADINGS]
+    assert heading == ["row", "batch size", "target", *HEADINGS]
     drawn = [line.split("│")[1:-1] for line in str(table()).splitlines() if "│" in line]
     assert rows == [[cell.strip() for cell in line] for line in drawn]
     hostile = "<script>alert(1)</script>"

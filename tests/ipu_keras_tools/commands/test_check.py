@@ -21,6 +21,7 @@ def problems(source):
 
 def test_the_text(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
     (tmp_path / "old.py").write_text(
         "import keras\n"
         "from tensorflow.python import ipu\n"
