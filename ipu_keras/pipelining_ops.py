@@ -6,7 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.cost import depth_message, overlap
-from ipu_keras.functions.graph_programs import Work, is_program_allowed, put_into_graph
+from ipu_keras.functions.graph_programs import (
+    Work,
+    current_step_results,
+    is_program_allowed,
+    put_into_graph,
+)
 from ipu_keras.functions.loop_bodies import checked_function, tensors_of
 from ipu_keras.functions.pipelines import PipelineStep, Trained, check_captures
 from ipu_keras.functions.place import current_place
@@ -100,6 +105,9 @@ def pipeline(
     `gradient_accumulation_count` batches, and then updates weights once. What the stages, their
     schedule and the options below cost on an IPU is what `ipu_keras.last_report` says.
 
+    Replicas average gradients if the optimizer is wrapped in a `CrossReplicaOptimizer`; else each
+    trains weights of its own, of which the host reads those of replica 0.
+
     Args:
         computational_stages: Two functions or more. The first takes `inputs` and then the parts of
             an element of the infeed, each other what the one before returns.
@@ -144,7 +152,8 @@ def pipeline(
     Raises:
         TypeError: An argument, or what a function returns, is of a wrong type.
         ValueError: There are fewer than two stages, arguments do not go together, or a stage uses
-            a tensor that is not passed to it.
+            a tensor that is not passed to it; or replicas whose optimizer is no
+            `CrossReplicaOptimizer` are to share parts of variables.
         NotImplementedError: The schedule cannot train stages that share an IPU, or
             `continuous_weight_updates`.
         tf.errors.FailedPreconditionError: When it is run, `gradient_accumulation_count` is no
@@ -207,7 +216,9 @@ def pipeline(
 
     def train(results: Sequence[Any], variables: Sequence[Any]) -> Trained:
         assert optimizer_function is not None
-        return _trained(optimizer_function, results, variables, gradient_dtype, num_replicas)
+        return _trained(
+            optimizer_function, results, variables, gradient_dtype, layout, num_replicas
+        )
 
     def outfeed(results: Sequence[Any], loss: Any) -> Any:
         if outfeed_loss:
@@ -291,6 +302,7 @@ def _trained(
     results: Sequence[Any],
     variables: Sequence[Any],
     dtype: DTypeChoice,
+    layout: Pipeline,
     num_replicas: int,
 ) -> Trained:
     made = optimizer_function(*results)
@@ -300,12 +312,11 @@ def _trained(
             f"Received: {made!r}"
         )
     optimizer, averages = without_exchange(made.opt)
-    if num_replicas > 1 and not averages:
-        raise NotImplementedError(
-            "Replicas of a pipeline that do not exchange gradients would have weights of their "
-            "own, which is not implemented. Wrap the optimizer in a CrossReplicaOptimizer. "
-            f"Received: {made.opt!r} for {num_replicas} replicas"
-        )
+    step = current_step_results()
+    assert step is not None, "optimizers are asked for gradients while a step is traced"
+    step.own_updates = num_replicas > 1 and not averages
+    if step.own_updates:
+        _check_nothing_is_shared(layout, made.opt)
     named = dict(made.compute_gradients_kwargs)
     if not made.compute_gradients_args and named.get("var_list") is None:
         # A function that was traced eagerly has no collections of variables.
@@ -323,15 +334,26 @@ def _trained(
             "No gradients provided for any variable: the loss depends on none that is trainable. "
             f"Received: {[variable.name for _, variable in found]}"
         )
-    # The host adds the gradients of all replicas.
-    shared = [(gradient / num_replicas, variable) for gradient, variable in pairs]
+    if averages and num_replicas > 1:
+        # The host adds the gradients of all replicas.
+        pairs = [(gradient / num_replicas, variable) for gradient, variable in pairs]
 
     def apply(updates: Sequence[tuple]) -> Any:
         return optimizer.apply_gradients(
             updates, *made.apply_gradients_args, **made.apply_gradients_kwargs
         )
 
-    return Trained(made.loss, shared if num_replicas > 1 else pairs, apply)
+    return Trained(made.loss, pairs, apply)
+
+
+def _check_nothing_is_shared(layout: Pipeline, optimizer: Any) -> None:
+    for name in ("replicated_optimizer_state_sharding", "replicated_weight_sharding"):
+        if getattr(layout, name):
+            raise ValueError(
+                f"With `{name}` each replica has a part of variables that are the same in all of "
+                "them, but replicas that do not exchange gradients have variables of their own. "
+                f"Wrap the optimizer in a CrossReplicaOptimizer. Received: {optimizer!r}"
+            )
 
 
 def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:

@@ -39,6 +39,7 @@ class ModelOptions:
         gradient_accumulation_dtype: Of what gradients are added up in; by default, of the
             gradients.
         num_replicas: Copies of the program that run at the same time on IPUs of their own.
+        own_updates: Whether each of them updates weights of its own, with its own gradients.
         pipeline: How the stages of the trace run, each on its IPU; `None` if it has none. The
             micro-batches that pass through are the steps between two weight updates; in
             inference, without accumulation, those of an execution. `num_ipus` stays 1.
@@ -73,6 +74,7 @@ class ModelOptions:
     gradient_accumulation_count: int = 1
     gradient_accumulation_dtype: str | None = None
     num_replicas: int = 1
+    own_updates: bool = False
     pipeline: Pipeline | None = None
     stage_splits: int = 1
     # What is smaller lies on one tile, and would cost more to fetch than it takes.
@@ -89,7 +91,7 @@ class ModelOptions:
         self._check_proportion("available_memory_proportion", "a number above 0 and at most 1")
         self._check_dtype("dtype", "what the model has")
         self._check_dtype("gradient_accumulation_dtype", "that of the gradients")
-        for name in ("outlining", "place_ops_on_io_tiles", "recomputation"):
+        for name in ("outlining", "own_updates", "place_ops_on_io_tiles", "recomputation"):
             switch = getattr(self, name)
             if not isinstance(switch, bool):
                 raise ValueError(f"`{name}` must be True or False. Received: {name}={switch!r}")

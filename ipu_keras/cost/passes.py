@@ -120,7 +120,9 @@ def _keeps_checkpoints(options: ModelOptions) -> bool:
 def add_up_gradients(model: Model) -> Model:
     """Adds up the gradients of several steps and replicas before the weight update."""
     options = model.options
-    program = reduce_over_replicas(model.program, options.num_replicas)
+    program = model.program
+    if not options.own_updates:
+        program = reduce_over_replicas(program, options.num_replicas)
     if options.gradient_accumulation_count > 1:
         pipeline = options.pipeline_as_cut
         program = accumulate(

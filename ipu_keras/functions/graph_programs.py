@@ -123,11 +123,13 @@ class StepResults:
         graph: Of the step.
         sums: As of `Work`.
         written: By queue, the tensors of what is written to it.
+        own_updates: Whether each replica updates weights of its own.
     """
 
     graph: Any
     sums: Callable[[tf.Tensor], tf.DType] | None
     written: dict[ResultQueue, Sequence[tf.Tensor]] = field(default_factory=dict)
+    own_updates: bool = False
 
     @property
     def num_replicas(self) -> int:
@@ -240,10 +242,11 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     Returns:
         What its last step hands on, of replica 0.
     """
-    step, queues = _traced(work, num_replicas)
+    step, found = _traced(work, num_replicas)
+    queues = list(found.written)
     if work.pipeline is None:
         num_replicas = Place(device).num_replicas_with_shards(step.num_shards)
-    program = _program(work, step, queues, num_replicas)
+    program = _program(work, step, found, num_replicas)
     num_steps = _steps_per_call(program, step)
     executable = build_traced(
         replace(program, repeat_count=num_steps), step, device, onednn=uses_onednn()
@@ -276,18 +279,18 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     return _repeated(run, program.repeat_count // num_steps, work.carried)
 
 
-def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, list[ResultQueue]]:
-    """The trace of a step, and the queues that get its results."""
-    queues: list[ResultQueue] = []
+def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
+    """The trace of a step, and what it writes."""
+    traces: list[StepResults] = []
 
     def step(*tensors: tf.Tensor) -> Any:
         found = StepResults(tf.compat.v1.get_default_graph(), work.sums)
+        traces.append(found)
         token = _step_results.set(found)
         try:
             handed = list(work.step(*tensors))
         finally:
             _step_results.reset(token)
-        queues[:] = found.written
         results = [list(tensors) for tensors in found.written.values()]
         return (results, handed) if work.carried else results
 
@@ -307,13 +310,12 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, list[ResultQue
         # The stages of a pipeline say where they are.
         shards="shared" if work.pipeline is None else "refused",
     )
-    return traced, queues
+    return traced, traces[-1]
 
 
-def _program(
-    work: Work, step: StepInAGraph, queues: Sequence[ResultQueue], num_replicas: int
-) -> Program:
-    keeps_all = num_replicas > 1 or any(queue.mode is OutfeedMode.ALL for queue in queues)
+def _program(work: Work, step: StepInAGraph, found: StepResults, num_replicas: int) -> Program:
+    modes = {queue.mode for queue in found.written}
+    keeps_all = num_replicas > 1 or OutfeedMode.ALL in modes
     return Program(
         name=work.name,
         step=refuse_another_trace,
@@ -324,6 +326,7 @@ def _program(
         update=None if step.update is None else refuse_another_trace,
         accumulation=work.accumulation,
         num_replicas=num_replicas,
+        own_updates=found.own_updates,
         pipeline=work.pipeline,
         carried=tuple(map(_spec_of, work.carried)),
     )

@@ -82,7 +82,7 @@ def run_by_all(
         return None
     if programs_in(concrete.graph):
         refuse_replicas("Beside a program in the same function, something is done", num_replicas)
-    variables = ReplicaVariables(concrete, num_replicas, device)
+    variables = ReplicaVariables([concrete], num_replicas, device)
     lacked = lacked_by_xla(graph)
     together = replicate(
         concrete,

@@ -64,7 +64,7 @@ class ReplicatedFunction:
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
         graph = graph_of(concrete)
         found = run_by_all(concrete, graph, self._device, jit_compile=self._jit_compile)
-        return found or (ReplicaVariables(concrete, 1, self._device), concrete)
+        return found or (ReplicaVariables([concrete], 1, self._device), concrete)
 
 
 def _spec(value: Any) -> Any:

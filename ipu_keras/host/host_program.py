@@ -189,7 +189,8 @@ class HostCallable:
         program = self._plan.program
         if self._step.purpose.for_xla and not self.execution.is_compiled:
             self._leave_xla()
-        self._variables = ReplicaVariables(self._step.function, program.num_replicas, self._device)
+        own = [self._step.function] + [self._step.update] * program.own_updates
+        self._variables = ReplicaVariables(own, program.num_replicas, self._device)
         graphs = StepGraphs(
             self._plan,
             self._step.function,

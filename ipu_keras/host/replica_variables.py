@@ -21,23 +21,25 @@ _SEED_DISTANCE = 0x9E3779B9
 
 
 class ReplicaVariables:
-    """What each replica of a program has for the variables that its step writes.
+    """What each replica of a program has for the variables that its functions write.
 
     Replica 0 has the variables themselves. The others have copies, so that what they
     write differs; when they are synchronized, they take the values of replica 0. Streams of random
     numbers differ, unless the device was told to give all replicas the same.
 
     Args:
-        step: The trace of the step, a `tf.ConcreteFunction`.
+        functions: What they run with variables of their own, `tf.ConcreteFunction`s.
         num_replicas: How many there are.
-        device: On which the step runs.
+        device: On which the functions run.
     """
 
-    def __init__(self, step: Any, num_replicas: int, device: IpuDevice):
+    def __init__(self, functions: Sequence[Any], num_replicas: int, device: IpuDevice):
         self._device = device
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
-        self._originals = written_variables(step, device.name) if num_replicas > 1 else []
+        found = [v for one in functions for v in written_variables(one, device.name)]
+        several = {variable.handle.ref(): variable for variable in found if num_replicas > 1}
+        self._originals = list(several.values())
         self._copies = [list(map(_copy, self._originals)) for _ in range(1, num_replicas)]
 
     def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:

@@ -63,6 +63,7 @@ class Collect(enum.Enum):
     - `SUM_OF_EACH`: those of each replica are added up, along a new first axis.
     - `SUM`: they are added up.
     - `REDUCED`: they are accumulated, as gradients are.
+    - `REDUCED_OF_EACH`: those of each replica are accumulated, along a new first axis.
     """
 
     ALL = "all"
@@ -71,16 +72,21 @@ class Collect(enum.Enum):
     SUM_OF_EACH = "sum_of_each"
     SUM = "sum"
     REDUCED = "reduced"
+    REDUCED_OF_EACH = "reduced_of_each"
 
     @property
     def is_of_each(self) -> bool:
         """Whether replicas' results are kept apart, and those of steps are not."""
-        return self in (Collect.LAST_OF_EACH, Collect.SUM_OF_EACH)
+        return self.of_stacked is not self
 
     @property
     def of_stacked(self) -> "Collect":
         """The same of results that have all replicas along their first axis."""
-        stacked = {Collect.LAST_OF_EACH: Collect.LAST, Collect.SUM_OF_EACH: Collect.SUM}
+        stacked = {
+            Collect.LAST_OF_EACH: Collect.LAST,
+            Collect.SUM_OF_EACH: Collect.SUM,
+            Collect.REDUCED_OF_EACH: Collect.REDUCED,
+        }
         return stacked.get(self, self)
 
 
@@ -143,10 +149,12 @@ class StepGraphs:
         # Those of all replicas are the same.
         self._of_updates = [Collect(mode.value).of_stacked for mode in program.update_modes]
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
+        self._own_updates = program.own_updates and program.num_replicas > 1
         self._use(step)
         # A gradient that depends on what steps write can be no result of a first part.
         bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
-        split = not bound and not self._exchanges and not program.carried
+        together = self._exchanges or bool(program.carried) or self._own_updates
+        split = not bound and not together
         self._sequential = plan.sequential if split else frozenset()
         self._opening: tuple[Part, Part] | None = None
         if split and plan.opening:
@@ -227,6 +235,10 @@ class StepGraphs:
     def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
         found = self._batches(feeds)
         num_results = len(self._results)
+        if self._own_updates:
+            by_replica = list(zip(*map(tf.unstack, found[num_results:]), strict=True))
+            replicate(self._update, len(by_replica), self._variables.captures_of)(by_replica)
+            return found[:num_results]
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
         return found[:num_results] + _flat(update)(found[num_results:])
@@ -237,14 +249,16 @@ class StepGraphs:
             feeds = self._opened(*self._opening, feeds)
         if self._sequential:
             return self._split_batches(feeds)
-        collect = self._kept + [Collect.REDUCED] * len(self._gradients)
+        reduced = [Collect.REDUCED] * len(self._gradients)
+        how = Collect.REDUCED_OF_EACH if self._own_updates else Collect.REDUCED
+        collect = self._kept + [how] * len(reduced)
         if self._exchanges:
             return self._together(feeds, collect)
-        if not self._in_order:
+        if not self._in_order and not self._own_updates:
             return self._all_steps(self._step, feeds, collect)
 
         def run(own: Sequence[Any]) -> list[Any]:
-            return self._steps(self._step, own, collect, 1)
+            return self._steps(self._step, own, [*self._kept, *reduced], 1)
 
         in_loop = self._execution is HostExecution.COMPILED_LOOP
         return self._each_replica(run, feeds, collect, compiled=in_loop)
@@ -464,6 +478,8 @@ def _num_at_once() -> int:
 
 def _joined(how: Collect, by_replica: Sequence[Any]) -> Any:
     """What the results of all replicas become: what reaches the host is the last one's."""
+    if how is Collect.REDUCED_OF_EACH:
+        return tf.stack(by_replica)
     if len(by_replica) == 1 or how is Collect.LAST:
         return by_replica[-1]
     if how is Collect.REDUCED:

@@ -77,7 +77,8 @@ def profile(
             kept) and `num_ipus` (1, 2, 4, ...: the layers are shared among so many IPUs, of which
             one computes at a time), `gradient_accumulation_count` (steps between two weight
             updates; by default what was set on the model), `gradient_accumulation_dtype`,
-            `num_replicas` (by default as many as the model's device has IPUs for), `pipeline`
+            `num_replicas` (by default as many as the model's device has IPUs for), `own_updates`
+            (`True`: replicas do not add up gradients), `pipeline`
             (a `Pipeline`; by default that of the model's stages),
             `selection_order` (a `SelectionOrder`), `stage_splits` (stages in place of each of the
             pipeline, on as many IPUs in place of one), `minimum_remote_tensor_size`,

@@ -111,6 +111,7 @@ def model_of_executable(executable: Executable, **options: Any) -> Model:
         "steps_per_execution": program.repeat_count,
         "gradient_accumulation_count": program.accumulation.count,
         "num_replicas": program.num_replicas,
+        "own_updates": program.own_updates,
         "pipeline": program.pipeline,
         **chosen_options(program.device_choices),
     }

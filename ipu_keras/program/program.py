@@ -75,6 +75,8 @@ class Program:
         accumulation: How often `update` runs, and on what.
         num_replicas: Copies of the program that run at the same time, each on data of its
             own. Batch k is for replica k modulo their number. `update` gets the sum over all.
+        own_updates: Whether `update` gets a replica's own gradients instead, and writes variables
+            that each replica has for itself.
         pipeline: Its stages; `None` if it has none.
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the plan of the host choose.
@@ -88,7 +90,7 @@ class Program:
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
             positive integer, the accumulation does not divide the steps, or a step that
-            accumulates gradients hands tensors on.
+            accumulates gradients hands tensors on, or has updates of its own with results.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Program:
     update_modes: tuple[OutfeedMode, ...] = ()
     accumulation: Accumulation = Accumulation()
     num_replicas: int = 1
+    own_updates: bool = False
     pipeline: Pipeline | None = None
     compiled: bool | None = None
     fast_math: bool = False
@@ -127,6 +130,12 @@ class Program:
             raise ValueError(
                 "Steps whose gradients are accumulated hand nothing on but variables. Received: "
                 f"carried={self.carried} for program {self.name!r}"
+            )
+        if self.own_updates and self.update_modes:
+            raise ValueError(
+                "Results of updates are there once, so all replicas have the same updates. "
+                f"Received: own_updates=True, update_modes={self.update_modes} for program "
+                f"{self.name!r}"
             )
         for index, spec in enumerate(self.infeed):
             _check_feed_tensor(self.name, index, spec)

@@ -19,6 +19,7 @@ _IF_GIVEN = (
     "num_io_tiles",
     "num_replicas",
     "outlining",
+    "own_updates",
     "pipeline",
     "place_ops_on_io_tiles",
     "selection_order",

@@ -14,6 +14,7 @@ from ipu_keras.ipu_compiler import compile as compile_computation
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipu_keras.pipelining_ops import (
     OptimizerFunctionOutput,
@@ -268,6 +269,116 @@ class Descent(v1.train.GradientDescentOptimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         pairs = [(tf.cast(gradient, v.dtype), v) for gradient, v in grads_and_vars]
         return super().apply_gradients(pairs, global_step, name)
+
+
+@pytest.mark.parametrize("schedule", [GROUPED, SEQUENTIAL])
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_that_exchange_nothing_train_weights_of_their_own(replicas, schedule):
+    """Each is what NumPy makes of its elements alone, and goes on from there in the next run."""
+    num_stages, count, repeat_count, rate = 2, 4, 3, 0.2
+    configure(num_stages * replicas)
+    infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(tuple(data(64))).repeat())
+    assert infeed.initializer is None
+    outfeed = IPUOutfeedQueue()
+    strategy = IPUStrategy()
+    with strategy.scope():
+        variables = [tf.Variable(each) for each in weights(num_stages)]
+    optimizer = v1.train.MomentumOptimizer(rate, 0.9)
+
+    def first(h, y):
+        return tf.tanh(h @ variables[0]), y
+
+    def second(h, y):
+        return tf.reduce_mean((tf.tanh(h @ variables[1]) - y) ** 2)
+
+    @tf.function
+    def run():
+        pipeline(
+            [first, second],
+            count,
+            repeat_count=repeat_count,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
+            outfeed_loss=True,
+            pipeline_schedule=schedule,
+        )
+
+    for _ in range(2):
+        strategy.run(run)
+    losses = np.asarray(outfeed.dequeue())
+    alone = [Expected(weights(num_stages), [0, 1]) for _ in range(replicas)]
+    for number, one in enumerate(alone):
+        batches = itertools.cycle(zip(*data(64), strict=True))
+        own = itertools.islice(batches, number, None, replicas)
+        for _ in range(2 * repeat_count):
+            one.update(itertools.islice(own, count), rate, 1)
+    expected = np.stack([one.losses for one in alone], axis=1)
+    assert losses.shape == (2 * repeat_count * count, replicas)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    # What the host reads is what replica 0 has; the others have something else by now.
+    for value, weight in zip(variables, alone[0].weights, strict=True):
+        np.testing.assert_allclose(value, weight, rtol=1e-5, atol=1e-6)
+    assert np.abs(alone[1].weights - alone[0].weights).max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "name", ["replicated_optimizer_state_sharding", "replicated_weight_sharding"]
+)
+def test_replicas_that_exchange_nothing_share_no_parts(name):
+    configure(4)
+    with tf.Graph().as_default():
+        text = f"With `{name}` each replica has a part of variables that are the same in all"
+        with pytest.raises(ValueError, match=text):
+            Training(2, 4, offload_weight_update_variables=True, **{name: True})
+
+
+def test_replicas_that_exchange_nothing_cost_no_sums():
+    families = {}
+    for averages in (True, False):
+        configure(4)
+        with tf.Graph().as_default():
+            training = Training(2, 4, averages=averages)
+            with v1.Session() as session:
+                session.run(training.initializers)
+                session.run(training.run, {training.rate: 0.1})
+        report = last_report()
+        assert (report.model.options.num_replicas, report.model.options.own_updates) == (
+            2,
+            not averages,
+        )
+        families[averages] = {row.family for row in report.rows}
+    assert families[True] - families[False] == {"collective"}
+
+
+def test_replicas_that_exchange_values_train_weights_of_their_own_too():
+    """Losses are divided by what all of them have; gradients are those of each."""
+    configure(4)
+    infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.float32([*range(1, 9)])).repeat())
+    assert infeed.initializer is None
+    outfeed = IPUOutfeedQueue()
+    strategy = IPUStrategy()
+    with strategy.scope():
+        weight = tf.Variable(1.0)
+
+    @tf.function
+    def run():
+        pipeline(
+            [lambda x: (x, cross_replica_sum(x)), lambda x, total: weight * x / total],
+            4,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=optimizer_of,
+            outfeed_loss=True,
+        )
+
+    for _ in range(2):
+        strategy.run(run)
+    x = np.arange(1.0, 9.0).reshape(4, 2)
+    shares = x / x.sum(axis=1, keepdims=True)
+    own = 1 - 0.1 * shares.sum(axis=0)
+    np.testing.assert_allclose(outfeed.dequeue(), [*shares, *own * shares], rtol=1e-6)
+    np.testing.assert_allclose(weight, own[0] - 0.1 * shares[:, 0].sum(), rtol=1e-6)
 
 
 def test_inference_in_a_function():

@@ -126,7 +126,7 @@ def test_only_what_is_written_is_copied():
         return written.assign_add(read)
 
     concrete = step.get_concrete_function()
-    variables = ReplicaVariables(concrete, 3, IPUStrategy().device)
+    variables = ReplicaVariables([concrete], 3, IPUStrategy().device)
     variables.synchronize()
     assert variables.captures_of(0) == {}
     for replica in (1, 2):
@@ -145,7 +145,7 @@ def test_seeds_differ_by_replica():
         return keras.random.uniform((2,), seed=generator)
 
     concrete = draw.get_concrete_function()
-    variables = ReplicaVariables(concrete, 3, IPUStrategy().device)
+    variables = ReplicaVariables([concrete], 3, IPUStrategy().device)
     variables.synchronize()
     drawn = [variables.call(concrete, [], replica)[0].numpy().tolist() for replica in range(3)]
     assert len({tuple(numbers) for numbers in drawn}) == 3

@@ -300,7 +300,7 @@ def test_steps_in_flight_are_as_many_as_cores_need(device, num_cores, monkeypatc
     )
     step = host.trace(program, for_xla=False)
     plan = plan_host(program, graph_of(step.function))
-    variables = ReplicaVariables(step.function, 1, device)
+    variables = ReplicaVariables([step.function], 1, device)
     graphs = StepGraphs(plan, step.function, None, HostExecution.PARALLEL_LOOP, variables)
     spec = tf.TensorSpec((NUM_STEPS, 2))
     concrete = tf.function(graphs, autograph=False).get_concrete_function(spec)
@@ -313,7 +313,7 @@ def test_gradients_wait_for_no_metrics(device):
     program = program_of(Linear(device, exchanges=False), 2, 3, OutfeedMode.LAST)
     step = host.trace(program, for_xla=True)
     plan = plan_host(program, graph_of(step.function))
-    variables = ReplicaVariables(step.function, 2, device)
+    variables = ReplicaVariables([step.function], 2, device)
     graphs = StepGraphs(plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables)
     assert graphs.is_one_program
 
@@ -327,7 +327,7 @@ def test_what_replicas_do_in_turn_is_in_one_program_if_it_is_little(
     sequential = frozenset(f"metric/{k}" for k in range(num_operations))
     plan = plan_host(program, graph_of(step.function))
     plan = dataclasses.replace(plan, sequential=sequential, opening=frozenset())
-    variables = ReplicaVariables(step.function, 2, device)
+    variables = ReplicaVariables([step.function], 2, device)
     graphs = StepGraphs(plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables)
     assert graphs.is_one_program is is_one_program
 

@@ -410,13 +410,16 @@ def _place_of(op: Op) -> dict[str, Any]:
 
 
 def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
-    """Whether a conversion keeps the type, or a transpose the order of the elements."""
+    """Whether a conversion keeps the type, or other axes the number and order of elements."""
     if op.kind == "convert":
         return operands[0].dtype == op.outputs[0].dtype
-    if op.kind != "transpose":
+    if op.kind == "transpose":
+        sizes = operands[0].shape
+    elif op.kind == "broadcast" and num_elements(operands[0]) == num_elements(op.outputs[0]):
+        sizes = op.outputs[0].shape
+    else:
         return False
-    shape = operands[0].shape
-    moved = [axis for axis in op.attributes["dimensions"] if shape[axis] != 1]
+    moved = [axis for axis in op.attributes["dimensions"] if sizes[axis] != 1]
     return moved == sorted(moved)
 
 

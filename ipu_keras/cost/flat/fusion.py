@@ -58,8 +58,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
 
     An operation joins the one that uses its result if nobody else does, both
     have as many elements, and both run as often. A broadcast joins everyone
-    who uses it: it costs nothing within another vertex, and nothing beside the values of a
-    reduction. Nothing else joins what runs in
+    who uses it: it costs nothing within another vertex, nothing beside the values of a
+    reduction, and nothing in a further broadcast, as it is a view. Nothing else joins what runs in
     another part of a pipeline, or not as often. Before all, reductions that are the only ones to
     use halves converted to float32 take the halves, which popops' vertices add up in float32.
 
@@ -145,8 +145,8 @@ def _reducing_halves(one: ComputeSet, conversion: ComputeSet) -> ComputeSet:
 
 
 def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
-    broadcasts = producer.ops[-1].kind == "broadcast"
-    if broadcasts and _is_further_operand(producer, consumer):
+    broadcasts = _broadcasts(producer)
+    if broadcasts and (_is_further_operand(producer, consumer) or _broadcasts(consumer)):
         return producer.repeat == consumer.repeat
     return (
         producer.family in _FUSES
@@ -157,6 +157,10 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and (broadcasts or _place(producer) == _place(consumer))
         and _size(producer) == _size(consumer)
     )
+
+
+def _broadcasts(one: ComputeSet) -> bool:
+    return one.ops[-1].kind == "broadcast"
 
 
 def _is_further_operand(producer: ComputeSet, consumer: ComputeSet) -> bool:

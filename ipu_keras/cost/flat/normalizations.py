@@ -188,6 +188,7 @@ class _Phase:
         position: Where it takes place in the program.
         ops: What it computes of the whole tensor.
         reads: What it takes, the tensors first.
+        divisors: Vectors whose reciprocals it takes, each with a division by it.
         writes: What it makes.
         flops: Of the operations.
     """
@@ -195,6 +196,7 @@ class _Phase:
     position: int
     ops: list[Op] = field(default_factory=list)
     reads: dict[str, None] = field(default_factory=dict)
+    divisors: dict[str, ComputeSet] = field(default_factory=dict)
     writes: list[Value] = field(default_factory=list)
     flops: int = 0
 
@@ -214,6 +216,7 @@ class _Layer:
         self._parts: list[_Part] = []
         self._by_position: set[int] = set()
         self._axes_of: dict[str, frozenset[int] | None] = {}
+        self._reciprocals: dict[str, Value] = {}  # by vector
         self.members: set[int] = set()  # that its passes replace
 
     @classmethod
@@ -303,6 +306,9 @@ class _Layer:
         """The passes over the tensor, and before which compute set each takes place."""
         for part in self._parts:
             for phase in self._phases(part):
+                for vector, division in phase.divisors.items():
+                    if vector not in self._reciprocals:
+                        yield phase.position, self._inverted(vector, division)
                 yield phase.position, self._compute_set(phase)
 
     def _phases(self, part: _Part) -> list[_Phase]:
@@ -345,6 +351,7 @@ class _Layer:
             together = phases[-1]
             together.ops += phase.ops
             together.reads.update({r: None for r in phase.reads if there.get(r) is not together})
+            together.divisors.update(phase.divisors)
             together.writes += phase.writes
             together.flops += phase.flops
             phase = together
@@ -406,6 +413,7 @@ class _Layer:
         for position in sorted(set(order)):
             one = self._reader.sets[position]
             phase.ops.append(self._vertex_of(one))
+            phase.divisors.update(dict.fromkeys(self._divisors_of(one), one))
             phase.flops += one.flops
 
     def _axes(self, name: str) -> frozenset[int] | None:
@@ -439,8 +447,35 @@ class _Layer:
             return replace(op, kind="multiply")
         return op
 
+    def _divisors_of(self, one: ComputeSet) -> Iterable[str]:
+        """The vector that a tensor is divided by, if it is known only when the program runs."""
+        if one.ops[-1].kind != "divide":
+            return
+        name = one.reads[1]
+        while self._reader.kind(name) in ("broadcast", "convert"):
+            name = self._reader.operand(name)
+        if self._reader.size(name) < self._size and self._reader.values[name].role != "constant":
+            yield name
+
+    def _inverted(self, vector: str, division: ComputeSet) -> ComputeSet:
+        """What computes the reciprocals of a vector, of which there are fewer than quotients."""
+        spec, name = self._reader.values[vector].spec, f"{division.name}/reciprocals"
+        made = self._reciprocals[vector] = Value(name, spec)
+        return replace(
+            division,
+            name=name,
+            ops=(replace(division.ops[-1], name=name, outputs=(spec,)),),
+            operands=(spec, spec),
+            reads=(vector,),
+            writes=(made,),
+            flops=num_elements(spec),
+            bytes_read=spec.nbytes,
+            bytes_written=spec.nbytes,
+        )
+
     def _compute_set(self, phase: _Phase) -> ComputeSet:
         reader = self._reader
+        inverted = {name: self._reciprocals[name] for name in phase.divisors}
         reads = sorted(phase.reads, key=lambda name: reader.size(name) != self._size)
         last = reader.sets[reader.made[phase.writes[0].name]]
         return replace(
@@ -448,7 +483,7 @@ class _Layer:
             family=self._family,
             ops=tuple(phase.ops),
             operands=tuple(reader.values[name].spec for name in reads),
-            reads=tuple(reads),
+            reads=tuple(inverted[name].name if name in inverted else name for name in reads),
             writes=tuple(phase.writes),
             flops=phase.flops,
             bytes_read=sum(reader.values[name].spec.nbytes for name in reads),

@@ -17,6 +17,8 @@ _WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
 def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
     """What lies elsewhere than the result arrives first, and small operands whole.
 
+    Numbers that are constants, and constant vectors, are part of the code.
+
     Args:
         one: An operation on each element, or a chain of them.
         context: What it is in.
@@ -30,9 +32,11 @@ def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
     received = 0
     for name in one.reads:
         spec, count = context.spec(name), context.num_elements(name)
+        if context.values[name].role == "constant" and (count < size or count == 1):
+            continue
         if count == size and not context.lie_alike(name, made.name):
             received += bytes_per_tile(spec, context.target)
-        elif count < size and context.values[name].role != "constant":
+        elif count < size:
             received += min(spec.nbytes, per_tile * item)
     cycles = _map(one, operations, per_tile, context)
     kinds = "+".join(sorted({kind for kind, _ in operations}))
@@ -80,7 +84,9 @@ def cost_of_broadcast(one: ComputeSet, context: CostContext) -> Cost:
     output = one.writes[0].spec
     count = elements_per_tile(output, context.target)
     cycles = vertices.fill(context.target, dtype=output.dtype, num_elements=count)
-    received = min(context.spec(one.reads[0]).nbytes, bytes_per_tile(output, context.target))
+    source, received = one.reads[0], 0
+    if context.values[source].role != "constant":
+        received = min(context.spec(source).nbytes, bytes_per_tile(output, context.target))
     vertex = f"fill {output.dtype}"
     return started_together(one, context.target, cycles, received, vertex=vertex)
 

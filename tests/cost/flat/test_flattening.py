@@ -221,3 +221,18 @@ def test_what_leaves_order_and_type_moves_nothing():
     )
     assert names(program) == ["other"]
     assert program.compute_sets[0].operands == (spec(1, 3, 5),)
+
+
+def test_a_broadcast_to_as_many_elements_moves_nothing():
+    """As XLA writes one to a shape of as many axes, behind a sum that has kept its axis."""
+    program = flatten(
+        graph(
+            argument("x", 3, 5),
+            op("same", "broadcast", (3, 1, 5, 1), "x", dimensions=(0, 2)),
+            op("turned", "broadcast", (5, 1, 3), "x", dimensions=(2, 0)),
+            op("wide", "broadcast", (3, 5, 2), "x", dimensions=(0, 1)),
+            results=("same", "turned", "wide"),
+        )
+    )
+    assert names(program) == ["turned", "wide"]
+    assert program.results == ("x", "turned", "wide")

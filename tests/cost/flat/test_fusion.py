@@ -172,6 +172,25 @@ def test_a_broadcast_joins_everyone_who_uses_it():
     assert one.reads == ("bias", "x")
 
 
+def test_a_broadcast_of_a_broadcast_is_one_view():
+    # number ── column ── wide ── y
+    program = fuse(
+        flatten(
+            graph(
+                argument("x", 4, 8),
+                variable("number"),
+                op("column", "broadcast", (4,), "number", dimensions=()),
+                op("wide", "broadcast", (4, 8), "column", dimensions=(0,)),
+                op("y", "multiply", (4, 8), "x", "wide"),
+            )
+        )
+    )
+    (one,) = program.compute_sets
+    assert [member.name for member in one.ops] == ["column", "wide", "y"]
+    assert one.reads == ("number", "x")
+    assert "column" not in program.values
+
+
 def test_what_several_ask_for_is_computed_once():
     program = deduplicate(
         flatten(

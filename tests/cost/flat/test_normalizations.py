@@ -105,10 +105,25 @@ def test_softmax_keeps_its_exponents():
     assert passes(program) == [
         ("max", ("x",), [("max", "float32")]),
         ("below exp sum", ("x", "max"), [("sum", "float32"), ("exp", "float32")]),
-        ("y", ("exp", "sum"), [("y", "float32")]),
+        ("y", ("exp", "y/reciprocals"), [("y", "float32")]),
     ]
-    # Each row is multiplied by the reciprocal of its sum.
+    # Each row is multiplied by the reciprocal of its sum, of which there is one.
     assert program.compute_sets[-1].ops[0].kind == "multiply"
+    inverted = program.compute_sets[-2]
+    assert (inverted.name, inverted.family, inverted.reads) == (
+        "y/reciprocals",
+        "elementwise",
+        ("sum",),
+    )
+    assert [one.kind for one in inverted.ops] == ["divide"]
+    assert (inverted.writes[0].spec, inverted.flops) == (program.values["sum"].spec, N)
+
+
+def test_reciprocals_of_numbers_are_numbers():
+    program = fused(variable("n", N), *softmax(divided_by="n"))
+    assert "y/reciprocals" in program.values
+    ones = op("n", "constant", (N,))
+    assert "y/reciprocals" not in fused(ones, *softmax(divided_by="n")).values
 
 
 def test_layers_that_do_more_stay_as_they_are():

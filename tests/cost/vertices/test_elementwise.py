@@ -59,7 +59,31 @@ def test_constants_are_in_the_code():
         op("wide", "broadcast", (64,), "two", dimensions=()),
         op("z", "multiply", (64,), "x", "wide"),
     )["z"]
-    assert found.exchange_bytes == 0
+    assert (found.exchange_bytes, found.exchange_cycles, found.sync_cycles) == (0, 0, 0)
+
+
+def test_a_number_is_in_the_code_of_what_makes_one_number_too():
+    """As the reciprocal by which a mean is its sum; a variable beside it has to arrive."""
+    cycles = {}
+    for role in ("constant", "variable"):
+        found = costs(
+            argument("x"),
+            op("two", "parameter", (), role=role),
+            op("z", "multiply", (), "x", "two"),
+        )["z"]
+        cycles[role] = found.exchange_bytes, found.sync_cycles, found.compute_cycles
+    assert cycles["constant"] == (0, 0, cycles["variable"][2])
+    assert cycles["variable"] == (4, SYNC, cycles["variable"][2])
+
+
+def test_only_what_is_no_number_arrives_before_it_is_filled_in():
+    for role, received in (("constant", 0), ("variable", 4)):
+        found = costs(
+            op("number", "parameter", (), role=role),
+            op("wide", "broadcast", (64,), "number", dimensions=()),
+        )["wide"]
+        assert found.exchange_bytes == received
+        assert (found.sync_cycles > 0) == (role == "variable")
 
 
 def test_an_operation_computes_in_its_own_dtype():
