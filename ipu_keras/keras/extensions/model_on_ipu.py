@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -52,7 +53,6 @@ class ModelOnIpu:
     Attributes:
         options: What was set by the methods of the model.
         compiled: `jit_compile` of the model's `compile`, if it was given.
-        run: The call of `fit`, `evaluate` or `predict` that is going on.
         stage: That of the `PipelineStage` scope in which the model was made.
         formats: Of single batches that the model was given.
     """
@@ -65,12 +65,24 @@ class ModelOnIpu:
     ):
         self.options = ExtensionOptions()
         self.compiled: bool | None = None
-        self.run: Run | None = None
         self.stage: int | None = take_mark(model)
         self.formats = BatchFormats()
+        # Those of all threads, and that of each.
+        self._runs: list[Run] = []
+        self._of_thread = threading.local()
         self._model = model
         self._extension = extension
         self._make_stages = make_stages
+
+    @property
+    def run(self) -> Run | None:
+        """The call of `fit`, `evaluate` or `predict` that is going on, on this thread."""
+        return getattr(self._of_thread, "run", None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether such a call is going on, on any thread."""
+        return bool(self._runs)
 
     @functools.cached_property
     def steps(self) -> ModelSteps:
@@ -163,14 +175,16 @@ class ModelOnIpu:
         callbacks = self._asynchronous(name, call, callback_lists)
         # A callback may evaluate and predict, and `fit` itself evaluates.
         outer = self.run
-        self.run = run = self._new_run(name, epochs, callbacks)
+        self._of_thread.run = run = self._new_run(name, epochs, callbacks)
+        self._runs.append(run)
         try:
             # The strategy's scope, if we are in it, would have Keras's datasets
             # on the device, and every batch copied to it and back.
             with tf.device(None):
                 yield
         finally:
-            self.run = outer
+            self._of_thread.run = outer
+            self._runs.remove(run)
             run.close()
 
     @contextlib.contextmanager

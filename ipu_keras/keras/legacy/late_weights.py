@@ -39,7 +39,7 @@ class LateWeights(LegacyModel):
 
 def _check_has_run(model: LateWeights) -> None:
     on_ipu = model._ipu
-    if not (on_ipu.has_run or on_ipu.run is not None or on_ipu.is_called_by_program):
+    if not (on_ipu.has_run or on_ipu.is_running or on_ipu.is_called_by_program):
         raise ValueError(
             f"Weights for model {model.name} have not yet been created. The list of trainable "
             f"variables of {type(model).__name__} can be had after `fit`, `evaluate` or "

@@ -1,6 +1,7 @@
 """Calls reuse what calls before them have made, see what has changed, and leave nothing behind."""
 
 import os
+import sys
 import threading
 
 import keras
@@ -142,6 +143,16 @@ def test_calls_after_one_that_raised(stepping, data, error):
     same_calls(stepping, *data)
 
 
+@pytest.fixture
+def many_switches():
+    """Has threads take turns often, in the middle of whatever they do."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("many_switches")
 def test_calls_on_several_threads(stepping, data):
     _, model = stepping
     x, _ = data
@@ -152,7 +163,7 @@ def test_calls_on_several_threads(stepping, data):
     def predict(index):
         for _ in range(10):
             found[index] = model.predict_on_batch(batches[index])
-        found[index, "all"] = model.predict(x, batch_size=8, verbose=0)
+            found[index, "all"] = model.predict(x, batch_size=8, verbose=0)
 
     threads = [threading.Thread(target=predict, args=(index,)) for index in range(8)]
     for thread in threads:
@@ -192,3 +203,31 @@ def test_many_calls_leave_nothing_behind(strategy, data):
     assert before[2] == 6
     # An array, a graph or a program of each call would be more than 10 KB; this is 420 calls.
     assert bytes_after - bytes_before < 4 << 20
+
+
+def test_each_thread_has_a_call_of_its_own(stepping, data):
+    """Or one would close the feeds of another."""
+    on_ipu = stepping[1]._ipu
+    call = {"x": data[0], "callbacks": None, "verbose": 0}
+    seen, entered, ended = [], threading.Event(), threading.Event()
+
+    def work():
+        seen.append(on_ipu.run)
+        with on_ipu.running("predict", dict(call)):
+            seen.append(on_ipu.run)
+            entered.set()
+            ended.wait(30)
+
+    thread = threading.Thread(target=work)
+    with on_ipu.running("predict", dict(call)):
+        own = on_ipu.run
+        thread.start()
+        assert entered.wait(30)
+        assert on_ipu.run is own
+    assert on_ipu.run is None
+    assert on_ipu.is_running
+    ended.set()
+    thread.join()
+    assert not on_ipu.is_running
+    assert seen[0] is None
+    assert seen[1] is not own
