@@ -17,6 +17,7 @@ from ipu_keras.host.rewrites.late_tiles import late_tiles
 from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
 from ipu_keras.host.rewrites.summed_products import joint_summed_products
+from ipu_keras.host.rewrites.unread_edges import unread_edges
 from ipu_keras.host.rewrites.wide_products import wide_products
 from ipu_keras.tracing.as_written import Replaced
 
@@ -128,6 +129,13 @@ REWRITES = (
         gain="1.14 times as many steps/s (normalized CNN in a PopART session, oneDNN)",
         undone=_RENAMED,
         replaces=folded_batch_norms,
+    ),
+    Rewrite(
+        name="unread_edges",
+        applies=lambda purpose: True,
+        gain="1.18 times as many steps/s (CNN28, `predict` and `evaluate`, oneDNN)",
+        undone=_RENAMED,
+        replaces=unread_edges,
     ),
     FUSED_BATCH_NORMS,
 )

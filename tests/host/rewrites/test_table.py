@@ -67,6 +67,11 @@ def normalized_convolution(x):
     ).y
 
 
+def convolved_and_pooled(x):
+    images = tf.nn.conv2d(x, tf.ones((2, 2, 2, 64)), 1, "VALID")
+    return tf.nn.max_pool2d(images, 2, 2, "VALID")
+
+
 @pytest.fixture(scope="module")
 def normalized():
     layer = keras.layers.BatchNormalization()
@@ -89,6 +94,11 @@ def is_folded(op):
     return op.type == "FusedBatchNormV3" and not op.outputs[0].consumers()
 
 
+def is_cut(op):
+    """Pooling of images with their edges, which nobody takes."""
+    return op.type == "MaxPool" and not op.outputs[0].consumers()
+
+
 # By rewrite: a step, and which of its operations there are with the rewrite alone, or without it
 # alone.
 CASES = {
@@ -99,6 +109,7 @@ CASES = {
     "wide_products": (tall, is_kind("XlaOptimizationBarrier"), True),
     "edge_gradients": (rooted, is_kind("SelectV2"), True),
     "folded_batch_norms": (normalized_convolution, is_folded, True),
+    "unread_edges": (convolved_and_pooled, is_cut, True),
     "fused_batch_norms": (None, is_kind("FusedBatchNormV3"), True),
 }
 
@@ -186,6 +197,6 @@ def test_unknown_names(run, monkeypatch, text):
         "separated by commas, or be 'none', which switches off all. There are edge_gradients, "
         "folded_batch_norms, "
         "fused_batch_norms, late_tiles, pooling, random_bits, summed_products, "
-        "wide_products. Received: "
+        "unread_edges, wide_products. Received: "
     )
     assert str(error.value).endswith(text.removeprefix("-pooling,"))
