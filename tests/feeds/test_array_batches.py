@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from ipu_keras.feeds.array_batches import ArrayBatches, Shuffle
-from ipu_keras.internals.tensorflow.functions import seeds_in_a_function
+from ipu_keras.internals.tensorflow.contexts import seeds_in_a_function
 
 
 @pytest.fixture(autouse=True)
