@@ -189,7 +189,9 @@ class HostCallable:
         program = self._plan.program
         if self._step.purpose.for_xla and not self.execution.is_compiled:
             self._leave_xla()
-        own = [self._step.function] + [self._step.update] * program.own_updates
+        own = [self._step.function]
+        if program.own_updates:
+            own.append(self._step.update)
         self._variables = ReplicaVariables(own, program.num_replicas, self._device)
         graphs = StepGraphs(
             self._plan,

@@ -1,5 +1,6 @@
 """What an IPU would take, in the lines that `fit` prints."""
 
+import math
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class EstimatedCycles(keras.callbacks.Callback):
     with the loss; further callbacks find them in `logs` if they come after this one. They are of
     the programs that ran, with their replicas, stages, accumulation and `steps_per_execution`,
     copies between host and IPU included. Each program is modelled once, after the epoch in which
-    it ran first.
+    it ran first. A step of an epoch for which no data were left takes NaN.
 
     Args:
         per: `"step"`, one batch on each replica, or `"epoch"`, all executions of an epoch.
@@ -98,11 +99,11 @@ class EstimatedCycles(keras.callbacks.Callback):
             cycles += estimate.cycles * num_steps
             seconds += estimate.seconds * num_steps
             steps += num_steps
+        names = f"ipu_cycles_per_{self._per}", f"ipu_ms_per_{self._per}"
         count = steps if self._per == "step" else 1
-        return {
-            f"ipu_cycles_per_{self._per}": round(cycles / count),
-            f"ipu_ms_per_{self._per}": seconds * 1e3 / count,
-        }
+        if count == 0:  # data had ended before the epoch began
+            return dict.fromkeys(names, math.nan)
+        return dict(zip(names, (round(cycles / count), seconds * 1e3 / count), strict=True))
 
     def _estimate_of(self, executable: Executable) -> _Estimate:
         for known, estimate in self._estimates:

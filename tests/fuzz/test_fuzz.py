@@ -78,7 +78,7 @@ def onnx_folder(onnx_state, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_onnx_files_are_judged(onnx_folder):
-    verdicts = collections.Counter(onnx_files.verdict_on(seed) for seed in range(120))
+    verdicts = collections.Counter(onnx_files.verdict_on(seed) for seed in range(300))
     named = {
         "refused",
         "refused in computing",

@@ -1,12 +1,14 @@
 """What fit's lines say of an IPU is what reports of the same programs say."""
 
 import doctest
+import math
 import re
 import sys
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from comparison import LOSS, classifier
 
 import ipu_keras
@@ -121,6 +123,27 @@ def test_the_target_is_that_of_the_configuration_or_another(data):
     expected, expected_ms = of_report(target="bow")
     assert (cycles_of_bow, ms_of_bow) == (expected * 8, pytest.approx(expected_ms * 8))
     assert ms_of_bow < ms * 8  # the clock is faster
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize(("per", "of_nothing"), [("step", math.nan), ("epoch", 0)])
+def test_an_epoch_without_data_has_no_steps(data, per, of_nothing):
+    model = classifier_on(0, steps_per_execution=4)
+    x, y = (array[:32] for array in data)
+    spec = tuple(tf.TensorSpec((8, *array.shape[1:]), array.dtype) for array in (x, y))
+
+    def batches():
+        for start in range(0, 32, 8):
+            yield x[start : start + 8], y[start : start + 8]
+
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    callbacks = [EstimatedCycles(per=per)]
+    history = model.fit(
+        dataset, epochs=2, steps_per_epoch=4, shuffle=False, verbose=0, callbacks=callbacks
+    )
+    for first, second in of_logs(history, per):
+        assert first > 0
+        assert second == pytest.approx(of_nothing, nan_ok=True)
 
 
 def test_a_model_of_another_strategy_is_refused_before_it_is_trained(data):

@@ -80,6 +80,8 @@ def _cuts(cut: _Cut) -> Iterator[_Cut]:
 
 def _images(op: tf.Operation) -> tf.Tensor | None:
     """The only operand that has a value for each pixel, if there is one."""
+    if any(each.shape.rank is None for each in op.inputs):
+        return None
     found = [each for each in op.inputs if any(size != 1 for size in each.shape[-3:-1])]
     is_one = len(found) == 1 and found[0].shape == op.outputs[0].shape
     return found[0] if is_one else None

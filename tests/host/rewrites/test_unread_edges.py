@@ -101,6 +101,14 @@ def test_numbers_are_those_of_whole_images(step, convolved_to):
     assert written == expected
 
 
+def of_unknown_rank(x):
+    images = convolved(x)
+    sizes = tf.compat.v1.placeholder_with_default(images.shape.as_list(), [None])
+    activations = tf.nn.relu(tf.reshape(images, sizes))
+    activations.set_shape(images.shape)
+    return pooled(activations)
+
+
 def gradient(x):
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -118,6 +126,7 @@ def gradient(x):
         pytest.param(lambda x: pooled(tf.sin(convolved(x))), id="something else between"),
         pytest.param(lambda x: pooled(convolved(x) + random(11, 13, 1)), id="a sum of pixels"),
         pytest.param(lambda x: pooled(convolved(x, filters=1)), id="more to copy than it spares"),
+        pytest.param(of_unknown_rank, id="an operand of unknown rank"),
         pytest.param(gradient, id="a gradient"),
     ],
 )
