@@ -92,10 +92,11 @@ def check_files(what: str, files: set[str], wanted: Iterable[str]) -> None:
 
 def check_nothing_is_left(python: Path, files: Iterable[str]) -> None:
     (site,) = python.parent.parent.glob("lib/python*/site-packages")
-    # Folders as well; of these nothing else that is installed has files.
-    tops = {"ipu_keras", "ipu_addons", "keras-stubs", "popart-stubs", "tensorflow-stubs"}
-    if left := [name for name in (*files, *sorted(tops)) if (site / name).exists()]:
-        sys.exit(f"Uninstalling left {', '.join(left)} in {site}.")
+    # Folders as well, in which nothing else that is installed has files.
+    tops = {name.partition("/")[0] for name in files}
+    places = [*(site / name for name in sorted({*files, *tops})), python.parent / "ipu-keras"]
+    if left := [str(place) for place in places if place.exists()]:
+        sys.exit(f"Uninstalling left {', '.join(left)}.")
 
 
 if __name__ == "__main__":
