@@ -343,6 +343,26 @@ def test_a_session_that_is_closed_while_a_program_runs(graph):
     assert len(opened().run(dequeued)) == 0
 
 
+def test_data_that_end_with_their_session_are_not_out_of_range(graph, monkeypatch):
+    """Now and then, prefetching that is cancelled with a session says that the data ended."""
+    infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.zeros(3, np.float32)))
+    initializer, outfeed = infeed.initializer, IPUOutfeedQueue()
+    program = compiled(lambda: loops.repeat(10, lambda x: outfeed.enqueue(x), [], infeed))
+    session, end = opened(initializer), tf.errors.OutOfRangeError
+    with pytest.raises(end, match=r"^Infeed dataset iterator out of range"):
+        session.run(program)
+    session.run(initializer)
+
+    def closed_meanwhile(*arguments):
+        monkeypatch.setattr(session, "_closed", True)
+        return original(*arguments)
+
+    original = session._call_tf_sessionrun
+    monkeypatch.setattr(session, "_call_tf_sessionrun", closed_meanwhile)
+    with pytest.raises(tf.errors.CancelledError, match=r"^The session was closed while it ran"):
+        session.run(program)
+
+
 def test_ctrl_c_while_a_program_runs(run_forked):
     found = run_forked(
         """

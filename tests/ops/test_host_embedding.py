@@ -196,8 +196,8 @@ def test_reports_know_that_the_table_is_on_the_host():
     assert report.model.memory.bytes_by_category["variables"] == 0
     rows = [row for row in report.rows if row.family == "HostEmbedding"]
     assert [row.detail for row in rows] == [
-        "64 bytes to the host, 4,100 from it",
-        "4,164 bytes to the host, 0 from it",
+        "64 bytes to the host, 4,096 from it",
+        "4,160 bytes to the host, 0 from it",
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.hooks.installation import install
-from ipu_keras.internals.tensorflow.sessions import session_class
+from ipu_keras.internals.tensorflow.sessions import is_closed, session_class
 
 
 def replace_session_runs(
@@ -28,12 +28,21 @@ def replace_session_runs(
     def running(original: Callable) -> Callable:
         def _do_run(self, handle, target_list, fetch_list, feed_dict, options, run_metadata):
             operations = [*target_list, *(tensor.op for tensor in fetch_list)]
-            return around(
-                operations,
-                lambda: original(
-                    self, handle, target_list, fetch_list, feed_dict, options, run_metadata
-                ),
-            )
+
+            def run():
+                try:
+                    return original(
+                        self, handle, target_list, fetch_list, feed_dict, options, run_metadata
+                    )
+                except tf.errors.OutOfRangeError as error:
+                    if not is_closed(self):
+                        raise
+                    # Prefetching that was cancelled with the session says that the data ended.
+                    raise tf.errors.CancelledError(
+                        error.node_def, error.op, "The session was closed while it ran."
+                    ) from error
+
+            return around(operations, run)
 
         return _do_run
 

@@ -20,7 +20,8 @@ _SESSION = PrivateName(
                 "options",
                 "run_metadata",
             ),
-        }
+        },
+        assigned=("_closed",),
     ),
 )
 
@@ -28,3 +29,13 @@ _SESSION = PrivateName(
 def session_class() -> Any:
     """The class of all sessions."""
     return _SESSION.get()
+
+
+def is_closed(session: Any) -> bool:
+    """Whether a session was closed, which no public attribute tells.
+
+    Args:
+        session: Of TensorFlow 1.
+    """
+    _SESSION.get()
+    return session._closed
