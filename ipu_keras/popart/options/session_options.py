@@ -203,14 +203,15 @@ class SessionOptions(Settings):
     hostAllReduce = Option(
         BOOL,
         False,
-        "Whether gradients go to the host, by the callbacks of the session; which is refused.",
+        "Whether gradients go to callbacks of the host after each batch, and come back from them, "
+        "by `connectStreamToCallback`.",
         Effect.TRAINING,
     )
     hostWeightUpdate = Option(
         BOOL,
         False,
-        "Whether weights are updated on the host, by the callbacks of the session; which is "
-        "refused.",
+        "Whether these callbacks give weights back, in place of gradients for the optimizer; "
+        "`hostAllReduce` has to be set.",
         Effect.TRAINING,
     )
     hostAllReduceRemoteBuffer = Option(
@@ -218,7 +219,7 @@ class SessionOptions(Settings):
         False,
         "Whether `hostAllReduce` uses remote buffers.",
         Effect.NONE,
-        "Gradients stay on the device.",
+        "Models of host copies have one kind of memory.",
     )
 
     # Numbers.

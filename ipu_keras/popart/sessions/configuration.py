@@ -288,17 +288,12 @@ class Configuration:
                 "SessionOptions.accumulationAndReplicationReductionType must be ReductionType.Sum "
                 f"or ReductionType.Mean. Received: {reduction}"
             )
-        host = (
-            ("hostAllReduce", options.hostAllReduce),
-            ("hostWeightUpdate", options.hostWeightUpdate),
-        )
-        for name, is_set in host:
-            if is_set:
-                raise popart_exception(
-                    f"SessionOptions.{name} is not available: gradients and weights are not handed "
-                    "to callbacks of the host. Leave it False; replicas reduce their gradients, "
-                    "and update their weights, on the device."
-                )
+        if options.hostWeightUpdate and not options.hostAllReduce:
+            raise popart_exception(
+                "Host weight update can't be enabled without enabling hostAllReduce: callbacks "
+                "update weights by the gradients that they are given. Set "
+                "SessionOptions.hostAllReduce = True too."
+            )
         if self.pipeline is not None:
             self._check_depth(self.pipeline.num_stages)
 

@@ -1,7 +1,8 @@
 """Trains ONNX models on a device."""
 
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from ipu_keras.popart.optimizers.optimizer import Optimizer
 from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, Patterns
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 from ipu_keras.popart.sessions.dataflow import DataFlow
+from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.loss_scaler import LossScaler
 from ipu_keras.popart.sessions.reached import (
@@ -72,6 +74,7 @@ class TrainedSession(Session):
         self._optimizer = optimizer.copy()
         self._trained: tuple[str, ...] = ()
         self._loss_scaler: LossScaler | None = None
+        self._host_reduction: HostReduction | None = None
         super().__init__(model, flow, device, infos, options)
         if device.isAttached:
             # What gradients, losses and anchors cannot be is known when it was traced.
@@ -110,6 +113,30 @@ class TrainedSession(Session):
         """
         self._update.replace(optimizer)
 
+    @property
+    def host_streams(self) -> list[str]:
+        """The streams between the device and callbacks of the host."""
+        return [] if self._host_reduction is None else self._host_reduction.streams
+
+    def connect(self, stream: str, callback: Callable[[Any], None], replica: int) -> None:
+        """Says what is called when a replica has stored a gradient, or is about to load.
+
+        Args:
+            stream: Of `host_streams`.
+            callback: Takes a capsule with the address of the stream's memory.
+            replica: Its number.
+
+        Raises:
+            popart_exception: There is no such stream, or no such replica.
+        """
+        if self._host_reduction is None:
+            raise popart_exception(
+                f"There is no stream {stream!r} to connect to a callback: there are some with "
+                "SessionOptions.hostAllReduce only. Without it replicas reduce their gradients on "
+                "the device; read them as anchors 'Gradient___<weight>'."
+            )
+        self._host_reduction.connect(stream, callback, replica)
+
     def _program(self) -> Program:
         step = self._step()
         returned = map(self._flow.art, self._anchors_of(updates=True))
@@ -131,6 +158,7 @@ class TrainedSession(Session):
             of_updates=tuple(self._anchors_of(updates=True)),
             passes_softmax=self._passes_softmax,
             loss_scaler=self._loss_scaler,
+            host_reduction=self._host_reduction_of_device(),
         )
 
     def _made_weights(self, arrays: Mapping[str, np.ndarray]) -> Weights:
@@ -144,12 +172,18 @@ class TrainedSession(Session):
         self._optimizer.check_weights(self._trained)
         options = self._configuration
         self._loss_scaler = self._made_loss_scaler()
+        trained = {name: arrays[name] for name in self._trained}
+        if options.options.hostAllReduce:
+            self._host_reduction = HostReduction(
+                trained, options.num_replicas, options.options.hostWeightUpdate
+            )
         self._update = WeightUpdate(
             self._optimizer,
             options.factors,
             options.options.enableGradientAccumulation,
-            {name: arrays[name] for name in self._trained},
+            trained,
             self._loss_scaler,
+            self._host_reduction_of_device(),
         )
         states = self._update.states
         for name, state in states.items():
@@ -198,6 +232,13 @@ class TrainedSession(Session):
                 "session has been created in training mode). Call it after prepareDevice, and "
                 "again after resetHostWeights."
             )
+        if self._host_reduction is not None:
+            self._host_reduction.check_connected(self._updated)
+
+    def _host_reduction_of_device(self) -> Any:
+        """As steps have it. Devices keep these, and must not keep callbacks, which may keep the
+        device."""
+        return None if self._host_reduction is None else weakref.proxy(self._host_reduction)
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         results = self._update.infos

@@ -12,6 +12,7 @@ from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import Value
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
+from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.loss_scaler import Counted, LossScaler
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.reached import direct_softmaxes, kept_statistics
@@ -31,6 +32,7 @@ class TrainedStep(Step):
         of_updates: Names of tensors that `update` returns.
         passes_softmax: Whether gradients of losses go past the softmax that makes probabilities.
         loss_scaler: Changes the loss scaling by what gradients are like; `None` if nothing does.
+        host_reduction: Has callbacks of the host reduce gradients; `None` if the device does.
     """
 
     loss: str
@@ -40,6 +42,7 @@ class TrainedStep(Step):
     of_updates: tuple[str, ...] = ()
     passes_softmax: bool = True
     loss_scaler: LossScaler | None = None
+    host_reduction: HostReduction | None = None
 
     _is_training: ClassVar[bool] = True
 
@@ -64,6 +67,8 @@ class TrainedStep(Step):
         self.infos.update(self.weight_update.infos)
         if self.checks_numbers:
             results.append(first_wrong(self.model.graph, environment, self._placed, sums))
+        if self.host_reduction is not None:
+            sums = [self.host_reduction.apart(each) for each in sums]
         if self.loss_scaler is not None:
             tracked = [found[name] for name in self.loss_scaler.tracked if name in found]
             sums.append(self.loss_scaler.counts([each.in_order(each.order) for each in tracked]))

@@ -98,29 +98,48 @@ class _TrainingSessionCore(SessionMethods):
         self._session.update_optimizer(arg0)
 
     def connectStreamToCallback(self, arg0: str, arg1: Callable[[Any], None], arg2: int) -> None:
-        """Would connect a stream of gradients or weights to the host; there are none.
+        """Connects a stream of gradients or weights, of `hostAllReduce`, to a function.
+
+        After each batch, callbacks of streams that store gradients are called for all weights and
+        replicas, and then those of streams that load; all of them must be connected before `run`.
+        An exception in one ends the run as a `poplar_exception`, before weights are updated.
 
         Args:
             arg0: Of `getHostReduceStreamIds`.
-            arg1: What would be called.
-            arg2: For which replica.
+            arg1: Is called with a capsule, a `PyCapsule` without a name, that has the address of
+                the stream's memory: as many elements as the weight has, of its type, in the
+                order of the model. A stream that stores has the gradient there, of the scaled
+                loss; to one that loads, the callback writes what the device goes on with: the
+                reduced gradient, or with `hostWeightUpdate` the weight. The memory stays where it
+                is until the stream is connected again.
+            arg2: For which replica. Replicas have to be given the same numbers.
 
         Raises:
-            popart_exception: Always.
+            popart_exception: There is no such stream, or no such replica.
+            TypeError: `arg1` cannot be called.
+
+        Example:
+
+        >>> import ctypes, numpy as np
+        >>> address_of = ctypes.pythonapi.PyCapsule_GetPointer
+        >>> address_of.argtypes = ctypes.py_object, ctypes.c_char_p
+        >>> address_of.restype = ctypes.c_void_p
+        >>> def array_of(capsule, shape):
+        ...     memory = ctypes.cast(address_of(capsule, None), ctypes.POINTER(ctypes.c_float))
+        ...     return np.ctypeslib.as_array(memory, shape)
         """
-        raise popart_exception(
-            f"There is no stream {arg0!r} to connect to a callback: there are some with "
-            "SessionOptions.hostAllReduce only, which is not available. Replicas reduce their "
-            "gradients on the device; read them as anchors 'Gradient___<weight>'."
-        )
+        self._session.connect(arg0, arg1, arg2)
 
     def getHostReduceStreamIds(self) -> list[str]:
-        """Streams of gradients and weights to the host: none, as `hostAllReduce` is not available.
+        """The streams of gradients and weights to the host and back, of `hostAllReduce`.
 
         Returns:
-            An empty list.
+            Their names, for each weight `"gradientStoreStream__Gradient___<weight>"` and
+            `"gradientLoadStream__Gradient___<weight>"`, or with `hostWeightUpdate`
+            `"weightLoadStream__<weight>"` in place of the latter. An empty list without
+            `hostAllReduce`.
         """
-        return []
+        return self._session.host_streams
 
     def getIr(self) -> Any:
         """Would return PopART's intermediate representation; there is none.

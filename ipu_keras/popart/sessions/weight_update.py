@@ -16,6 +16,7 @@ from ipu_keras.popart.optimizers.rules import (
     rule_of,
 )
 from ipu_keras.popart.options.prefixes import reservedAccumPrefix
+from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.loss_scaler import UPDATE_FACTOR, Counted, LossScaler
 from ipu_keras.popart.sessions.scalars import Scalars
 from ipu_keras.popart.sessions.weights import Weights
@@ -30,6 +31,7 @@ class WeightUpdate:
         accumulates: Whether the session accumulates gradients.
         arrays: The trained weights by name.
         loss_scaler: Changes the loss scaling from batch to batch; `None` if nothing does.
+        host_reduction: Has callbacks of the host reduce gradients; `None` if the device does.
 
     Attributes:
         states: What the optimizer keeps at first, by name of tensor.
@@ -45,9 +47,11 @@ class WeightUpdate:
         accumulates: bool,
         arrays: Mapping[str, np.ndarray],
         loss_scaler: LossScaler | None = None,
+        host_reduction: HostReduction | None = None,
     ):
         self._optimizer = optimizer.copy()
         self._loss_scaler = loss_scaler
+        self._host_reduction = host_reduction
         self._factors = factors
         self._accumulates = accumulates
         self._trained = tuple(arrays)
@@ -124,7 +128,7 @@ class WeightUpdate:
 
         Args:
             gradients: By name of weight, the sums over micro-batches and replicas of those of the
-                scaled loss, in the device's order of axes.
+                scaled loss, in the device's order of axes; of replicas apart, if the host reduces.
             weights: Of the session.
             wanted: Names of tensors of `infos`.
             counted: What the loss scaler found of the batch, if there is one.
@@ -132,11 +136,33 @@ class WeightUpdate:
         Returns:
             These tensors, with axes as in the model.
         """
-        found = {reservedAccumPrefix() + name: tensor for name, tensor in gradients.items()}
         scaling = self.scalars.value(self._loss_scaling)
         accumulated = self._accumulated(gradients, weights)
-        reduced = clipped(self._optimizer, accumulated, scaling, self._factors)
-        for name, gradient in reduced.items():
+        host = self._host_reduction
+        if host is not None:
+            gradients = {name: host.together(each) for name, each in gradients.items()}
+            accumulated = host(accumulated, weights)
+        found = {reservedAccumPrefix() + name: tensor for name, tensor in gradients.items()}
+        if host is not None and host.updates_weights:
+            for name, after in accumulated.items():
+                weights.variable(name).assign(after)
+            found.update(accumulated)
+        else:
+            reduced = clipped(self._optimizer, accumulated, scaling, self._factors)
+            found.update(self._updated(reduced, weights))
+        if self._loss_scaler is not None and counted is not None:
+            variable = weights.variable(UPDATE_FACTOR)
+            factor = variable.read_value()
+            found[UPDATE_FACTOR] = self._loss_scaler.next_factor(factor, scaling, counted)
+            variable.assign(found[UPDATE_FACTOR])
+        return [self._in_model(name, found, weights) for name in wanted]
+
+    def _updated(
+        self, gradients: Mapping[str, tf.Tensor], weights: Weights
+    ) -> dict[str, tf.Tensor]:
+        """Updates weights by the optimizer; returns them, and what it keeps."""
+        found = {}
+        for name, gradient in gradients.items():
             kept = {each: weights.variable(each + name) for each in self._prefixes[name]}
             variable = weights.variable(name)
             after, states = self._rule.updated(
@@ -150,12 +176,7 @@ class WeightUpdate:
             for prefix, state in states.items():
                 kept[prefix].assign(state)
                 found[prefix + name] = state
-        if self._loss_scaler is not None and counted is not None:
-            variable = weights.variable(UPDATE_FACTOR)
-            factor = variable.read_value()
-            found[UPDATE_FACTOR] = self._loss_scaler.next_factor(factor, scaling, counted)
-            variable.assign(found[UPDATE_FACTOR])
-        return [self._in_model(name, found, weights) for name in wanted]
+        return found
 
     def _accumulated(
         self, gradients: Mapping[str, tf.Tensor], weights: Weights
