@@ -23,6 +23,7 @@ from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import fresh_process
 import keras
 import tensorflow as tf
 from models import BATCH_SIZE, WORKLOADS, Workload
@@ -234,55 +235,37 @@ def hopeless(times: Times) -> set[str]:
     }
 
 
-class _FirstStep(keras.callbacks.Callback):
-    """Notes when the first execution of `fit` is over."""
-
-    ended: float | None = None
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.ended is None:
-            self.ended = time.perf_counter()
-
-
 def probe(workload: Workload, contender: Contender) -> dict[str, float]:
     """Returns what one contender needs in this process, which must be a fresh one.
 
-    The time to the first step starts with TensorFlow and Keras imported and the
-    data made, and ends with the first call of `on_train_batch_end`: after one step,
-    or after 32 where an execution has 32. Memory is the peak after an epoch.
+    TensorFlow and Keras are imported and the data is made when the time to the first step starts.
     """
     datasets = Datasets(workload)
-    first_step = _FirstStep()
-    start = time.perf_counter()
-    model = build(workload, contender)
-    model.fit(datasets.fit, shuffle=False, verbose=0, callbacks=[first_step])
-    return {"first_step": first_step.ended - start, "memory": peak_memory()}
-
-
-def peak_memory() -> float:
-    """Returns the largest resident size of this process so far, in MB."""
-    # Not ru_maxrss: in a child it starts at the size of the process that forked it.
-    status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
+    return fresh_process.probe(lambda: build(workload, contender), datasets.fit, shuffle=False)
 
 
 def probe_in_fresh_processes(
-    name: str, contenders: list[str], num_rounds: int
+    name: str, contenders: list[str], num_rounds: int, others: Mapping[str, list[str]]
 ) -> dict[str, dict[str, list[float]]]:
-    """Returns the results of `probe` by what was measured and contender."""
+    """Returns the results of `probe` by what was measured and contender.
+
+    Args:
+        name: Of the model.
+        contenders: Names of those of this file.
+        num_rounds: How often each runs, in turns.
+        others: Commands that print what `probe` returns, by name.
+    """
     # pip does this when it installs a package; in a checkout it may not have been done yet.
     for package in find_spec("ipu_keras").submodule_search_locations:
         compileall.compile_dir(package, quiet=1)
-    results: dict[str, Times] = {
-        key: {c: [] for c in contenders} for key in ("first_step", "memory")
-    }
+    commands = {c: [sys.executable, __file__, "--models", name, "--probe", c] for c in contenders}
+    commands |= others
+    results: dict[str, Times] = {key: {c: [] for c in commands} for key in ("first_step", "memory")}
     for _ in range(num_rounds):
-        for contender in contenders:
-            command = [sys.executable, __file__, "--models", name, "--probe", contender]
-            environment = {**os.environ, **CONTENDERS[contender].environment}
+        for contender, command in commands.items():
+            extra = CONTENDERS[contender].environment if contender in CONTENDERS else {}
             process = subprocess.run(
-                command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+                command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **extra}
             )
             for key, value in json.loads(process.stdout).items():
                 results[key][contender].append(value)
@@ -388,12 +371,22 @@ def compare_speed(console: Console, args: argparse.Namespace) -> dict:
     return by_operation
 
 
-def compare_fresh_processes(console: Console, args: argparse.Namespace) -> dict:
-    """Measures and prints time to first step and memory; returns the raw numbers."""
+def compare_fresh_processes(
+    console: Console,
+    args: argparse.Namespace,
+    others: Callable[[str], Mapping[str, list[str]]] = lambda model: {},
+) -> dict:
+    """Measures and prints time to first step and memory; returns the raw numbers.
+
+    Args:
+        console: Where to print.
+        args: Those of `parse_arguments`.
+        others: Returns the commands of further contenders for a model, by name.
+    """
     results: dict[str, dict[str, Times]] = {"first_step": {}, "memory": {}}
     for model in args.models:
         with console.status(f"{model}: {args.rounds} rounds of fresh processes"):
-            probed = probe_in_fresh_processes(model, args.contenders, args.rounds)
+            probed = probe_in_fresh_processes(model, args.contenders, args.rounds, others(model))
         for key, costs in probed.items():
             results[key][model] = costs
     if args.first_step:
