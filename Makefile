@@ -5,7 +5,7 @@
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
-.PHONY: test test-browser test-package wheels demo docs bench fuzz clean
+.PHONY: test test-browser test-package wheels demo examples docs bench fuzz clean
 
 test: $(VENV)/test.stamp
 	$(VENV)/bin/ruff format --check .
@@ -28,6 +28,10 @@ wheels: | $(VENV)/bin/python
 
 demo: $(VENV)/demo.stamp
 	$(VENV)/bin/python examples/digits.py
+
+# Every script in examples/, with the seconds it took. SCRIPTS="digits.py popart_mlp.py" runs only these.
+examples: $(VENV)/test.stamp
+	$(VENV)/bin/python examples/run_all.py $(SCRIPTS)
 
 # Models, calls and files made at random; not of `make test`, as it takes hours. `make fuzz MINUTES=5`
 # stops earlier, and SEED=... goes on where another run stopped.

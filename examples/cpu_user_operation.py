@@ -9,7 +9,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(20, "passes over the samples"))
 
 import keras
 import numpy as np
@@ -63,7 +66,7 @@ def compile_library(folder: Path) -> Path:
     return library
 
 
-def main(num_epochs: int = 20) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Fits a line to data with outliers; prints and returns what it found."""
     random = np.random.default_rng(0)
     x = random.uniform(-1, 1, (256, 1)).astype(np.float32)

@@ -7,7 +7,10 @@ words in their order only; a beam search then finds the words in sound that is n
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(12, "passes over the recordings"))
 
 import keras
 import numpy as np
@@ -80,7 +83,7 @@ def spoken(labels: np.ndarray) -> str:
     return " ".join(WORDS[label] for label in labels if label != SILENCE)
 
 
-def main(num_epochs: int = 12) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains, prints what is heard in new sound, and returns how often all words were right."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

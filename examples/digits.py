@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(
+    __name__,
+    __doc__,
+    mlp_epochs=(20, "of the perceptron"),
+    cnn_epochs=(16, "of the convolutional network"),
+    timed_epochs=(5, "whose median is its speed"),
+)
 
 import digits_data
 import keras
@@ -223,7 +232,9 @@ def counters_table(results: dict[str, Result]) -> Table:
 
 
 def main(
-    mlp_epochs: int = 20, cnn_epochs: int = 16, num_timed_epochs: int = 5
+    mlp_epochs: int = ARGUMENTS.mlp_epochs,
+    cnn_epochs: int = ARGUMENTS.cnn_epochs,
+    num_timed_epochs: int = ARGUMENTS.timed_epochs,
 ) -> dict[str, Result]:
     """Runs both models, prints the tables and returns the results."""
     console = Console()

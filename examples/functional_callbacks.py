@@ -5,7 +5,12 @@ import os
 import tempfile
 from pathlib import Path
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(
+    __name__, __doc__, max_epochs=(30, "most passes over the training images")
+)
 
 import digits_data
 import keras
@@ -25,7 +30,7 @@ def build() -> keras.Model:
     return keras.Model(images, {"digit": digit, "odd": odd})
 
 
-def main(max_epochs: int = 30) -> dict:
+def main(max_epochs: int = ARGUMENTS.max_epochs) -> dict:
     """Trains until the validation loss rests; prints and returns what is left behind."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

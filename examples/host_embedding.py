@@ -6,7 +6,10 @@ few words are frequent.
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(4, "passes over the sentences"))
 
 import keras
 import numpy as np
@@ -36,7 +39,7 @@ def sentences(num_batches: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return ids.astype(np.int32), (ids * 2654435761 // 2**9 % 2).astype(np.float32)[..., np.newaxis]
 
 
-def main(num_epochs: int = 4) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains; prints and returns how well it learned, and how much of the table it touched."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

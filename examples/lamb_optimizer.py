@@ -7,7 +7,10 @@ too small for that type.
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(15, "passes over the training images"))
 
 import digits_data
 import keras
@@ -56,7 +59,7 @@ def train(strategy: ipu.ipu_strategy.IPUStrategy, m_dtype: str, num_epochs: int)
     }
 
 
-def main(num_epochs: int = 15) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains with moments of both types; prints and returns what they reached."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

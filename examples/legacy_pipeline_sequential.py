@@ -7,7 +7,10 @@ pipeline and one update of the weights; the steps of an epoch run on the device 
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(15, "passes over the training images"))
 
 import digits_data
 import keras
@@ -27,7 +30,7 @@ def dataset(images: np.ndarray, labels: np.ndarray) -> tf.data.Dataset:
     return samples.shuffle(len(images), seed=0).batch(BATCH_SIZE, drop_remainder=True)
 
 
-def main(num_epochs: int = 15) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains an MLP in two stages on the digits; prints and returns what it reached."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 4

@@ -5,7 +5,10 @@ The host clips gradients by a norm that it takes from all steps so far, with Pyt
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(10, "passes over the training images"))
 
 import statistics
 
@@ -21,7 +24,7 @@ import ipu_keras
 BATCH_SIZE = 16
 
 
-def main(num_epochs: int = 10) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains an MLP on the digits; prints and returns what it reached, and what copies cost."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

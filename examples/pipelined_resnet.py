@@ -5,7 +5,16 @@ The images are small and random: what counts is that a large model runs in stage
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(
+    __name__,
+    __doc__,
+    size=(64, "of the images, in pixels"),
+    updates=(2, "of the weights, in an epoch"),
+    epochs=(2, "passes over the images"),
+)
 
 import keras
 import numpy as np
@@ -34,7 +43,9 @@ def build(size: int) -> keras.Model:
     return model
 
 
-def main(size: int = 64, updates: int = 2, epochs: int = 2) -> dict:
+def main(
+    size: int = ARGUMENTS.size, updates: int = ARGUMENTS.updates, epochs: int = ARGUMENTS.epochs
+) -> dict:
     """Trains on random images; prints and returns what came of it.
 
     Args:

@@ -7,7 +7,12 @@ heads, with normalised sums and GELU; Adam trains all of them, with four micro-b
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(
+    __name__, __doc__, runs=(24, "of the session, with ten updates of the weights each")
+)
 
 import numpy as np
 import popart
@@ -15,7 +20,7 @@ import popart
 MICRO_BATCH = 8
 ACCUMULATION = 4
 BATCHES = 10
-RUNS = 24
+RUNS = ARGUMENTS.runs
 SEQUENCE = 16
 HIDDEN = 32
 HEADS = 2

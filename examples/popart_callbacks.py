@@ -5,7 +5,10 @@ They give each of two replicas its images, and count what is right of what comes
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+script_arguments(__name__, __doc__)
 
 from collections import Counter
 from collections.abc import Iterator

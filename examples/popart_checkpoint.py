@@ -6,7 +6,12 @@ six epochs in a row and three in each of two sessions give the same weights, bit
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(
+    __name__, __doc__, epochs=(3, "passes before and after the file is written")
+)
 
 import tempfile
 from pathlib import Path
@@ -16,7 +21,7 @@ import numpy as np
 import popart
 import popart_training
 
-EPOCHS = 3
+EPOCHS = ARGUMENTS.epochs
 
 
 def session_of(model: bytes | str, names: dict[str, str], batches: int) -> popart.TrainingSession:

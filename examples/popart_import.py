@@ -6,7 +6,10 @@ The file leaves the size of a batch open. Programs of IPUs are static: `InputSha
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+script_arguments(__name__, __doc__)
 
 from pathlib import Path
 

@@ -6,7 +6,15 @@ models: weights are called after their modules, images have channels first, the 
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(
+    __name__,
+    __doc__,
+    epochs=(60, "passes over the training images"),
+    file=("digits_cnn.onnx", "where to, from the folder of this script"),
+)
 
 from pathlib import Path
 
@@ -16,10 +24,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-FILE = Path(__file__).with_name("digits_cnn.onnx")
+FILE = Path(__file__).parent / ARGUMENTS.file
 
 
-def trained_weights(num_epochs: int = 60) -> dict[str, np.ndarray]:
+def trained_weights(num_epochs: int = ARGUMENTS.epochs) -> dict[str, np.ndarray]:
     """Weights in PyTorch's layout: `(out, in, height, width)` and `(out, in)`."""
     (x_train, y_train), _ = digits_data.load()
     keras.utils.set_random_seed(0)

@@ -5,7 +5,10 @@ Its weights are those of a classifier of scikit-learn, which the results are com
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+script_arguments(__name__, __doc__)
 
 import digits_data
 import numpy as np

@@ -5,7 +5,10 @@ Weights are those of `digits_cnn.onnx`. The report says what each stage would co
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+script_arguments(__name__, __doc__)
 
 from pathlib import Path
 

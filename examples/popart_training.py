@@ -6,7 +6,10 @@ which nothing is compiled anew. The model that is written has the trained weight
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(12, "passes over the training images"))
 
 import tempfile
 from pathlib import Path
@@ -18,7 +21,7 @@ import popart
 MICRO_BATCH = 8
 ACCUMULATION = 4
 REPLICAS = 2
-EPOCHS = 12
+EPOCHS = ARGUMENTS.epochs
 
 
 def build() -> tuple[bytes, dict[str, str]]:

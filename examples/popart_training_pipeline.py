@@ -5,7 +5,10 @@ The numbers are those of one IPU. The report says what each stage would cost.
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(10, "passes over the training images"))
 
 import digits_data
 import numpy as np
@@ -13,7 +16,7 @@ import popart
 
 MICRO_BATCH = 16
 ACCUMULATION = 8
-EPOCHS = 10
+EPOCHS = ARGUMENTS.epochs
 
 
 def build() -> tuple[bytes, dict[str, str]]:

@@ -2,7 +2,10 @@
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(10, "passes over the training images"))
 
 import digits_data
 import keras
@@ -26,7 +29,7 @@ def build() -> keras.Model:
     )
 
 
-def main(num_epochs: int = 10) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains the model and hands the weights of its LSTM on; prints and returns what it found."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

@@ -1,18 +1,28 @@
 """Loads a saved model in stock Keras, with `ipu_keras` out of reach, and predicts.
 
-Usage: predict_with_stock_keras.py MODEL.keras INPUTS.npy PREDICTIONS.npy
+`digits.py` runs it with the models that it has trained.
 """
 
+import argparse
 import os
 import sys
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model_path", metavar="MODEL.keras", help="a saved model")
+    parser.add_argument("inputs_path", metavar="INPUTS.npy", help="what to predict for")
+    parser.add_argument("predictions_path", metavar="PREDICTIONS.npy", help="is written")
+    ARGUMENTS = parser.parse_args()
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 for module in ("ipu_keras", "ipu_addons"):
     # Importing a module that is None here fails, installed or not.
     sys.modules[module] = None
 
-import keras  # noqa: E402, it must follow the block above
-import numpy as np  # noqa: E402
+import keras
+import numpy as np
 
 
 def main(model_path: str, inputs_path: str, predictions_path: str) -> None:
@@ -22,4 +32,4 @@ def main(model_path: str, inputs_path: str, predictions_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(**vars(ARGUMENTS))

@@ -2,7 +2,10 @@
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, steps=(60, "of each replica, in each run"))
 
 import threading
 import time
@@ -13,9 +16,10 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python import ipu
 
 BATCH_SIZE = 16
+RUNS = 10
 
 
-def main(num_steps: int = 600) -> dict:
+def main(steps_per_run: int = ARGUMENTS.steps) -> dict:
     """Trains on the digits; prints and returns what it reached."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 2
@@ -42,7 +46,7 @@ def main(num_steps: int = 600) -> dict:
 
         with ipu.scopes.ipu_scope("/device:IPU:0"):
             train = ipu.ipu_compiler.compile(
-                lambda: ipu.loops.repeat(num_steps // 10, step, [], infeed)
+                lambda: ipu.loops.repeat(steps_per_run, step, [], infeed)
             )
         dequeued = outfeed.dequeue()
         found: list[np.ndarray] = []
@@ -57,15 +61,14 @@ def main(num_steps: int = 600) -> dict:
 
             taking = threading.Thread(target=take)
             taking.start()
-            for _ in range(10):
+            for _ in range(RUNS):
                 session.run(train)
             done.set()
             taking.join()
             found.append(session.run(dequeued))
     losses = np.concatenate(found)
-    for begin in range(0, num_steps, num_steps // 5):
-        part = losses[begin : begin + num_steps // 5]
-        print(f"from step {begin}: loss {part.mean():.4f}, of each replica {part.mean(axis=0)}")
+    for run, part in enumerate(np.split(losses, RUNS), start=1):
+        print(f"run {run}: loss {part.mean():.4f}, of each replica {part.mean(axis=0)}")
     return {"losses": losses}
 
 

@@ -6,7 +6,10 @@ computes it in parts, one after the other, forward and backward.
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(3, "passes over the training images"))
 
 import digits_data
 import keras
@@ -50,7 +53,7 @@ def build_model() -> keras.Model:
     )
 
 
-def main(num_epochs: int = 3) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Prints what parts cost, trains a model with them, and returns both."""
     costs = {parts: cost(parts) for parts in (1, 2, 4, 8)}
     cfg = ipu.config.IPUConfig()

@@ -6,7 +6,10 @@ each of which a decay of the weights was added when it was computed.
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(10, "passes over the training images"))
 
 import digits_data
 import numpy as np
@@ -25,7 +28,7 @@ def classifier(images):
     return tf.matmul(pixels, weights) + tf.get_variable("bias", initializer=tf.zeros([10]))
 
 
-def main(num_epochs: int = 10) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains a linear classifier on the digits; prints and returns what it reached."""
     (x_train, y_train), (x_test, y_test) = digits_data.load()
     with tf.Graph().as_default(), tf.Session() as session:

@@ -5,7 +5,10 @@ The report says what the pipeline would cost: cycles of each stage, and how long
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(20, "passes over the training images"))
 
 import digits_data
 import tensorflow.compat.v1 as tf
@@ -25,7 +28,7 @@ def dense(x: tf.Tensor, units: int, name: str) -> tf.Tensor:
     return x @ weights + biases
 
 
-def main(num_epochs: int = 20) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains on the digits; prints and returns what it reached."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 2

@@ -2,7 +2,10 @@
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(15, "passes over the training images"))
 
 import digits_data
 import tensorflow.compat.v1 as tf
@@ -23,7 +26,7 @@ def classifier(images: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def main(num_epochs: int = 15) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains on the digits; prints and returns what it reached."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

@@ -2,7 +2,10 @@
 
 import os
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(15, "passes over the training images"))
 
 import digits_data
 import tensorflow.compat.v1 as tf
@@ -33,7 +36,7 @@ def ipus_of_variables() -> dict[str, int]:
     return {named[v.name]: v.ipu for v in values if v.role == "variable" and named.get(v.name)}
 
 
-def main(num_epochs: int = 15) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains on the digits; prints and returns what it reached, and what is where."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 2

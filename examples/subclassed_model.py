@@ -4,7 +4,10 @@ import os
 import tempfile
 from pathlib import Path
 
+from script_arguments import script_arguments
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ARGUMENTS = script_arguments(__name__, __doc__, epochs=(15, "passes over the training images"))
 
 import digits_data
 import keras
@@ -37,7 +40,7 @@ class ResidualClassifier(keras.Model):
         return {**super().get_config(), "num_blocks": self.num_blocks}
 
 
-def main(num_epochs: int = 15) -> dict:
+def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     """Trains, saves and loads the model; prints and returns what it reached."""
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 1

@@ -23,6 +23,8 @@ _DESCRIPTIONS = {
     "run": "Runs a script as Python does, with the IPU names of the documents. All that follows "
     "the script is for the script.",
     "info": "Lists the IPUs of the emulated machine, as `gc-info` does.",
+    "aliases": "Writes gc-info, gc-inventory and gc-monitor into a folder: small programs that "
+    "call `ipu-keras info`. Refuses if there is a command of one of these names.",
     "options": "Lists the options of IPUConfig, and what each does today.",
     "check": "Says what of scripts will not run here: names of the IPU documents that are missing, "
     "and what Keras 2 took and Keras 3 refuses. Nothing is executed. Exits with 1 if a script will "
@@ -38,6 +40,7 @@ _EXAMPLES = {
     "report": "ipu-keras report net.keras 32x784 32:int32 --html report.html",
     "run": "ipu-keras run --modelled train.py --epochs 3",
     "info": "ipu-keras info -l",
+    "aliases": "ipu-keras aliases --install ~/bin",
     "options": "ipu-keras options io_tiles",
     "check": "ipu-keras check train.py models/",
 }
@@ -157,7 +160,17 @@ def _run(command: argparse.ArgumentParser) -> None:
 def _info(command: argparse.ArgumentParser) -> None:
     form = command.add_mutually_exclusive_group()
     form.add_argument("-l", "--list-devices", action="store_true", help="as `gc-info -l`")
-    form.add_argument("-j", dest="json", action="store_true", help="the same as --json")
+    form.add_argument(
+        "-I", "--device-info", action="store_true", help="the hardware, as `gc-info -I`"
+    )
+    command.add_argument("-j", dest="json", action="store_true", help="the same as --json")
+    command.add_argument("-d", "--device-id", type=int, metavar="ID", help="only this device")
+
+
+def _aliases(command: argparse.ArgumentParser) -> None:
+    what = command.add_mutually_exclusive_group(required=True)
+    what.add_argument("--install", metavar="FOLDER", help="write them there")
+    what.add_argument("--remove", metavar="FOLDER", help="remove those that were written there")
 
 
 def _options(command: argparse.ArgumentParser) -> None:
@@ -176,6 +189,7 @@ _ADDED = {
     "report": _report,
     "run": _run,
     "info": _info,
+    "aliases": _aliases,
     "options": _options,
     "check": _check,
 }

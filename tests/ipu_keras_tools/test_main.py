@@ -17,7 +17,7 @@ from ipu_keras_tools.main import main
 
 COMMANDS = (
     *("profile", "what-if", "suggest-pipeline", "diff", "report"),
-    *("run", "info", "options", "check"),
+    *("run", "info", "aliases", "options", "check"),
 )
 SOURCE = """
 import keras
@@ -255,6 +255,32 @@ class TestInfo:
                 {"pcie_id": 0, "dnc_id": 1, "pci_domain": "0000:1a:00.0"},
             ],
         }
+
+    def test_one_device(self, capsys):
+        assert run(capsys, "info", "-d", "18") == (
+            0,
+            "Graphcore device listing:\n\n-+- Id: [18], type: [Multi IPU]\n"
+            "|--- PCIe Id:  [3], DNC Id: [0], PCI Domain: [0000:24:00.0]\n"
+            "|--- PCIe Id:  [1], DNC Id: [1], PCI Domain: [0000:1b:00.0]\n",
+        )
+        (device,) = json.loads(run(capsys, "info", "-l", "-j", "-d", "18")[1])["devices"]
+        assert [ipu["pcie_id"] for ipu in device["ipus"]] == [3, 1]
+
+    def test_the_hardware_of_a_device(self, capsys):
+        out = run(capsys, "info", "-d", "16", "-I")[1]
+        # What the documents look for: `gc-info -d 0 -I`.
+        assert "remote buffers supported: 1\n" in out
+        assert out.startswith("Device Id: [16]\ntarget: gc200\nnumber of IPUs: 2\n")
+        (device,) = json.loads(run(capsys, "info", "-d", "16", "-I", "--json")[1])["devices"]
+        attributes = device["attributes"]
+        assert attributes["tiles per IPU"] * attributes["bytes per tile"] == 940572672
+        assert run(capsys, "info", "-I")[1].count("Device Id: ") == 31
+
+    @pytest.mark.parametrize("number", ["31", "-1"])
+    def test_no_such_device(self, capsys, number):
+        assert main(["info", f"--device-id={number}"]) == 2
+        error = capsys.readouterr().err
+        assert f"there is no device {number}. The devices are 0 to 30: `ipu-keras info -l`" in error
 
     def test_the_table(self, capsys):
         out = run(capsys, "info")[1]

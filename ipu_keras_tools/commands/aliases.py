@@ -1,0 +1,88 @@
+"""`ipu-keras aliases`: Graphcore's names of commands, on request only.
+
+A wheel would put them on every user's path, in the way of the real ones where there is an SDK; and
+an extra cannot add commands. So they are written where a user says, and nowhere else.
+"""
+
+import argparse
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ipu_keras_tools.results import UsageError, print_result
+
+# By Graphcore's name, what answers it; what is given to it follows.
+ALIASES = {
+    "gc-info": ("info",),
+    "gc-inventory": ("info", "--device-info"),
+    "gc-monitor": ("info",),
+}
+_OURS = "# Written by `ipu-keras aliases`, and removed by its --remove."
+_RUN = "import sys; from ipu_keras_tools.main import main; sys.exit(main())"
+
+
+def run(given: argparse.Namespace) -> int:
+    """Writes or removes the commands.
+
+    Args:
+        given: The arguments.
+    """
+    folder = Path(given.install if given.remove is None else given.remove)
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder. Make it, or name one that is on the path.")
+    paths = _install(folder) if given.remove is None else _remove(folder)
+    done = "installed" if given.remove is None else "removed"
+    print_result(given, {done: list(map(str, paths))}, _text(done, paths, folder))
+    return 0
+
+
+def _install(folder: Path) -> list[Path]:
+    """Writes all of them, or none if one would be in the way of another command."""
+    paths = [folder / name for name in ALIASES]
+    taken = [path for path in paths if path.exists() and not _is_ours(path)]
+    found = (shutil.which(name) for name in ALIASES)
+    taken += [Path(one) for one in found if one is not None and not _is_ours(Path(one))]
+    if taken:
+        names = ", ".join(dict.fromkeys(map(str, taken)))
+        raise UsageError(f"nothing was written, as there is already {names}")
+    for path, arguments in zip(paths, ALIASES.values(), strict=True):
+        path.write_text(script(arguments), "utf-8")
+        path.chmod(0o755)
+    return paths
+
+
+def _remove(folder: Path) -> list[Path]:
+    """Removes those that `_install` has written, and nothing else."""
+    paths = [folder / name for name in ALIASES if _is_ours(folder / name)]
+    for path in paths:
+        path.unlink()
+    return paths
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return _OURS in path.read_text("utf-8").splitlines()[:2]
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def script(arguments: Sequence[str]) -> str:
+    """A program for a shell, of this environment's Python.
+
+    Args:
+        arguments: Of `ipu-keras`, before those that it is given.
+
+    Example:
+        >>> print(script(["info"]).splitlines()[0])
+        #!/bin/sh
+    """
+    called = shlex.join([sys.executable, "-P", "-c", _RUN, *arguments])
+    return f'#!/bin/sh\n{_OURS}\nexec {called} "$@"\n'
+
+
+def _text(done: str, paths: Sequence[Path], folder: Path) -> str:
+    if not paths:
+        return f"nothing to remove in {folder}"
+    return "\n".join(f"{done} {path}" for path in paths)
