@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from ipu_keras.device import DRIVER
 from ipu_keras.feeds.result_queues import ResultQueue
-from ipu_keras.functions.graph_programs import current_step_results, outermost_graph
+from ipu_keras.functions.graph_programs import current_step_results
+from ipu_keras.functions.place import outermost_graph
 from ipu_keras.functions.replicas import send
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name

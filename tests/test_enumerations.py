@@ -25,7 +25,7 @@ from ipu_keras.cost.options import ModelOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.schedule import Phase, Work
 from ipu_keras.host.plan import HostExecution
-from ipu_keras.host.step_graphs import Collect
+from ipu_keras.host.step_loops import Collect
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ir import TensorSpec

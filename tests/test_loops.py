@@ -476,18 +476,6 @@ def test_replicas_of_a_session_read_send_and_exchange_without_a_loop(two_ipus, g
     assert {row.family for row in report.rows} >= {"collective"}
 
 
-def test_what_is_beside_a_program_of_several_replicas(two_ipus, graph):
-    infeed = IPUInfeedQueue(counting())
-
-    def computation():
-        (total,) = loops.repeat(2, lambda total, x: total + x, [0.0], infeed)
-        return cross_replica_sum(total)
-
-    text = "Beside a program in the same function, something is done by several replicas only"
-    with pytest.raises(NotImplementedError, match=text):
-        compiled(computation)
-
-
 def test_a_trace_of_a_user_is_of_one_replica(two_ipus):
     infeed = IPUInfeedQueue(counting())
 

@@ -16,8 +16,12 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
-from ipu_keras.functions.place import Place
-from ipu_keras.host.host_program import build_traced
+from ipu_keras.functions.place import Place, outermost_graph
+from ipu_keras.functions.together import note_together
+from ipu_keras.host.host_program import HostCallable, build_traced
+from ipu_keras.host.joint_operations import Together
+from ipu_keras.host.replica_values import Captures
+from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.rewrites.table import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
 from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace
@@ -28,7 +32,8 @@ from ipu_keras.program.executable import Executable
 from ipu_keras.settings.counts import divisors
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
-from ipu_keras.tracing.replication import current_replicas
+from ipu_keras.tracing.replication import current_replicas, note_shards
+from ipu_keras.tracing.together import labelled
 
 # Of the steps of a loop, so many bytes of elements are read before they run, and results kept.
 # MLP, 200 steps: more saves nothing.
@@ -52,6 +57,7 @@ class GraphProgram:
         note_execution: To be called after that.
         check: Called before it is compiled; raises if it cannot run.
         is_named: As of `Work`.
+        variables: Of its replicas, if it is all that they do.
     """
 
     executable: Executable
@@ -59,6 +65,12 @@ class GraphProgram:
     check: Callable[[], None] = _nothing
     synchronize: Callable[[], None] = _nothing
     note_execution: Callable[[], None] = _nothing
+    variables: ReplicaVariables | None = None
+
+    @property
+    def num_replicas(self) -> int:
+        """How many replicas run it."""
+        return self.executable.program.num_replicas
 
 
 @contextlib.contextmanager
@@ -180,14 +192,6 @@ def current_step_results() -> StepResults | None:
     return found if found is not None and found.graph is graph else None
 
 
-def outermost_graph() -> Any:
-    """That of the outermost function that is being traced, or of the session around it."""
-    graph = tf.compat.v1.get_default_graph()
-    while is_trace(graph) and is_trace(graph.outer_graph):
-        graph = graph.outer_graph
-    return graph
-
-
 def is_program_allowed() -> bool:
     """Whether a program can be put into the graph that is being built.
 
@@ -243,9 +247,12 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
         What its last step hands on, of replica 0.
     """
     step, found = _traced(work, num_replicas)
-    queues = list(found.written)
     if work.pipeline is None:
         num_replicas = Place(device).num_replicas_with_shards(step.num_shards)
+    # For replicas of the function to have as many IPUs.
+    ipus_each = step.num_shards if work.pipeline is None else work.pipeline.num_ipus
+    if ipus_each > 1:
+        note_shards(tf.compat.v1.get_default_graph(), ipus_each)
     program = _program(work, step, found, num_replicas)
     num_steps = _steps_per_call(program, step)
     executable = build_traced(
@@ -256,8 +263,6 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     if work.infeed is not None:
         note_infeed(work.infeed)
     in_session = not tf.compat.v1.executing_eagerly_outside_functions()
-    if in_session:
-        host.synchronize()
     _note(
         GraphProgram(
             executable=replace(executable, program=program, host=None),
@@ -265,18 +270,114 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
             note_execution=_nothing if in_session else host.note_execution,
             check=work.check,
             is_named=work.is_named,
+            variables=host.variables,
         )
     )
+    execution = _Execution(work, program, list(found.written), num_steps)
+    if num_replicas == 1:
+        return execution(call, work.carried)
+    return _by_all(execution, host, call, step.whole.captured_inputs)
 
-    def run(carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        feeds = [] if work.infeed is None else work.infeed.read_many(num_steps * num_replicas)
-        found = call(*feeds, *carried)
-        results, handed = found if work.carried else (found, [])
-        for queue, tensors in zip(queues, results, strict=True):
-            queue.write(_sent(tensors, program, work.sums))
-        return list(handed)
 
-    return _repeated(run, program.repeat_count // num_steps, work.carried)
+@dataclass(frozen=True)
+class _Execution:
+    """What a function does to execute a program: all that is around what the host runs.
+
+    Args:
+        work: What became the program.
+        program: It, with all steps.
+        queues: Those that its steps write.
+        num_steps: How many steps the host runs at once.
+    """
+
+    work: Work
+    program: Program
+    queues: Sequence[ResultQueue]
+    num_steps: int
+
+    def __call__(self, call: Callable, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Puts an execution into the graph that is being built.
+
+        Args:
+            call: What the host runs.
+            carried: What the first step of replica 0 is handed, what that of replica 1 is ...
+
+        Returns:
+            What their last steps hand on, in that order too.
+        """
+
+        def run(carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            found = call(*self._elements(), *carried)
+            results, handed = found if self.work.carried else (found, [])
+            for queue, tensors in zip(self.queues, results, strict=True):
+                queue.write(_sent(tensors, self.program, self.work.sums))
+            return list(handed)
+
+        return _repeated(run, self.program.repeat_count // self.num_steps, carried)
+
+    def _elements(self) -> list[tf.Tensor]:
+        count = self.num_steps * self.program.num_replicas
+        return [] if self.work.infeed is None else self.work.infeed.read_many(count)
+
+
+def _by_all(
+    execution: _Execution, host: HostCallable, call: Callable, captured: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Puts an execution by several replicas into the graph that is being built.
+
+    It is a call that does for all replicas what is right if the function does nothing else, and
+    stands for what is right where each replica does something for itself beside it.
+
+    Args:
+        execution: Of the program.
+        host: What the host runs.
+        call: It, if the function does nothing else.
+        captured: What a step takes from outside.
+    """
+    carried, num_replicas = execution.work.carried, execution.program.num_replicas
+
+    def alone(*given: tf.Tensor) -> list[tf.Tensor]:
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            host.synchronize()
+        # For replicas to be asked what each of them has.
+        for tensor in captured:
+            tf.compat.v1.get_default_graph().capture(tensor)
+        return execution(call, list(given) * num_replicas)[: len(given)]
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in carried]
+    whole = tf.function(alone, autograph=False).get_concrete_function(*specs)
+    with labelled(
+        note_together(lambda variables: _beside_others(execution, host, whole, variables))
+    ):
+        return list(whole(*carried))
+
+
+def _beside_others(
+    execution: _Execution, host: HostCallable, whole: Any, variables: ReplicaVariables
+) -> Together:
+    """An execution by replicas each of which has values of its own.
+
+    Args:
+        execution: Of the program.
+        host: What the host runs.
+        whole: What stands for it in the trace of one replica.
+        variables: Those of the replicas.
+    """
+    captured = [tensor.ref() for tensor in whole.captured_inputs]
+    num_carried = len(execution.work.carried)
+
+    def run(by_replica: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
+        def captures_of(replica: int) -> Captures:
+            return dict(zip(captured, by_replica[replica][num_carried:], strict=True))
+
+        def all_replicas() -> list[tf.Tensor]:
+            call = host.in_a_graph_of_replicas(variables, captures_of)
+            return execution(call, [t for own in by_replica for t in own[:num_carried]])
+
+        handed = list(tf.function(all_replicas, autograph=False)())
+        return [handed[k * num_carried :][:num_carried] for k in range(len(by_replica))]
+
+    return run
 
 
 def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:

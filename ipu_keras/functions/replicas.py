@@ -7,20 +7,22 @@ import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.result_queues import ResultQueue
-from ipu_keras.functions.graph_programs import outermost_graph, programs_in
+from ipu_keras.functions.graph_programs import GraphProgram, programs_in
 from ipu_keras.functions.parts_for_xla import is_worth_compiling
-from ipu_keras.functions.place import Place, refuse_replicas
+from ipu_keras.functions.place import Place, outermost_graph, refuse_replicas
+from ipu_keras.functions.together import done_together, note_together
+from ipu_keras.host.inlining import inlined
+from ipu_keras.host.joint_operations import Together
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.host.replica_variables import ReplicaVariables
-from ipu_keras.host.segments import replicate
+from ipu_keras.host.segments import replicate, written_captures
 from ipu_keras.ir import Graph
 from ipu_keras.tracing import EXCHANGES
-from ipu_keras.tracing.outfeeds import mark_results
 from ipu_keras.tracing.replication import current_replicas, num_shards_of
+from ipu_keras.tracing.together import label_of, labelled
 
-# In the graphs of functions: that replicas take elements in turn, and the outfeeds they write.
-_READS = "ipu_reads_of_replicas"
-_OUTFEEDS = "ipu_outfeeds_of_replicas"
+# In the graphs of functions: that replicas take elements in turn, or write outfeeds.
+_FEEDS = "ipu_feeds_of_replicas"
 
 
 def note_read() -> None:
@@ -30,7 +32,7 @@ def note_read() -> None:
         NotImplementedError: The device has several replicas, and the trace is for one.
     """
     if _replicas_of_trace("An infeed is read") > 1:
-        outermost_graph().add_to_collection(_READS, True)
+        outermost_graph().add_to_collection(_FEEDS, True)
 
 
 def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) -> Any:
@@ -50,9 +52,10 @@ def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) 
     queue = queue_for(num_replicas)
     if num_replicas == 1:
         return queue.write([tensor[None] for tensor in tensors])
-    outfeeds = outermost_graph().get_collection_ref(_OUTFEEDS)
-    outfeeds.append(queue)
-    return mark_results(queue.handle, tensors, str(len(outfeeds) - 1))
+    outermost_graph().add_to_collection(_FEEDS, True)
+    # What one replica has is of another shape than what is in the queue.
+    with labelled(note_together(lambda _: _writer(queue))):
+        return tf.raw_ops.QueueEnqueueV2(handle=queue.handle, components=list(tensors))
 
 
 def run_by_all(
@@ -76,20 +79,24 @@ def run_by_all(
         ValueError: The device has not enough IPUs.
     """
     num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
-    outfeeds = concrete.graph.get_collection(_OUTFEEDS)
-    exchanges = bool(EXCHANGES & graph.kinds)
-    if num_replicas == 1 or not (exchanges or outfeeds or concrete.graph.get_collection(_READS)):
+    programs = programs_in(concrete.graph)
+    is_each_alone = EXCHANGES & graph.kinds or concrete.graph.get_collection(_FEEDS)
+    if num_replicas == 1 or not (is_each_alone or _are_shared(concrete, programs)):
         return None
-    if programs_in(concrete.graph):
-        refuse_replicas("Beside a program in the same function, something is done", num_replicas)
-    variables = ReplicaVariables([concrete], num_replicas, device)
+    if any(one.num_replicas != num_replicas for one in programs):
+        if is_each_alone:
+            _refuse_other_replicas(programs, num_replicas)
+        return None
+    variables = ReplicaVariables(
+        [concrete], num_replicas, device, [one.variables for one in programs if one.variables]
+    )
     lacked = lacked_by_xla(graph)
     together = replicate(
         concrete,
         num_replicas,
         variables.captures_of,
         parts_for_xla=bool(jit_compile and lacked) and is_worth_compiling(concrete, graph),
-        outfeeds={str(k): _writer(queue) for k, queue in enumerate(outfeeds)},
+        labelled=done_together(concrete.graph, variables),
     )
 
     def run(*tensors: tf.Tensor) -> Any:
@@ -97,6 +104,28 @@ def run_by_all(
 
     compiled = bool(jit_compile) and not lacked
     return variables, tf.function(run, autograph=False, jit_compile=compiled)
+
+
+def _are_shared(concrete: Any, programs: Sequence[GraphProgram]) -> bool:
+    """Whether what a program makes of a replica's values, others in the function may need."""
+    if len(programs) != 1:
+        return bool(programs)
+    flat = inlined(concrete, lambda op: label_of(op) is not None)
+    written = {handle.ref() for handle in written_captures(flat)}
+    used = [
+        inside.consumers() for outside, inside in flat.graph.captures if outside.ref() in written
+    ]
+    return any(len(users) > 1 and any(map(label_of, users)) for users in used)
+
+
+def _refuse_other_replicas(programs: Sequence[GraphProgram], num_replicas: int) -> None:
+    found = [f"{one.executable.program.name!r} with {one.num_replicas}" for one in programs]
+    raise NotImplementedError(
+        "A function in which replicas exchange values, read or send beside a loop of a fixed "
+        "length or a pipeline has as many replicas as each of these. If a replica has several "
+        "IPUs, enter their scopes of `ipu_shard` before all of them. Received: "
+        f"{', '.join(found)}, in a function with {num_replicas} replicas"
+    )
 
 
 def _replicas_of_trace(what: str) -> int:
@@ -107,8 +136,10 @@ def _replicas_of_trace(what: str) -> int:
     return num_replicas
 
 
-def _writer(queue: ResultQueue) -> Callable[[Sequence[Sequence[tf.Tensor]]], Any]:
-    def write(by_replica: Sequence[Sequence[tf.Tensor]]) -> Any:
-        return queue.write([tf.stack(values)[None] for values in zip(*by_replica, strict=True)])
+def _writer(queue: ResultQueue) -> Together:
+    def write(by_replica: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
+        _, *tensors = zip(*by_replica, strict=True)
+        queue.write([tf.stack(values)[None] for values in tensors])
+        return [[] for _ in by_replica]
 
     return write

@@ -11,6 +11,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
+from ipu_keras.host.replica_values import Captures
 from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
@@ -136,6 +137,8 @@ class HostCallable:
     def in_a_graph(self) -> Callable:
         """The function that it calls, to be called in the graph that is being built.
 
+        It takes what `StepGraphs` takes.
+
         Whoever runs that graph calls `synchronize` before and `note_execution` after it.
         """
         if self._function is None:
@@ -148,6 +151,19 @@ class HostCallable:
                 start_xla()
             self._function = self._build()
         return self._function
+
+    def in_a_graph_of_replicas(
+        self, variables: ReplicaVariables, captures_of: Callable[[int], Captures]
+    ) -> Callable:
+        """As `in_a_graph`, where replicas do more than the program, which `in_a_graph` was for.
+
+        Args:
+            variables: Those of the replicas, which are this program's from now on.
+            captures_of: What a replica has instead of all that the step and the weight update take
+                from outside.
+        """
+        self._variables = variables
+        return self._function_of(captures_of, apart=True)
 
     def synchronize(self) -> None:
         """Before an execution, gives the replicas the values of variables that they should have."""
@@ -184,6 +200,11 @@ class HostCallable:
             with tf.device(self._device.name):
                 self._function = self._build()
 
+    @property
+    def variables(self) -> ReplicaVariables | None:
+        """Those of its replicas, once they are made."""
+        return self._variables
+
     @no_garbage_collection()
     def _build(self) -> Callable:
         program = self._plan.program
@@ -193,23 +214,26 @@ class HostCallable:
         if program.own_updates:
             own.append(self._step.update)
         self._variables = ReplicaVariables(own, program.num_replicas, self._device)
+        return self._function_of(self._variables.captures_of)
+
+    def _function_of(
+        self, captures_of: Callable[[int], Captures], *, apart: bool = False
+    ) -> Callable:
+        program, step = self._plan.program, self._step
         graphs = StepGraphs(
-            self._plan,
-            self._step.function,
-            self._step.update,
-            self.execution,
-            self._variables,
+            self._plan, step.function, step.update, self.execution, captures_of, apart=apart
         )
 
-        def run(*feeds):
-            return graphs(*feeds)
+        def run(*given):
+            return graphs(*given)
 
         run.__name__ = program.name
         self._in_parts = not graphs.is_one_program
         function = tf.function(run, autograph=False, jit_compile=graphs.is_one_program)
         batches = program.repeat_count * program.num_replicas
         specs = [tf.TensorSpec((batches, *s.shape), s.dtype) for s in program.infeed]
-        specs += [tf.TensorSpec(s.shape, s.dtype) for s in program.carried]
+        carried = program.carried * program.num_replicas
+        specs += [tf.TensorSpec(s.shape, s.dtype) for s in carried]
         concrete = function.get_concrete_function(*specs)
         self._device.register_program(concrete.function_def.signature.name)
         return concrete

@@ -9,6 +9,7 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.functions import add_function
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
+from ipu_keras.tracing.together import label_of
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _Wanted = Callable[[tf.Operation], bool]
@@ -17,7 +18,8 @@ _Wanted = Callable[[tf.Operation], bool]
 def inlined(concrete: Any, wanted: _Wanted) -> Any:
     """A traced function without those calls that lead to wanted operations.
 
-    Loops and branches are left alone, with all that they call.
+    Loops and branches are left alone, with all that they call, and so are calls with labels
+    (`ipu_keras.tracing.together`).
 
     Args:
         concrete: The traced function, a `tf.ConcreteFunction`.
@@ -115,7 +117,7 @@ class _Flat:
         self.bodies = {
             op.name: _body(op, wanted)
             for op in graph.get_operations()
-            if op.type in _CALLS and leads_to(op, wanted)
+            if op.type in _CALLS and label_of(op) is None and leads_to(op, wanted)
         }
 
     def definition(self) -> Any:

@@ -18,13 +18,13 @@ from ipu_keras.host.replica_values import CONSTANT, ReplicaValues
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract
-from ipu_keras.tracing.outfeeds import outfeed_of
 from ipu_keras.tracing.replication import (
     Collective,
     collective_of,
     is_assumed_equal,
     is_replica_index,
 )
+from ipu_keras.tracing.together import label_of
 
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
@@ -44,13 +44,14 @@ JointOperation = Callable[[Sequence[ReplicaValues]], None]
 Replicate = Callable[[Any, Collection[int]], Callable[[Sequence[Sequence[tf.Tensor]]], list]]
 
 
-# Writes what each replica sends, by outfeed.
-Outfeeds = Mapping[str, Callable[[Sequence[Sequence[tf.Tensor]]], Any]]
+# Does an operation with a label for all replicas: takes what each has for the operation's inputs,
+# and returns what each has for its outputs.
+Together = Callable[[Sequence[Sequence[tf.Tensor]]], Sequence[Sequence[tf.Tensor]]]
 
 
 def needs_all(op: tf.Operation) -> bool:
     """Whether an operation is not the same in every replica, or needs the other ones."""
-    return collective_of(op) is not None or is_replica_index(op) or outfeed_of(op) is not None
+    return collective_of(op) is not None or is_replica_index(op) or label_of(op) is not None
 
 
 def joint_operation(
@@ -60,23 +61,23 @@ def joint_operation(
     replicate: Replicate,
     *,
     for_xla: bool,
-    outfeeds: Outfeeds,
+    labelled: Mapping[str, Together],
 ) -> JointOperation:
     """What replicas do for an operation.
 
     Args:
-        op: A collective, a branch, a loop, or what XLA lacks.
+        op: A collective, a branch, a loop, one with a label, or what XLA lacks.
         equal: Inputs of its graph that replicas have equal.
         num_replicas: How many there are.
         replicate: For the functions of branches and loops.
         for_xla: Whether XLA compiles what it can.
-        outfeeds: Those that are written.
+        labelled: By the labels of operations, what does one for all replicas.
     """
     if collective_of(op) is not None:
         return functools.partial(_exchange, op)
-    label = outfeed_of(op)
+    label = label_of(op)
     if label is not None:
-        return functools.partial(_send, op, outfeeds[label])
+        return functools.partial(_do, op, labelled[label])
     if op.type in _BRANCHES and (num_replicas == 1 or is_equal(op.inputs[0], equal)):
         return _Branch(op, equal, replicate)
     if op.type in LOOPS:
@@ -104,8 +105,8 @@ def check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
         is_branch = op.type in _BRANCHES and is_equal(op.inputs[0], equal)
         if not is_branch and not (op.type in LOOPS and _equal_in_loop(op, equal) is not None):
             raise ValueError(
-                "A collective, or a result for an outfeed, in a loop or a branch hangs an IPU when "
-                "not all replicas reach it. "
+                "A collective, a result for an outfeed, or a program of all replicas hangs an IPU "
+                "when it is in a loop or a branch that not all replicas reach. "
                 f"Received: one in {op.name!r}, of type {op.type}. Exchange the values before it "
                 "or after it, let a loop have a known number of turns, as with `tf.range`, or "
                 "promise that its condition is equal in all replicas, with "
@@ -159,17 +160,14 @@ def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.
     return [reduced] * len(values)
 
 
-def _send(
-    op: tf.Operation,
-    write: Callable[[Sequence[Sequence[tf.Tensor]]], Any],
-    replicas: Sequence[ReplicaValues],
-) -> None:
-    """Writes what all replicas send."""
-    _, *tensors = op.inputs
+def _do(op: tf.Operation, instead: Together, replicas: Sequence[ReplicaValues]) -> None:
+    """Does for all replicas what an operation with a label stands for."""
     with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
-        write([replica.look_up(tensors) for replica in replicas])
-    for replica in replicas:
-        replica.note_call([], waited=bool(op.control_inputs))
+        by_replica = instead([replica.look_up(op.inputs) for replica in replicas])
+    for replica, results in zip(replicas, by_replica, strict=True):
+        replica.note_call(results, waited=bool(op.control_inputs))
+        for tensor, result in zip(op.outputs, results, strict=True):
+            replica.set_value(tensor, result)
 
 
 def _alone(op: tf.Operation) -> JointOperation:

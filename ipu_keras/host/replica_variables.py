@@ -1,5 +1,6 @@
 """The variables of replicas: shared ones, and copies of those that replicas write."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,7 +8,6 @@ import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.segments import written_captures
-from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable, variable_of
 
 # The states of random generators, by what their variables are called: the position in
@@ -31,16 +31,33 @@ class ReplicaVariables:
         functions: What they run with variables of their own, `tf.ConcreteFunction`s.
         num_replicas: How many there are.
         device: On which the functions run.
+        inside: Those of the programs that the functions call, if they had some. Their copies are
+            no variables that have copies, and become these ones' where they are of the same.
     """
 
-    def __init__(self, functions: Sequence[Any], num_replicas: int, device: IpuDevice):
+    def __init__(
+        self,
+        functions: Sequence[Any],
+        num_replicas: int,
+        device: IpuDevice,
+        inside: Sequence["ReplicaVariables"] = (),
+    ):
         self._device = device
         # What the device had counted after the last execution.
         self._last_state: tuple[int, int, bool] | None = None
         found = [v for one in functions for v in written_variables(one, device.name)]
         several = {variable.handle.ref(): variable for variable in found if num_replicas > 1}
+        made: dict[Any, list[Any]] = {}
+        for other in inside:
+            made.update(other._copies)
+        for copy in itertools.chain(*(c for other in inside for c in other._copies.values())):
+            several.pop(copy.handle.ref(), None)
         self._originals = list(several.values())
-        self._copies = [list(map(_copy, self._originals)) for _ in range(1, num_replicas)]
+        # By the handles of the variables, one for each replica but the first.
+        self._copies: dict[Any, list[Any]] = {
+            reference: made.get(reference) or [_copy(variable) for _ in range(1, num_replicas)]
+            for reference, variable in several.items()
+        }
 
     def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
         """What a replica has instead of captured handles, by reference of these.
@@ -50,24 +67,7 @@ class ReplicaVariables:
         """
         if replica == 0:
             return {}
-        pairs = zip(self._originals, self._copies[replica - 1], strict=True)
-        return {original.handle.ref(): copy.handle for original, copy in pairs}
-
-    def call(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
-        """Calls a traced function with the variables of a replica.
-
-        Args:
-            concrete: A `tf.ConcreteFunction`.
-            tensors: Its arguments.
-            replica: The number of the replica.
-
-        Returns:
-            The tensors that it returns.
-        """
-        own = self.captures_of(replica)
-        captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
-        # One trace serves all replicas: to call it as usual would take its own captures.
-        return tf.nest.flatten(call_with_captures(concrete, tensors, captures))
+        return {original: copies[replica - 1].handle for original, copies in self._copies.items()}
 
     def synchronize(self) -> None:
         """Before an execution, gives all replicas the values of replica 0, if need be.
@@ -78,8 +78,8 @@ class ReplicaVariables:
         """
         if self._state() == self._last_state:
             return
-        for replica, copies in enumerate(self._copies, start=1):
-            for original, copy in zip(self._originals, copies, strict=True):
+        for original, copies in zip(self._originals, self._copies.values(), strict=True):
+            for replica, copy in enumerate(copies, start=1):
                 copy.assign(_value(original, self._distance(replica)))
 
     def note_execution(self) -> None:

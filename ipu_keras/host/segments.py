@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ipu_keras.host.inlining import inlined, leads_to
 from ipu_keras.host.joint_operations import (
-    Outfeeds,
+    Together,
     check_control_flow,
     joint_operation,
     needs_all,
@@ -53,7 +53,7 @@ def replicate(
     equal_feeds: Collection[int] = (),
     *,
     parts_for_xla: bool = False,
-    outfeeds: Outfeeds = MappingProxyType({}),
+    labelled: Mapping[str, Together] = MappingProxyType({}),
 ) -> Callable[[Sequence[Sequence[tf.Tensor]]], list]:
     """Makes the function that all replicas of a traced function are together.
 
@@ -65,7 +65,8 @@ def replicate(
             it, all replicas have the same variables.
         equal_feeds: Which of the inputs, by position, replicas are promised to have equal.
         parts_for_xla: Whether XLA compiles all but what it lacks, each part for itself.
-        outfeeds: By the labels of outfeeds, what writes to one the tensors of all replicas.
+        labelled: By the labels of operations (`ipu_keras.tracing.together`), what does one for
+            all replicas.
 
     Returns:
         A function that takes a list of tensors for each replica, and returns the results of
@@ -97,7 +98,7 @@ def replicate(
             num_replicas,
             equal_feeds=equal,
             parts_for_xla=parts_for_xla,
-            outfeeds=outfeeds,
+            labelled=labelled,
         )
 
     flat = inlined(concrete, lambda op: is_wanted(op) or is_assumed_equal(op))
@@ -109,7 +110,7 @@ def replicate(
     results = tf.nest.flatten(flat.structured_outputs, expand_composites=True)
     together = {
         op: joint_operation(
-            op, equal, num_replicas, replicate_called, for_xla=parts_for_xla, outfeeds=outfeeds
+            op, equal, num_replicas, replicate_called, for_xla=parts_for_xla, labelled=labelled
         )
         for segment in segments
         for op in segment.together

@@ -1,18 +1,18 @@
 """The TensorFlow graphs that run a traced step over all batches of an execution."""
 
-import enum
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.host.joint_batches import bytes_of_batch, can_join, joint_function
 from ipu_keras.host.plan import HostExecution, HostPlan
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replica_values import Captures
 from ipu_keras.host.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
+from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
+from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.settings.counts import divisors
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
@@ -50,75 +50,6 @@ _MIN_JOINT_TURNS = 2
 # 444 ms, 11.3 and 754.
 _MAX_REPEATED_OPERATIONS = 2000
 
-# Takes the tensors of a batch, or of many stacked; returns a list of tensors.
-Run = Callable[[Sequence[Any]], list[Any]]
-
-
-class Collect(enum.Enum):
-    """What becomes of a result that every batch has.
-
-    - `ALL`: they are stacked along a new first axis.
-    - `LAST`: the last is kept.
-    - `LAST_OF_EACH`: the last of each replica is kept, along a new first axis.
-    - `SUM_OF_EACH`: those of each replica are added up, along a new first axis.
-    - `SUM`: they are added up.
-    - `REDUCED`: they are accumulated, as gradients are.
-    - `REDUCED_OF_EACH`: those of each replica are accumulated, along a new first axis.
-    """
-
-    ALL = "all"
-    LAST = "last"
-    LAST_OF_EACH = "last_of_each"
-    SUM_OF_EACH = "sum_of_each"
-    SUM = "sum"
-    REDUCED = "reduced"
-    REDUCED_OF_EACH = "reduced_of_each"
-
-    @property
-    def is_of_each(self) -> bool:
-        """Whether replicas' results are kept apart, and those of steps are not."""
-        return self.of_stacked is not self
-
-    @property
-    def of_stacked(self) -> "Collect":
-        """The same of results that have all replicas along their first axis."""
-        stacked = {
-            Collect.LAST_OF_EACH: Collect.LAST,
-            Collect.SUM_OF_EACH: Collect.SUM,
-            Collect.REDUCED_OF_EACH: Collect.REDUCED,
-        }
-        return stacked.get(self, self)
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """How gradients become one.
-
-    Args:
-        method: Over the steps.
-        num_steps: How many there are.
-        num_replicas: Batches of a step, one after the other; over these it is a sum.
-    """
-
-    method: Method = Method.SUM
-    num_steps: int = 1
-    num_replicas: int = 1
-
-    def add(self, accumulated: Any, gradient: Any, index: Any) -> Any:
-        """The accumulated gradients after one more.
-
-        Args:
-            accumulated: A tensor.
-            gradient: Of the same shape and type.
-            index: Of the batch, an integer or a tensor.
-        """
-        if self.method is not Method.RUNNING_MEAN:
-            return accumulated + self.method.share(gradient, 0, self.num_steps)
-        num_before = tf.cast(index // self.num_replicas, gradient.dtype)
-        first = tf.equal(index % self.num_replicas, 0)
-        kept = tf.where(first, self.method.kept(accumulated, num_before), accumulated)
-        return kept + self.method.share(gradient, num_before, self.num_steps)
-
 
 class StepGraphs:
     """Builds what an execution computes.
@@ -129,7 +60,9 @@ class StepGraphs:
             program has an update, or what steps hand on.
         update: The trace of the update; `None` if it has none.
         execution: How the steps run.
-        variables: Those of the replicas.
+        captures_of: As of `replicate`: what a replica has of its own instead of what step and
+            update capture, such as variables that they write.
+        apart: Whether replicas have all of that of their own, which others may have written.
     """
 
     def __init__(
@@ -138,22 +71,24 @@ class StepGraphs:
         step: Any,
         update: Any,
         execution: HostExecution,
-        variables: ReplicaVariables,
+        captures_of: Callable[[int], Captures],
+        *,
+        apart: bool = False,
     ):
         program = plan.program
         self._program = program
         self._execution = execution
-        self._variables = variables
+        self._captures_of = captures_of
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
         # Those of all replicas are the same.
         self._of_updates = [Collect(mode.value).of_stacked for mode in program.update_modes]
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
-        self._own_updates = program.own_updates and program.num_replicas > 1
+        self._apart = (apart or program.own_updates) and program.num_replicas > 1
         self._use(step)
         # A gradient that depends on what steps write can be no result of a first part.
         bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
-        together = self._exchanges or bool(program.carried) or self._own_updates
+        together = self._exchanges or bool(program.carried) or self._apart
         split = not bound and not together
         self._sequential = plan.sequential if split else frozenset()
         self._opening: tuple[Part, Part] | None = None
@@ -182,10 +117,12 @@ class StepGraphs:
         """An execution.
 
         Args:
-            *feeds: Each `(steps * replicas, ...)`; then what the first step is handed.
+            *feeds: Each `(steps * replicas, ...)`; then what the first step of replica 0 is
+                handed, what that of replica 1 is, and so on.
 
         Returns:
-            The outfeed; with it, if steps hand tensors on, those of the last step of replica 0.
+            The outfeed; with it, if steps hand tensors on, those of the last steps of all
+            replicas, in that order too.
         """
         if self._program.carried:
             return self._handing_on(feeds)
@@ -213,7 +150,7 @@ class StepGraphs:
         ]
         collect = [how.of_stacked for how in self._kept] + self._of_updates
         specs += _outputs(self._update)
-        found = _loop(self._one_update, specs, rounds, parted, collect)
+        found = loop(self._one_update, specs, rounds, parted, collect)
         return [
             tf.reshape(tensor, (-1, *tensor.shape[2:])) if how is Collect.ALL else tensor
             for how, tensor in zip(self._kept, found, strict=False)
@@ -235,9 +172,12 @@ class StepGraphs:
     def _one_update(self, feeds: Sequence[Any]) -> list[Any]:
         found = self._batches(feeds)
         num_results = len(self._results)
-        if self._own_updates:
-            by_replica = list(zip(*map(tf.unstack, found[num_results:]), strict=True))
-            replicate(self._update, len(by_replica), self._variables.captures_of)(by_replica)
+        if self._apart:
+            gradients = list(map(tf.unstack, found[num_results:]))
+            if not self._program.own_updates:
+                gradients = [[tf.add_n(each)] * len(each) for each in gradients]
+            by_replica = list(zip(*gradients, strict=True))
+            replicate(self._update, len(by_replica), self._captures_of)(by_replica)
             return found[:num_results]
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
@@ -250,11 +190,11 @@ class StepGraphs:
         if self._sequential:
             return self._split_batches(feeds)
         reduced = [Collect.REDUCED] * len(self._gradients)
-        how = Collect.REDUCED_OF_EACH if self._own_updates else Collect.REDUCED
+        how = Collect.REDUCED_OF_EACH if self._apart else Collect.REDUCED
         collect = self._kept + [how] * len(reduced)
         if self._exchanges:
             return self._together(feeds, collect)
-        if not self._in_order and not self._own_updates:
+        if not self._in_order and not self._apart:
             return self._all_steps(self._step, feeds, collect)
 
         def run(own: Sequence[Any]) -> list[Any]:
@@ -274,9 +214,9 @@ class StepGraphs:
             in_steps = self._execution is HostExecution.COMPILED_STEPS
             run = _flat(_compiled(self._step) if in_steps else self._step)
             specs = _outputs(self._step)[:num_results]
-            found = _loop(run, specs, self._num_steps, feeds, collect, carried=carried)
+            found = loop(run, specs, self._num_steps, feeds, collect, carried=carried)
         results = tf.nest.pack_sequence_as(self._structure, found[:num_results])
-        return results, found[num_results : num_results + len(carried)]
+        return results, found[num_results:]
 
     def _together(
         self, feeds: Sequence[Any], collect: Sequence[Collect], carried: Sequence[Any] = ()
@@ -286,15 +226,15 @@ class StepGraphs:
         Args:
             feeds: Those of all batches.
             collect: What becomes of each result.
-            carried: What every replica is handed at first.
+            carried: What replica 0 is handed at first, what replica 1 is, and so on.
 
         Returns:
             The results; then what replica 0 hands on at last, what replica 1 does, and so on.
         """
         num_replicas = self._program.num_replicas
-        num_feeds, num_carried = len(feeds), len(carried)
+        num_feeds, num_carried = len(feeds), len(carried) // num_replicas
         stacked = [how is Collect.ALL or how.is_of_each for how in collect]
-        step = replicate(self._step, num_replicas, self._variables.captures_of)
+        step = replicate(self._step, num_replicas, self._captures_of)
 
         def run(given: Sequence[Any]) -> list[Any]:
             batches, handed = given[:num_feeds], given[num_feeds:]
@@ -319,14 +259,14 @@ class StepGraphs:
             for is_stacked, t in zip(stacked, _outputs(self._step), strict=not carried)
         ]
         reduction = Reduction(self._program.accumulation.reduction, self._num_steps)
-        found = _loop(
+        found = loop(
             _flat(once),
             specs,
             self._num_steps,
             parted,
             [how.of_stacked for how in collect],
             reduction,
-            carried=list(carried) * num_replicas,
+            carried=carried,
         )
         results = [
             tf.reshape(t, (-1, *t.shape[2:])) if how is Collect.ALL else t
@@ -346,8 +286,8 @@ class StepGraphs:
 
         def run_all(own: Sequence[Any]) -> list[Any]:
             if self._num_steps == 1:
-                return _unrolled(run, 1, own, collect, Reduction())
-            return _loop(run, specs, self._num_steps, own, collect)
+                return unrolled(run, 1, own, collect, Reduction())
+            return loop(run, specs, self._num_steps, own, collect)
 
         return self._each_replica(run_all, feeds, collect, compiled=self._execution.is_compiled)
 
@@ -409,7 +349,7 @@ class StepGraphs:
         else:
             parted = [tf.reshape(f, (-1, joint, *f.shape[1:])) for f in feeds]
             at_once = self._execution is not HostExecution.GRAPH_LOOP
-            found = _loop(
+            found = loop(
                 _flat(together),
                 _outputs(together),
                 count // joint,
@@ -447,10 +387,10 @@ class StepGraphs:
         in_steps = self._execution is HostExecution.COMPILED_STEPS
         run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
         if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
-            return _unrolled(run, count, feeds, collect, reduction)
+            return unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _num_at_once() if at_once else 1
-        return _loop(run, specs, count, feeds, collect, reduction, parallel_steps)
+        return loop(run, specs, count, feeds, collect, reduction, parallel_steps)
 
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
@@ -465,10 +405,17 @@ class StepGraphs:
         function = tf.function(lambda *own: run(own), autograph=False, jit_compile=compiled)
         concrete = function.get_concrete_function(*specs)
         by_replica = [
-            self._variables.call(concrete, [p[:, replica] for p in parted], replica)
+            self._called(concrete, [p[:, replica] for p in parted], replica)
             for replica in range(num_replicas)
         ]
         return [_joined(*pair) for pair in zip(collect, zip(*by_replica, strict=True), strict=True)]
+
+    def _called(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
+        """The results of a traced function with what a replica has of its own."""
+        own = self._captures_of(replica)
+        captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
+        # One trace serves all replicas: to call it as usual would take its own captures.
+        return tf.nest.flatten(call_with_captures(concrete, tensors, captures))
 
 
 def _num_at_once() -> int:
@@ -504,91 +451,6 @@ def _compiled(function: Any) -> Any:
     num_captures = len(function.captured_inputs)
     arguments = function.inputs[: len(function.inputs) - num_captures]
     return outer.get_concrete_function(*(tf.TensorSpec(a.shape, a.dtype) for a in arguments))
-
-
-def _unrolled(
-    run: Run,
-    count: int,
-    feeds: Sequence[Any],
-    collect: Sequence[Collect],
-    reduction: Reduction,
-) -> list[Any]:
-    """A call for each batch, without a loop."""
-    batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * count
-    found = zip(*(run(batch) for batch in batches), strict=True)
-    return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
-
-
-def _collected(how: Collect, values: Sequence[Any], reduction: Reduction) -> Any:
-    if how is Collect.ALL:
-        return tf.stack(values)
-    if how is Collect.LAST:
-        return values[-1]
-    if how is Collect.LAST_OF_EACH:
-        return tf.stack(values[-reduction.num_replicas :])
-    if how is Collect.SUM_OF_EACH:
-        each = range(reduction.num_replicas)
-        return tf.stack([tf.add_n(values[k :: reduction.num_replicas]) for k in each])
-    if how is Collect.SUM or reduction.method is Method.SUM:
-        return tf.add_n(values)
-    accumulated = tf.zeros_like(values[0])
-    for index, value in enumerate(values):
-        accumulated = reduction.add(accumulated, value, index)
-    return accumulated
-
-
-def _loop(
-    run: Run,
-    specs: Sequence[Any],
-    count: int,
-    feeds: Sequence[Any],
-    collect: Sequence[Collect],
-    reduction: Reduction = Reduction(),
-    parallel_steps: int = 1,
-    carried: Sequence[Any] = (),
-) -> list[Any]:
-    """A TensorFlow loop over batches, whose results have the shapes of `specs`.
-
-    Each step takes what the one before it returned after its results, the first `carried`. What
-    the last one returned comes after the results of all.
-    """
-
-    def start(how: Collect, spec: Any) -> Any:
-        if how is Collect.ALL:
-            return tf.TensorArray(spec.dtype, count, element_shape=spec.shape)
-        each = (reduction.num_replicas,) if how.is_of_each else ()
-        return tf.zeros((*each, *spec.shape), spec.dtype)
-
-    def after(how: Collect, before: Any, result: Any, index: Any) -> Any:
-        if how is Collect.ALL:
-            return before.write(index, result)
-        replica = [[index % reduction.num_replicas]]
-        if how is Collect.LAST_OF_EACH:
-            return tf.tensor_scatter_nd_update(before, replica, result[None])
-        if how is Collect.SUM_OF_EACH:
-            return tf.tensor_scatter_nd_add(before, replica, result[None])
-        if how is Collect.SUM:
-            return before + result
-        return result if how is Collect.LAST else reduction.add(before, result, index)
-
-    num_results = len(collect)
-
-    def body(index, *state):
-        returned = run([*(feed[index] for feed in feeds), *state[num_results:]])
-        triples = zip(collect, state, returned, strict=False)
-        collected = [after(*triple, index) for triple in triples]
-        return index + 1, *collected, *returned[num_results:]
-
-    _, *state = tf.while_loop(
-        lambda index, *_: index < count,
-        body,
-        [tf.constant(0), *map(start, collect, specs), *carried],
-        parallel_iterations=parallel_steps,
-        maximum_iterations=count,
-    )
-    pairs = zip(collect, state, strict=False)
-    results = [value.stack() if how is Collect.ALL else value for how, value in pairs]
-    return results + state[num_results:]
 
 
 def _check_shape(program: str, tensor: Any) -> None:

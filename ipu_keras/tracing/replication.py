@@ -133,8 +133,9 @@ def _check_shards(replicas: _Replicas, count: int) -> None:
         raise ValueError(
             "Replicas with shards are fewer than those of one IPU each, so how many IPUs a replica "
             "has must be known before its replicas exchange values or send results: enter "
-            f"`ipu_shard({count - 1})` before that. Received: `ipu_shard({count - 1})` after what "
-            f"was traced for {replicas.count // replicas.ipus_each} replicas"
+            f"`ipu_shard({count - 1})` before that, also for the stages of a pipeline. Received: "
+            f"`ipu_shard({count - 1})`, or stages on as many IPUs, after what was traced for "
+            f"{replicas.count // replicas.ipus_each} replicas"
         )
 
 

@@ -13,7 +13,8 @@ from ipu_keras.device import DRIVER, device_for
 from ipu_keras.host import host_program as host
 from ipu_keras.host.plan import HostExecution, plan_host
 from ipu_keras.host.replica_variables import ReplicaVariables
-from ipu_keras.host.step_graphs import Reduction, StepGraphs
+from ipu_keras.host.step_graphs import StepGraphs
+from ipu_keras.host.step_loops import Reduction
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
@@ -301,7 +302,9 @@ def test_steps_in_flight_are_as_many_as_cores_need(device, num_cores, monkeypatc
     step = host.trace(program, for_xla=False)
     plan = plan_host(program, graph_of(step.function))
     variables = ReplicaVariables([step.function], 1, device)
-    graphs = StepGraphs(plan, step.function, None, HostExecution.PARALLEL_LOOP, variables)
+    graphs = StepGraphs(
+        plan, step.function, None, HostExecution.PARALLEL_LOOP, variables.captures_of
+    )
     spec = tf.TensorSpec((NUM_STEPS, 2))
     concrete = tf.function(graphs, autograph=False).get_concrete_function(spec)
     [loop] = [op for op in concrete.graph.get_operations() if op.type.endswith("While")]
@@ -314,7 +317,9 @@ def test_gradients_wait_for_no_metrics(device):
     step = host.trace(program, for_xla=True)
     plan = plan_host(program, graph_of(step.function))
     variables = ReplicaVariables([step.function], 2, device)
-    graphs = StepGraphs(plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables)
+    graphs = StepGraphs(
+        plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables.captures_of
+    )
     assert graphs.is_one_program
 
 
@@ -328,7 +333,9 @@ def test_what_replicas_do_in_turn_is_in_one_program_if_it_is_little(
     plan = plan_host(program, graph_of(step.function))
     plan = dataclasses.replace(plan, sequential=sequential, opening=frozenset())
     variables = ReplicaVariables([step.function], 2, device)
-    graphs = StepGraphs(plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables)
+    graphs = StepGraphs(
+        plan, step.function, step.update, HostExecution.COMPILED_LOOP, variables.captures_of
+    )
     assert graphs.is_one_program is is_one_program
 
 

@@ -1,0 +1,38 @@
+"""What all replicas of a function do together, noted while one of them is traced.
+
+What is known when the trace is complete decides what they do: which variables each has for itself.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from ipu_keras.functions.place import outermost_graph
+from ipu_keras.host.joint_operations import Together
+from ipu_keras.host.replica_variables import ReplicaVariables
+
+_COLLECTION = "ipu_done_together"
+
+
+def note_together(make: Callable[[ReplicaVariables], Together]) -> str:
+    """Notes in the graph that is being traced what its replicas do together.
+
+    Args:
+        make: Takes the variables of the replicas; returns what does it for all of them.
+
+    Returns:
+        The label of the operation that stands for it (`ipu_keras.tracing.together`).
+    """
+    noted = outermost_graph().get_collection_ref(_COLLECTION)
+    noted.append(make)
+    return str(len(noted) - 1)
+
+
+def done_together(graph: tf.Graph, variables: ReplicaVariables) -> dict[str, Together]:
+    """By label, what replicas of a traced function do together.
+
+    Args:
+        graph: Of the function.
+        variables: Those of the replicas.
+    """
+    return {str(k): make(variables) for k, make in enumerate(graph.get_collection(_COLLECTION))}
