@@ -374,7 +374,7 @@ def _beside_others(
             call = host.in_a_graph_of_replicas(variables, captures_of)
             return execution(call, [t for own in by_replica for t in own[:num_carried]])
 
-        handed = list(tf.function(all_replicas, autograph=False)())
+        handed = list(tf.function(all_replicas, autograph=False).get_concrete_function()())
         return [handed[k * num_carried :][:num_carried] for k in range(len(by_replica))]
 
     return run

@@ -18,6 +18,7 @@ from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.segments import replicate, written_captures
 from ipu_keras.ir import Graph
 from ipu_keras.tracing import EXCHANGES
+from ipu_keras.tracing.extraction import feeds_of
 from ipu_keras.tracing.replication import current_replicas, num_shards_of
 from ipu_keras.tracing.together import label_of, labelled
 
@@ -103,7 +104,10 @@ def run_by_all(
         return together([list(tensors)] * num_replicas)[0]
 
     compiled = bool(jit_compile) and not lacked
-    return variables, tf.function(run, autograph=False, jit_compile=compiled)
+    function = tf.function(run, autograph=False, jit_compile=compiled)
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds_of(concrete)]
+    # To call the function would have TensorFlow count how often it traces one of this place.
+    return variables, function.get_concrete_function(*specs)
 
 
 def _are_shared(concrete: Any, programs: Sequence[GraphProgram]) -> bool:

@@ -414,7 +414,7 @@ def test_a_pipeline_beside_what_replicas_do(make_door, num_replicas, averages):
         rate = 0.125 * (1.0 + np.arange(num_replicas))
         found, weights = stages.expected(weights, rate, batches)
         losses += found
-        after.append(weights)
+        after.append(weights.copy())
     np.testing.assert_allclose(means, expected_means, rtol=1e-6)
     sent_losses, sent_weights = door.sent()
     shape = (-1,) if num_replicas == 1 else (-1, num_replicas)
@@ -438,7 +438,7 @@ def test_a_pipeline_after_a_loop_that_trains_the_same_weights(make_door):
 
     def function(x):
         loops.repeat(2, body, [], numbers)
-        return x * 1.0, stages.pipeline(x, 2)
+        return x * 1.0, stages.pipeline(x, 4)
 
     door.compile(function, stages.losses)
     elements, batches, losses = Elements(2), Elements(2), []
@@ -449,7 +449,7 @@ def test_a_pipeline_after_a_loop_that_trains_the_same_weights(make_door):
             weights = weights[:, :1].repeat(2, axis=1)
         for _ in range(2):
             weights[0] += 0.125 * elements.read()
-        given = [batches.read() / 16.0 for _ in range(2)]
+        given = [batches.read() / 16.0 for _ in range(4)]
         found, weights = stages.expected(weights, 0.125, given)
         losses += found
     np.testing.assert_allclose(door.sent(), [losses], rtol=1e-5)
@@ -459,13 +459,18 @@ def test_a_pipeline_after_a_loop_that_trains_the_same_weights(make_door):
 # What is refused
 
 
+def run_once(door, function):
+    door.compile(function)
+    door.run(1.0)
+
+
 def test_programs_with_other_replicas_than_the_function(make_door):
     door = make_door(4)
     stages = Stages(door, averages=True)
 
     def function(x):
         (total,) = loops.repeat(2, lambda total: total + x, [x])
-        trained = stages.pipeline(x, 2)
+        trained = stages.pipeline(x, 4)
         with tf.control_dependencies([trained]):
             return cross_replica_sum(total)
 
@@ -475,8 +480,7 @@ def test_programs_with_other_replicas_than_the_function(make_door):
         "with 2, in a function with 2 replicas"
     )
     with pytest.raises(NotImplementedError, match=text):
-        door.compile(function)
-        door.run(1.0)
+        run_once(door, function)
 
 
 def test_a_pipeline_after_replicas_of_one_ipu_did_something(make_door):
@@ -484,12 +488,11 @@ def test_a_pipeline_after_replicas_of_one_ipu_did_something(make_door):
     stages = Stages(door, averages=True)
 
     def function(x):
-        return cross_replica_sum(x), stages.pipeline(x, 2)
+        return cross_replica_sum(x), stages.pipeline(x, 4)
 
     text = "enter `ipu_shard(1)` before that, also for the stages of a pipeline. Received: "
     with pytest.raises(ValueError, match=re.escape(text)):
-        door.compile(function)
-        door.run(1.0)
+        run_once(door, function)
 
 
 def test_a_loop_that_not_all_replicas_reach(make_door):
@@ -505,5 +508,4 @@ def test_a_loop_that_not_all_replicas_reach(make_door):
 
     text = "or a program of all replicas hangs an IPU when it is in a loop or a branch that not all"
     with pytest.raises(ValueError, match=text):
-        door.compile(function)
-        door.run(1.0)
+        run_once(door, function)

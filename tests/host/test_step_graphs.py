@@ -375,7 +375,7 @@ def test_steps_whose_gradients_depend_on_what_they_write(device):
 @pytest.mark.parametrize(("mode", "exchanges"), [*itertools.product(OutfeedMode, (False, True))])
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_steps_that_hand_tensors_on(device, num_replicas, mode, exchanges, execution):
-    """Running sums and counts, which each replica begins with the same values."""
+    """Running sums and counts, which each replica begins with values of its own."""
 
     def step(element, handed):
         (x,), (total, count) = element, handed
@@ -397,13 +397,14 @@ def test_steps_that_hand_tensors_on(device, num_replicas, mode, exchanges, execu
         plan_host(program, graph_of(traced.function)), executions=(execution,)
     )
     x = np.arange(2 * num_replicas * NUM_STEPS, dtype="float32").reshape(-1, 2)
-    found, handed = host.HostCallable(plan, traced, device)(
-        [tf.constant(x), tf.constant([0.5, 1.5]), tf.constant(7)]
-    )
+    starts = [((0.5 + replica, 1.5 + replica), 7 + replica) for replica in range(num_replicas)]
+    carried = [tf.constant(value) for start in starts for value in start]
+    found, handed = host.HostCallable(plan, traced, device)([tf.constant(x), *carried])
     by_step = x.reshape(NUM_STEPS, num_replicas, 2)
     if exchanges:
         by_step = np.broadcast_to(by_step.sum(axis=1, keepdims=True), by_step.shape)
-    totals = np.cumsum([np.zeros_like(by_step[0]), *by_step], axis=0) + np.float32((0.5, 1.5))
+    first = np.float32([total for total, _ in starts])
+    totals = np.cumsum([first, *by_step], axis=0)
     before = totals[:-1]
     expected = {
         OutfeedMode.ALL: before.reshape(-1, 2),
@@ -412,5 +413,5 @@ def test_steps_that_hand_tensors_on(device, num_replicas, mode, exchanges, execu
         OutfeedMode.SUM_OF_EACH: before.sum(axis=0),
     }[mode]
     np.testing.assert_array_equal(found["before"], expected)
-    np.testing.assert_array_equal(handed[0], totals[-1, 0])
-    assert int(handed[1]) == 7 + NUM_STEPS
+    np.testing.assert_array_equal(handed[0::2], totals[-1])
+    assert [int(count) for count in handed[1::2]] == [count + NUM_STEPS for _, count in starts]
