@@ -50,6 +50,7 @@ from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.report import Report
+from ipu_keras.runtime import FeedMemory
 from ipu_keras.runtime.feed import SuperBatch
 from ipu_keras.store.executable_cache import content_key
 
@@ -95,6 +96,7 @@ class Session:
             flow.batchesPerStep(), configuration.accumulation, configuration.num_replicas
         )
         self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
+        self._input_specs = tuple(map(_spec, self._inputs))
         self._weights = self._made_weights(_weights_in(self._loaded))
         self._check_anchors()
         self.written_model = WrittenModel(self._loaded, self._weights)
@@ -133,7 +135,7 @@ class Session:
         self._place(ipu_device.name)
         program = self._program()
         signature = Signature(
-            tensors=tuple((each.name, _spec(each)) for each in self._inputs),
+            tensors=tuple(zip((s.name for s in self._inputs), self._input_specs, strict=True)),
             repeat_count=program.repeat_count,
             outfeed_mode=program.outfeed_mode,
             compiled=program.compiled,
@@ -205,7 +207,7 @@ class Session:
             # What detaches it from now on waits.
             if self._device.device is not ipu_device:
                 raise popart_exception("The device was detached before the step could run.")
-            tensors = self._tensors(read)
+            tensors = self._tensors(read, ipu_device.engine.feed_memory)
             outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
             found = iter([each.numpy() for each in outfeed])
         self._num_runs += 1
@@ -410,7 +412,7 @@ class Session:
         program = Program(
             name=self._program_name,
             step=self._step(),
-            infeed=tuple(map(_spec, self._inputs)),
+            infeed=self._input_specs,
             unflatten=list,
             repeat_count=self._size.batches * self._size.accumulation,
             outfeed_modes=(*map(mode_of, returned), *checked),
@@ -470,13 +472,12 @@ class Session:
         """What else the program follows from."""
         return []
 
-    def _tensors(self, read: Sequence[np.ndarray]) -> list[tf.Tensor]:
+    def _tensors(self, read: Sequence[np.ndarray], memory: FeedMemory) -> list[tf.Tensor]:
         """The inputs of a step, in memory of the device's that TensorFlow takes as it is."""
         if not read:
             return []
-        memory = self._device.device.engine.feed_memory
         batches = list(zip(*read, strict=True))
-        super_batch = SuperBatch.of(batches, tuple(map(_spec, self._inputs)), memory)
+        super_batch = SuperBatch.of(batches, self._input_specs, memory)
         return [tf.experimental.dlpack.from_dlpack(each) for each in super_batch.capsules()]
 
     def _make_sure_of_infos(self) -> None:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,12 @@ class Stream:
     dtype: np.dtype
     count: tuple[int, ...]
 
-    @property
+    @cached_property
     def num_elements(self) -> int:
         """Of a step."""
         return math.prod(self.shape) * self.num_batches
 
-    @property
+    @cached_property
     def num_batches(self) -> int:
         """Micro-batches of a step."""
         return math.prod(self.count)

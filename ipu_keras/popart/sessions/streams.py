@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -73,12 +74,12 @@ class Anchor:
     dtype: np.dtype
     is_of_updates: bool = False
 
-    @property
+    @cached_property
     def mode(self) -> OutfeedMode:
         """What the program returns of it."""
         return mode_of(self.returns)
 
-    @property
+    @cached_property
     def stream(self) -> Stream:
         """What users get of it, in the order of batches, accumulation, replicas."""
         size = self.size
@@ -113,7 +114,7 @@ class Anchor:
             values = values * np.asarray(size.accumulation, values.dtype)
         return np.repeat(values[None], size.replicas, axis=0)
 
-    @property
+    @cached_property
     def _period(self) -> int:
         is_periodic = self.returns.id() is AnchorReturnTypeId.EveryN
         return self.returns.rp() if is_periodic else 1
