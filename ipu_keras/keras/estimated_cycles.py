@@ -1,4 +1,4 @@
-"""What an IPU would take, in the lines that `fit` prints."""
+"""What an IPU would take, in the lines that `fit` and `evaluate` print."""
 
 import math
 from itertools import chain, repeat
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 
 from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.keras.extensions.step_function import StepFunction
 from ipu_keras.machine.target import Target
 from ipu_keras.profiling.given_options import target_of
 from ipu_keras.profiling.models import model_of_executable
@@ -24,21 +25,24 @@ class _Estimate(NamedTuple):
 
 
 class EstimatedCycles(keras.callbacks.Callback):
-    """Adds to the logs of each epoch of `fit` what it would take on an IPU, by the cost model.
+    """Adds to the logs of each epoch of `fit`, and of `evaluate`, what it would take on an IPU.
 
-    Keras prints them at the end of the epoch's line and keeps them in the `History`, as it does
-    with the loss; further callbacks find them in `logs` if they come after this one. They are of
+    The numbers are the cost model's. Keras prints them at the end of the line and keeps those of
+    `fit` in the `History`, as it does with the loss; what `evaluate` returns are metrics alone.
+    Further callbacks find them in `logs` if they come after this one. Validation within `fit` has
+    none, and neither has `predict`, which has no logs: `last_report` is for these. They are of
     the programs that ran, with their replicas, stages, accumulation and `steps_per_execution`,
     copies between host and IPU included. Each program is modelled once, after the epoch in which
     it ran first. A step of an epoch for which no data were left takes NaN.
 
     Args:
-        per: `"step"`, one batch on each replica, or `"epoch"`, all executions of an epoch.
+        per: `"step"`, one batch on each replica, or `"epoch"`, all executions of an epoch or of
+            an evaluation.
         target: Name of the hardware, or a `Target`; defaults to what the active `IPUConfig` says.
 
     Raises:
-        ValueError: `per` or `target` is none of these; when `fit` begins, the model was not made
-            in the scope of an `IPUStrategy`.
+        ValueError: `per` or `target` is none of these; when `fit` or `evaluate` begins, the
+            model was not made in the scope of an `IPUStrategy`.
 
     Example:
 
@@ -61,6 +65,7 @@ class EstimatedCycles(keras.callbacks.Callback):
         self._options = {} if target is None else {"target": target_of(target)}
         # Runs of each program before this epoch, and what a step of it takes.
         self._before: tuple[int, ...] = ()
+        self._trains = False
         self._estimates: list[tuple[Executable, _Estimate]] = []
 
     def set_model(self, model: Any) -> None:
@@ -77,17 +82,32 @@ class EstimatedCycles(keras.callbacks.Callback):
                 f"{type(model.distribute_strategy).__name__}"
             )
         super().set_model(model)
+        # Keras sets the model before each call; one that was interrupted has not ended.
+        self._trains = False
+
+    def on_train_begin(self, logs=None):
+        self._trains = True
+
+    def on_train_end(self, logs=None):
+        self._trains = False
 
     def on_epoch_begin(self, epoch, logs=None):
         self._before = self.model.train_function.num_runs
 
     def on_epoch_end(self, epoch, logs=None):
         if logs is not None:
-            logs.update(self._estimated())
+            logs.update(self._estimated(self.model.train_function))
 
-    def _estimated(self) -> dict[str, float]:
+    def on_test_begin(self, logs=None):
+        if not self._trains:
+            self._before = self.model.test_function.num_runs
+
+    def on_test_end(self, logs=None):
+        if logs is not None and not self._trains:
+            logs.update(self._estimated(self.model.test_function))
+
+    def _estimated(self, function: StepFunction) -> dict[str, float]:
         """Cycles and milliseconds by their names in the logs."""
-        function = self.model.train_function
         cycles, seconds, steps = 0, 0.0, 0
         earlier = chain(self._before, repeat(0))
         runs = zip(function.executables, function.num_runs, earlier, strict=False)

@@ -125,6 +125,48 @@ def test_the_target_is_that_of_the_configuration_or_another(data):
     assert ms_of_bow < ms * 8  # the clock is faster
 
 
+class LogsOfTests(keras.callbacks.Callback):
+    """Keeps the logs of all evaluations."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def on_test_end(self, logs=None):
+        self.found.append(dict(logs))
+
+
+def test_an_evaluation_has_what_its_program_takes(data, capsys):
+    model = classifier_on(0, steps_per_execution=4)
+    callback, logs = EstimatedCycles(per="epoch"), LogsOfTests()
+    with_validation = {"validation_data": data, "validation_batch_size": 8}
+    history = model.fit(*data, 8, verbose=0, callbacks=[callback, logs], **with_validation)
+    found = model.evaluate(*data, 16, verbose=2, return_dict=True, callbacks=[callback, logs])
+    cycles, ms = of_report()
+    steps = len(data[0]) // 16
+    of_validation, of_evaluation = logs.found
+    assert of_evaluation["ipu_cycles_per_epoch"] == cycles * steps
+    assert of_evaluation["ipu_ms_per_epoch"] == pytest.approx(ms * steps)
+    assert cycles * steps != history.history["ipu_cycles_per_epoch"][0]
+    assert f" - ipu_cycles_per_epoch: {cycles * steps}.0000" in capsys.readouterr().out
+    # Results and validation are as without it.
+    assert set(of_validation) == set(found) == {"accuracy", "loss"}
+
+
+def test_an_evaluation_after_a_training_that_was_interrupted(data):
+    model = classifier_on(0, steps_per_execution=4)
+    callback, logs = EstimatedCycles(), LogsOfTests()
+
+    def interrupt(epoch, logs):
+        raise KeyboardInterrupt
+
+    end = keras.callbacks.LambdaCallback(on_epoch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data, 8, verbose=0, callbacks=[callback, end])
+    model.evaluate(*data, 8, verbose=0, callbacks=[callback, logs])
+    assert logs.found[0]["ipu_cycles_per_step"] == of_report()[0]
+
+
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.parametrize(("per", "of_nothing"), [("step", math.nan), ("epoch", 0)])
 def test_an_epoch_without_data_has_no_steps(data, per, of_nothing):
