@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
 import keras
 from call_worker import NUM_STEPS, STEPS_PER_EXECUTION
 from fit import DEFAULT, IPU, IPU_DEFAULT, compare_fresh_processes, machine
