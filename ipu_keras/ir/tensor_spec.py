@@ -1,5 +1,6 @@
 """What is known of a tensor before it has values."""
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
 
-    @property
+    @functools.cached_property
     def nbytes(self) -> int:
         """Size of the tensor in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize

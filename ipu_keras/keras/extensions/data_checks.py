@@ -247,14 +247,16 @@ def nan_label_check(element: ElementFormat, loss: Any) -> Callable[[list[np.ndar
         NaN; `None` if no label can be, or if not every output has a loss of Keras.
     """
     _, labels, _ = keras.utils.unpack_x_y_sample_weight(element.structure)
-    if not _is_keras_loss(loss):
+    if labels is None:
         return None
     positions = [
         position
         for position in tree.flatten(labels)
         if position is not None and element.specs[position].dtype.startswith("float")
     ]
-    return (lambda arrays: _refuse_nan([arrays[p] for p in positions])) if positions else None
+    if not positions or not _is_keras_loss(loss):
+        return None
+    return lambda arrays: _refuse_nan([arrays[p] for p in positions])
 
 
 def _refuse_nan(labels: list[np.ndarray]) -> None:

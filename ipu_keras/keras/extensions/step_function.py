@@ -154,7 +154,7 @@ class StepFunction:
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         self._num_runs[key] += 1
-        results = tf.nest.map_structure(lambda tensor: tensor.numpy(), outfeed)
+        results = mapped(lambda tensor: tensor.numpy(), outfeed)
         if self._logs_each_step:
             return StepLogs(results, self._layout.num_replicas)
         if self._outfeed_mode is OutfeedMode.LAST:
