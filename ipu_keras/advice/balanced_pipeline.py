@@ -11,8 +11,10 @@ from ipu_keras.cost.passes import (
     add_up_gradients,
     choose_precision,
     estimate_cycles,
+    merge_sums,
     order,
     place_on_ipus,
+    reuse_memory,
     write_out,
 )
 from ipu_keras.cost.pipeline.schedule import PipelinePlan, overlap
@@ -170,6 +172,8 @@ def layer_costs(
         add_up_gradients,
         order,
         place_on_ipus,
+        merge_sums,
+        reuse_memory,
         estimate_cycles,
     ):
         model = model_pass(model)

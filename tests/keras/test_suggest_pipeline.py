@@ -7,7 +7,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from ipu_keras import suggest_pipeline
+from ipu_keras import profile, suggest_pipeline
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import suggest_pipeline as suggestions
 from ipu_keras.pipelining_ops import PipelineSchedule
@@ -107,3 +107,43 @@ def test_what_is_suggested_can_be_assigned():
         model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, X))
         found = [one.pipeline_stage for one in model.get_pipeline_stage_assignment()]
     assert found == [0, 0, 0, 1]
+
+
+def dense():
+    return [(64,), *map(keras.layers.Dense, (256, 512, 256, 512, 8))]
+
+
+def recurrent():
+    """Its loops write over what they carry, which costs nothing."""
+    first = keras.layers.LSTM(64, return_sequences=True)
+    return [(24, 32), first, keras.layers.LSTM(32), keras.layers.Dense(8)]
+
+
+def convolutions():
+    layers = []
+    for filters in (16, 32, 32):
+        layers += [
+            keras.layers.Conv2D(filters, 3, padding="same"),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+        ]
+    return [(16, 16, 3), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(8)]
+
+
+@pytest.mark.parametrize("make_layers", [dense, recurrent, convolutions])
+def test_promises_are_what_profile_says_of_the_stages(make_layers, strategy, capsys):
+    shape, *layers = make_layers()
+    with IPUStrategy("/device:IPU:2").scope():
+        model = keras.Sequential([keras.Input(shape), *layers])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, steps_per_execution=8)
+        specs = tf.TensorSpec((16, *shape)), Y
+        model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, *specs))
+        # Each line ends with the balanced stage's layers, cycles and MiB.
+        cells = [re.findall(r"[\d,.]+", line) for line in capsys.readouterr().out.splitlines()]
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
+        stages = profile(model, *specs).pipeline.stages
+    promised = [int(each[5].replace(",", "")) for each in cells if len(each) == 7]
+    # Stages put activations away besides, which is little.
+    assert promised == pytest.approx([each.cycles - each.stash_cycles for each in stages], rel=0.1)
+    assert max(promised) == pytest.approx(max(each.cycles for each in stages), rel=0.02)
