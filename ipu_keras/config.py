@@ -177,8 +177,8 @@ def get_ipu_config(session: Any = None) -> list[IPUConfig]:
     """Returns the active configuration, once for each TensorFlow IPU device.
 
     Args:
-        session: Accepted for old scripts. The configuration belongs to the
-            process, so it is the same in every session.
+        session: Has no effect: the configuration belongs to the process, so it is the same in
+            every session.
 
     Returns:
         A list of `IPUConfig` that cannot be changed; `copy.deepcopy` of one can.

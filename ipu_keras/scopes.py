@@ -226,12 +226,12 @@ def frontend_attribute(
 def stochastic_rounding(override: bool) -> Iterator[None]:
     """Chooses how operations round to half precision.
 
-    It has no effect on numbers: the host rounds to the nearest, as it does with
+    It changes no numbers: the host rounds to the nearest, as it does with
     `IPUConfig.floating_point_behaviour.esr`. Nor does it have one on costs, as an IPU rounds either
     way in the same time. Operations of a graph get the attribute, and `True` warns once.
 
     Args:
-        override: Whether stochastically.
+        override: Whether stochastically. `True` has no effect: the host rounds to the nearest.
 
     Raises:
         TypeError: It is no truth value.

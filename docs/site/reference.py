@@ -9,7 +9,6 @@ import inspect
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,14 +22,8 @@ from missing_names import exists  # noqa: E402
 
 from ipu_keras._aliases import real_name  # noqa: E402
 from ipu_keras._missing_names import documented_names  # noqa: E402
-from ipu_keras.config import OPTIONS  # noqa: E402
-from ipu_keras.popart.options.option import Effect  # noqa: E402
+from ipu_keras_tools.checks.without_effect import lacks  # noqa: E402
 
-# How docstrings say that something is accepted and changes nothing. Other mentions of effects are
-# of what IPUs do as well.
-_WITHOUT_EFFECT = re.compile(
-    "no effect: |no effect, of which|no effect on numbers|Not implemented|not modelled"
-)
 _LONG = "tensorflow.python.ipu"
 STATES = ("works", "partly", "absent")
 
@@ -86,35 +79,8 @@ def _name(name: str) -> Name:
         return Name(name, None, "absent")
     module, _, attribute = name.rpartition(".")
     found = getattr(importlib.import_module(module), attribute)
-    lacks = tuple(_lacks(name, found))
-    return Name(name, found, "partly" if lacks else "works", lacks)
-
-
-def _lacks(name: str, found: Any) -> Iterator[str]:
-    """Sentences on what is accepted and changes nothing."""
-    if name.endswith(".IPUConfig"):
-        options = [option for option in OPTIONS if not option.is_category]
-        idle = sum(option.effect is None for option in options)
-        yield f"{idle} of {len(options)} options have no effect: [the table](../ipu_config.md)"
-        return
-    if name.endswith(".SessionOptions"):
-        effects = [option.effect for option in found.options().values()]
-        idle = sum(effect is Effect.NONE for effect in effects)
-        yield f"{idle} of {len(effects)} options have no effect: [the table](../popart.md)"
-        return
-    for docstring in _docstrings(found):
-        for sentence in re.split(r"(?<=\.)\s+", docstring):
-            if _WITHOUT_EFFECT.search(sentence):
-                yield re.sub("^Args: ", "", " ".join(sentence.split()))
-
-
-def _docstrings(found: Any) -> Iterator[str]:
-    """Of a function, or of a class and its public methods."""
-    yield inspect.getdoc(found) or ""
-    if inspect.isclass(found):
-        for name, member in inspect.getmembers(found, inspect.isfunction):
-            if not name.startswith("_") and member.__module__.startswith("ipu_"):
-                yield f"{name}: {inspect.getdoc(member) or ''}"
+    idle = tuple(lacks(name, found))
+    return Name(name, found, "partly" if idle else "works", idle)
 
 
 def modules() -> dict[str, list[Name]]:

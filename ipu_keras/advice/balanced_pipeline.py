@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from ipu_keras.advice.planned_split import PlannedSplit, num_micro_batches, planned_split
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.options import ModelOptions
@@ -11,11 +12,13 @@ from ipu_keras.cost.passes import (
     add_up_gradients,
     choose_precision,
     estimate_cycles,
+    merge_sums,
     order,
     place_on_ipus,
+    reuse_memory,
     write_out,
 )
-from ipu_keras.cost.pipeline.schedule import PipelinePlan, overlap
+from ipu_keras.cost.pipeline.schedule import PipelinePlan
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import Target
@@ -25,6 +28,9 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 # Of an IPU's memory, what a split may fill: code and what is fullest on one tile need the rest.
 # Source: 894 of 940.6 MB for values and code (auto-pipelining of ipu_tensorflow_addons).
 USABLE_SHARE = 894 / 940.6
+
+# Whole pipelines that are modelled in search of one that fits: each takes seconds.
+_MOST_TRIED = 4
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Split:
-    """Layers in stages that follow each other.
+    """Layers in stages that follow each other, as far as costs of layers add up.
 
     Args:
         ends: Of each stage, the number of layers up to its end.
@@ -70,12 +76,6 @@ class Split:
         """Whether no stage needs more bytes than it may."""
         return max(self.num_bytes) <= self.capacity
 
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """The stage of each layer."""
-        starts = (0, *self.ends)
-        return tuple(k for k, end in enumerate(self.ends) for _ in range(end - starts[k]))
-
 
 @dataclass(frozen=True, kw_only=True)
 class BalancedPipeline:
@@ -88,8 +88,8 @@ class BalancedPipeline:
     """
 
     layers: tuple[LayerCost, ...]
-    before: Split
-    after: Split
+    before: PlannedSplit
+    after: PlannedSplit
 
 
 def balanced_pipeline(
@@ -104,7 +104,10 @@ def balanced_pipeline(
     together: Collection[tuple[int, int]] = (),
     state_share: float = 0.0,
 ) -> BalancedPipeline:
-    """Models the layers of a step and balances stages of them.
+    """Models the layers of a step, balances stages of them, and models the pipelines these make.
+
+    If the best split by costs of layers does not fit as a whole, which has code and temporaries
+    besides, the next one has to leave as much more room.
 
     Args:
         graph: The step, traced with layer k in the scope of stage k.
@@ -123,19 +126,43 @@ def balanced_pipeline(
     """
     layers = layer_costs(graph, num_layers, target, options, state_share=state_share)
     stashes = _stashes(num_stages, schedule, training=training)
+
+    def planned(ends: Sequence[int]) -> PlannedSplit:
+        return planned_split(
+            graph,
+            ends,
+            target=target,
+            schedule=schedule,
+            training=training,
+            options=options,
+            state_share=state_share,
+        )
+
     even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
-    after = balance(layers, stashes, target, together=together)
-    return BalancedPipeline(
-        layers=layers, before=split_at(layers, even, stashes, target), after=after
+    tried: dict[tuple[int, ...], PlannedSplit] = {}
+    share = USABLE_SHARE
+    for _ in range(_MOST_TRIED):
+        split = balance(layers, stashes, target, together=together, usable_share=share)
+        if split.ends in tried:
+            break
+        found = tried[split.ends] = planned(split.ends)
+        if found.fits:
+            break
+        share = min(share, max(split.num_bytes) / target.ipu_bytes)
+        share *= found.capacity / max(found.tile_bytes)
+    # If none fits, the one that lacks the least.
+    after = min(
+        tried.values(), key=lambda one: (max(max(one.tile_bytes), one.capacity), one.slowest)
     )
+    return BalancedPipeline(layers=layers, before=planned(even), after=after)
 
 
 def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
-    ipus = tuple(range(num_stages))
-    # So many micro-batches that all stages come to keep what they ever do.
-    count = 2 * num_stages * overlap(schedule, ipus, training=training)
     return PipelinePlan(
-        device_mapping=ipus, num_micro_batches=count, schedule=schedule, training=training
+        device_mapping=tuple(range(num_stages)),
+        num_micro_batches=num_micro_batches(num_stages, schedule, training=training),
+        schedule=schedule,
+        training=training,
     ).stash_counts
 
 
@@ -170,6 +197,8 @@ def layer_costs(
         add_up_gradients,
         order,
         place_on_ipus,
+        merge_sums,
+        reuse_memory,
         estimate_cycles,
     ):
         model = model_pass(model)
@@ -228,7 +257,11 @@ def _kept_for_gradient(program: FlatProgram) -> set[str]:
 
 
 def split_at(
-    layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], target: Target
+    layers: Sequence[LayerCost],
+    ends: Sequence[int],
+    stashes: Sequence[int],
+    target: Target,
+    usable_share: float = USABLE_SHARE,
 ) -> Split:
     """A split with its figures.
 
@@ -237,6 +270,7 @@ def split_at(
         ends: Of each stage, the number of layers up to its end.
         stashes: Of each stage, micro-batches of which it keeps activations.
         target: The hardware.
+        usable_share: Of an IPU's memory, what a stage may fill.
     """
     starts = (0, *ends)
     spans = [(starts[k], end) for k, end in enumerate(ends)]
@@ -247,7 +281,7 @@ def split_at(
             _bytes_of(layers, a, b, max(count, 1))
             for (a, b), count in zip(spans, stashes, strict=True)
         ),
-        capacity=int(target.ipu_bytes * USABLE_SHARE),
+        capacity=int(target.ipu_bytes * usable_share),
     )
 
 
@@ -262,6 +296,7 @@ def balance(
     target: Target,
     *,
     together: Collection[tuple[int, int]] = (),
+    usable_share: float = USABLE_SHARE,
 ) -> Split:
     """The split whose slowest stage is fastest, among those that fit if any does.
 
@@ -273,11 +308,12 @@ def balance(
         stashes: Of each stage, micro-batches of which it keeps activations.
         target: The hardware.
         together: First and last layer of runs that may not be cut, as they share variables.
+        usable_share: Of an IPU's memory, what a stage may fill.
 
     Raises:
         ValueError: There are fewer places to cut than stages.
     """
-    capacity = int(target.ipu_bytes * USABLE_SHARE)
+    capacity = int(target.ipu_bytes * usable_share)
     cuts = [
         end
         for end in range(1, len(layers))
@@ -291,7 +327,7 @@ def balance(
         )
     found = _best(layers, ends, stashes, capacity) or _best(layers, ends, stashes, math.inf)
     assert found is not None, "without a limit of memory every split is one"
-    return split_at(layers, found, stashes, target)
+    return split_at(layers, found, stashes, target, usable_share)
 
 
 def _best(

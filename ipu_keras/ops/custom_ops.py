@@ -169,7 +169,8 @@ def precompiled_user_op(
     Args:
         inputs: As for `cpu_user_operation`.
         library_path: As for `cpu_user_operation`.
-        gp_path: Path of compiled codelets for IPUs, which must exist; nothing here runs them.
+        gp_path: Path of compiled codelets for IPUs, which must exist. Has no effect: the host
+            computes.
         outs: As for `cpu_user_operation`.
         name: As for `cpu_user_operation`.
         op_name: The start of the names of its functions.

@@ -32,11 +32,11 @@ def outlined_function(
     Args:
         func: A Python function of tensors, without keyword arguments, that returns at least
             one. Other values go in through a closure or `functools.partial`.
-        unique_sharding: Whether all arguments are first copied to one IPU. Sharded programs
-            have no such choice here: `True` warns, and changes nothing.
+        unique_sharding: Whether all arguments are first copied to one IPU. `True` has no effect:
+            sharded programs have no such choice here, of which it warns.
         keep_input_layouts: Whether arguments keep their layout on the tiles, or get the one
-            that the function would choose; `None` leaves it to the compiler. There is one
-            layout for all tensors here: `True` and `False` warn, and change nothing.
+            that the function would choose; `None` leaves it to the compiler. `True` and `False`
+            have no effect: there is one layout for all tensors here, of which they warn.
         name: What reports call it. Defaults to the function's name.
 
     Returns:

@@ -42,7 +42,8 @@ class HostEmbedding:
             `(tokens, encoding)`. If it is not trained, a tensor will do.
         partition_strategy: `"TOKEN"` or `"ENCODING"`: the axis along which replicas share the
             table if `experimental.enable_remote_buffer_embedding` of an `IPUConfig` has it in
-            remote buffers. The same values are computed, and the cost model does not know of it.
+            remote buffers. `"ENCODING"` has no effect: the same values are computed, and the cost
+            model does not know of it.
         optimizer_spec: How the table is trained; `None` if it is not.
 
     Raises:
@@ -212,7 +213,8 @@ def create_host_embedding(
         name: Which table it is, unique in a program; the variable is called so too.
         shape: Of the table, `(tokens, encoding)`.
         dtype: Of the table, float16 or float32.
-        partition_strategy: As for `HostEmbedding`.
+        partition_strategy: As for `HostEmbedding`. `"ENCODING"` has no effect: the same values
+            are computed, and the cost model does not know of it.
         optimizer_spec: How the table is trained; `None` if it is not.
         initializer: What the table holds first: an initializer of TensorFlow or Keras, a function
             of a shape and a dtype, or an array. `None` for Glorot's uniform one.

@@ -44,9 +44,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         opt: The optimizer to wrap.
         num_mini_batches: How many batches make a weight update.
         offload_weight_update_variables: Whether variables that only the weight update needs
-            are kept in remote memory. The host has none: `True` changes nothing and warns.
+            are kept in remote memory. `True` has no effect: the host has none, of which it warns.
         replicated_optimizer_state_sharding: Whether each replica has only a part of those;
-            `None` if they are offloaded. `True` changes nothing and warns.
+            `None` if they are offloaded. `True` has no effect: the host keeps them once, of which
+            it warns.
         dtype: Of the accumulators: `None` for that of each variable, a dtype, or a function
             from a variable to one. The wrapped optimizer gets gradients of that type and has to
             cast them if it differs from the variable's, which TensorFlow's own do not.

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from ipu_keras.advice.balanced_pipeline import BalancedPipeline, Split
+from ipu_keras.advice.balanced_pipeline import BalancedPipeline
 from ipu_keras.advice.durations import in_words
 from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.planned_split import PlannedSplit
 from ipu_keras.report.text import PlainTable
 
-_OF_SPLITS = ("layers", "cycles", "MiB")
+_OF_SPLITS = ("layers", "cycles", "fullest tile")
 
 
 def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
@@ -55,7 +56,11 @@ def balance_table(title: str, found: BalancedPipeline) -> PlainTable:
     )
 
 
-def _cells(split: Split, stage: int) -> list[str]:
+def _cells(split: PlannedSplit, stage: int) -> list[str]:
     starts = (0, *split.ends)
     size = split.ends[stage] - starts[stage]
-    return [str(size), f"{split.cycles[stage]:,}", f"{split.num_bytes[stage] / 2**20:,.1f}"]
+    return [
+        str(size),
+        f"{split.cycles[stage]:,}",
+        f"{split.tile_bytes[stage] / split.capacity:.1%}",
+    ]

@@ -452,14 +452,15 @@ def set_serialization_options(opts: Config, output_folder: str = "") -> Config:
 
 
 def set_transfer_options(opts: Config, use_verified_transfers: bool = False) -> Config:
-    """Takes whether transfers are verified, which has no effect: a warning says so.
+    """Takes whether transfers are verified, and has none verified.
 
     On an IPU it has the hardware check keys of data that arrives. Transfers are not emulated: data
     is in the host's memory all the time.
 
     Args:
         opts: An `IPUConfig`.
-        use_verified_transfers: Whether they are.
+        use_verified_transfers: Whether they are. Has no effect: transfers are not emulated, so none
+            is verified, of which it warns.
 
     Returns:
         `opts`, as it was.
@@ -479,13 +480,14 @@ def set_transfer_options(opts: Config, use_verified_transfers: bool = False) -> 
 
 
 def set_verification_options(opts: Config, verification_options: VerificationOptions) -> Config:
-    """Takes keys of verified transfers, which have no effect: a warning says so.
+    """Takes keys of verified transfers, which nothing uses.
 
     Transfers are not emulated, see `set_transfer_options`.
 
     Args:
         opts: An `IPUConfig`.
-        verification_options: Keys and ids.
+        verification_options: Keys and ids. Has no effect: transfers are not emulated, so none is
+            verified, of which it warns.
 
     Returns:
         `opts`, as it was.

@@ -145,15 +145,17 @@ def set_pooling_options(opts: Config, pooling_options: Any = None) -> Config:
 def set_report_options(
     opts: Config, graph_options: Any = None, execution_options: Any = None
 ) -> Config:
-    """Takes flags of Poplar's reports, which have no effect: a warning says so.
+    """Takes flags of Poplar's reports, which nothing uses.
 
     Reports here are not made by Poplar: there is one form of them, and what is shown of one is
     chosen when it is read (`ipu_keras.last_report`).
 
     Args:
         opts: An `IPUConfig`.
-        graph_options: Flags of reports on graphs. `None` for none.
-        execution_options: Flags of reports on executions. `None` for none.
+        graph_options: Flags of reports on graphs. `None` for none. Has no effect: there is one form
+            of reports, of which it warns.
+        execution_options: Flags of reports on executions. `None` for none. Has no effect: there is
+            one form of reports, of which it warns.
 
     Returns:
         `opts`, as it was.

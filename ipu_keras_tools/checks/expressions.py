@@ -26,6 +26,7 @@ from ipu_keras_tools.checks.values import (
     is_a,
     missing_attribute,
 )
+from ipu_keras_tools.checks.without_effect import idle_uses
 
 # How a scope calls the class whose method it is of.
 OWNER = "class of the method"
@@ -166,15 +167,27 @@ class Expressions:
         if isinstance(function, Instance) and is_a(function, keras.layers.Layer):
             return Symbolic() if _has_symbolic([*positional, *named.values()]) else UNKNOWN
         if isinstance(function, Known) and callable(function.value):
-            call = calls.Call(function.value, owner, tuple(positional), named, is_complete)
+            placed = tuple(positional[: _num_before_starred(node)])
+            call = calls.Call(function.value, owner, placed, named, is_complete)
             needs_values = calls.needs_values(call)
             for error in calls.refusals(call):
                 self._notes.refuse(node, error, calls.BETWEEN_LAYERS if needs_values else "")
+            self._note_idle_uses(node, call)
             # What comes after is looked at as if it were a layer in its place.
             if needs_values:
                 return Symbolic()
             return _result(function.value, positional, named)
         return UNKNOWN
+
+    def _note_idle_uses(self, node: ast.Call, call: calls.Call) -> None:
+        named = {one.arg: one.value for one in node.keywords if one.arg is not None}
+        for use in idle_uses(call):
+            given = node if not use.argument else named.get(use.argument)
+            if given is None:
+                assert use.place is not None, "it is given by name or by place"
+                given = node.args[use.place]
+            name = getattr(call.function, "__name__", "")
+            self._notes.changes_nothing(given, name, use.argument, use.why)
 
     def _owner_of(self, function: ast.expr, scope: Scope) -> Any:
         """The instance whose method is called; nothing is noted twice for it."""
@@ -250,6 +263,12 @@ def _expressions_in(node: ast.AST) -> Iterator[ast.expr]:
             yield child
         else:
             yield from _expressions_in(child)
+
+
+def _num_before_starred(node: ast.Call) -> int:
+    """How many arguments have a place that is known."""
+    starred = (k for k, one in enumerate(node.args) if isinstance(one, ast.Starred))
+    return next(starred, len(node.args))
 
 
 def _has_symbolic(values: list[Any]) -> bool:

@@ -24,6 +24,25 @@ class Problem:
     instead: str = ""
 
 
+@dataclass(frozen=True, order=True)
+class Note:
+    """A line that will run, and of which something changes nothing here.
+
+    Args:
+        line: From 1.
+        column: From 1.
+        name: What is called or set.
+        argument: Of it; empty if it is all that is given to it.
+        why: The reason.
+    """
+
+    line: int
+    column: int
+    name: str
+    argument: str
+    why: str
+
+
 @dataclass(frozen=True)
 class NameUse:
     """A name of the IPU documents, or an option, that a script uses.
@@ -49,11 +68,13 @@ class Findings:
         path: Of the script.
         problems: By line.
         names: By name.
+        notes: By line.
     """
 
     path: str
     problems: tuple[Problem, ...]
     names: tuple[NameUse, ...]
+    notes: tuple[Note, ...]
 
     @property
     def will_run(self) -> bool:

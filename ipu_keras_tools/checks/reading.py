@@ -18,6 +18,7 @@ from ipu_keras_tools.checks.values import (
     UserClass,
     UserFunction,
 )
+from ipu_keras_tools.checks.without_effect import idle_option
 
 # Calls of the script's own functions within each other that are followed.
 _MOST_CALLS = 8
@@ -42,7 +43,8 @@ def findings_of(source: str, path: str) -> Findings:
     tree = ast.parse(source, filename=path)
     reader = _Reader(Notes())
     reader.read_script(tree)
-    return Findings(path, reader.notes.problems(), reader.notes.names.uses())
+    notes = reader.notes
+    return Findings(path, notes.problems(), notes.names.uses(), notes.idle())
 
 
 class _Reader(ast.NodeVisitor):
@@ -185,6 +187,8 @@ class _Reader(ast.NodeVisitor):
                 self._expressions.option(owner, target)
             elif isinstance(owner, Instance) and isinstance(owner.kind, UserClass):
                 owner.kind.attributes[target.attr] = found
+            elif why := idle_option(owner, target.attr, found):
+                self.notes.changes_nothing(target, owner.kind.__name__, target.attr, why)
         elif isinstance(target, ast.Starred):
             self._assign(target.value, UNKNOWN)
         else:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.keras_2_habits import advice
-from ipu_keras_tools.checks.findings import Problem
+from ipu_keras_tools.checks.findings import Note, Problem
 from ipu_keras_tools.checks.ipu_names import UsedNames
 
 
@@ -49,11 +49,27 @@ class Notes:
     def __init__(self) -> None:
         self.names = UsedNames()
         self._problems: set[Problem] = set()
+        self._idle: set[Note] = set()
         self._caught: list[tuple[type[BaseException], ...]] = []
 
     def problems(self) -> tuple[Problem, ...]:
         """The lines that will fail, from the first to the last."""
         return tuple(sorted(self._problems))
+
+    def idle(self) -> tuple[Note, ...]:
+        """What changes nothing here, from the first line to the last."""
+        return tuple(sorted(self._idle))
+
+    def changes_nothing(self, node: ast.expr, name: str, argument: str, why: str) -> None:
+        """Notes that something is given to no effect.
+
+        Args:
+            node: What is given, or the whole call.
+            name: What is called or set.
+            argument: Of it; empty if it is all that is given to it.
+            why: The reason.
+        """
+        self._idle.add(Note(node.lineno, node.col_offset + 1, name, argument, why))
 
     @contextmanager
     def guarded(self, caught: tuple[type[BaseException], ...]) -> Iterator[None]:

@@ -46,6 +46,10 @@ def _text(found: Sequence[Findings]) -> Iterator[str]:
             yield f"{one.path}:{problem.line}:{problem.column}: {problem.error}: {problem.said}"
             if problem.instead:
                 yield f"    {problem.instead}"
+        for note in one.notes:
+            what = f"`{note.argument}` of `{note.name}`" if note.argument else f"`{note.name}`"
+            where = f"{one.path}:{note.line}:{note.column}"
+            yield f"{where}: note: {what} has no effect here: {note.why}"
     uses = [use for one in found for use in one.names]
     rows = {
         (use.name, use.state, use.why)
@@ -65,7 +69,9 @@ def _text(found: Sequence[Findings]) -> Iterator[str]:
         names[use.state].add(use.name)
     failing = sum(not one.will_run for one in found)
     problems = sum(len(one.problems) for one in found)
+    notes = sum(len(one.notes) for one in found)
     yield (
-        f"{failing} of {len(found)} will fail; reasons: {problems}; IPU names that work: "
-        f"{len(names[WORKS])}, in part: {len(names[PARTLY])}, absent: {len(names[ABSENT])}"
+        f"{failing} of {len(found)} will fail; reasons: {problems}; notes: {notes}; "
+        f"IPU names that work: {len(names[WORKS])}, in part: {len(names[PARTLY])}, "
+        f"absent: {len(names[ABSENT])}"
     )

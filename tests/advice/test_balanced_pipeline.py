@@ -16,6 +16,7 @@ from ipu_keras.advice.balanced_pipeline import (
     layer_costs,
     split_at,
 )
+from ipu_keras.advice.planned_split import planned_split
 from ipu_keras.cost.options import ModelOptions
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -62,7 +63,6 @@ def test_no_split_is_better(numbers, num_stages, run):
 def test_balanced_by_hand():
     found = balance(layers(1, 2, 3, 4, 5), (3, 1), GC200)
     assert (found.ends, found.cycles) == ((3, 5), (6, 9))
-    assert found.stages == (0, 0, 0, 1, 1)
 
 
 def test_memory_counts_what_each_stage_keeps():
@@ -119,12 +119,35 @@ def test_before_and_after(schedule, training, stashes):
     options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
     options = options if training else ModelOptions()
     step = staged_step(5) if training else forward_only(staged_step(5))
-    found = balanced_pipeline(
-        step, 5, 2, target=GC200, schedule=schedule, training=training, options=options
-    )
+    given = {"target": GC200, "schedule": schedule, "training": training, "options": options}
+    found = balanced_pipeline(step, 5, 2, **given)
     assert found.layers == layer_costs(step, 5, GC200, options)
-    assert found.before == split_at(found.layers, (2, 5), stashes, GC200)
-    assert found.after == balance(found.layers, stashes, GC200)
+    assert found.before == planned_split(step, (2, 5), **given)
+    best = balance(found.layers, stashes, GC200)
+    assert found.after == planned_split(step, best.ends, **given)
+    assert found.after.stages == (0, 0, 0, 1, 1)
+
+
+def test_a_split_that_does_not_fit_as_a_whole_leaves_more_room():
+    """By costs of layers the first split fits; code and temporaries are not among those."""
+    step = staged_step(5, batch=2048, width=128)
+    target = GC200.with_numbers(tile_bytes=40_500)
+    options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    given = {
+        "target": target,
+        "schedule": PipelineSchedule.Grouped,
+        "training": True,
+        "options": options,
+    }
+    first = balance(layer_costs(step, 5, target, options), (3, 1), target)
+    assert first.fits
+    assert not planned_split(step, first.ends, **given).fits
+    found = balanced_pipeline(step, 5, 2, **given)
+    assert found.after.fits
+    assert (first.ends, found.after.ends) == ((3, 5), (2, 5))
+    # Where none fits, it is the one that lacks the least.
+    given["target"] = GC200.with_numbers(tile_bytes=30_000)
+    assert not balanced_pipeline(step, 5, 2, **given).after.fits
 
 
 def test_what_values_are_called_changes_nothing():

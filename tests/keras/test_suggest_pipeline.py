@@ -7,7 +7,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from ipu_keras import suggest_pipeline
+from ipu_keras import profile, suggest_pipeline
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras import suggest_pipeline as suggestions
 from ipu_keras.pipelining_ops import PipelineSchedule
@@ -107,3 +107,46 @@ def test_what_is_suggested_can_be_assigned():
         model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, X))
         found = [one.pipeline_stage for one in model.get_pipeline_stage_assignment()]
     assert found == [0, 0, 0, 1]
+
+
+def dense():
+    return [(64,), *map(keras.layers.Dense, (256, 512, 256, 512, 8))]
+
+
+def recurrent():
+    """Its loops write over what they carry, which costs nothing."""
+    first = keras.layers.LSTM(64, return_sequences=True)
+    return [(24, 32), first, keras.layers.LSTM(32), keras.layers.Dense(8)]
+
+
+def convolutions():
+    layers = []
+    for filters in (16, 32, 32):
+        layers += [
+            keras.layers.Conv2D(filters, 3, padding="same"),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+        ]
+    return [(16, 16, 3), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(8)]
+
+
+@pytest.mark.parametrize("make_layers", [dense, recurrent, convolutions])
+def test_promises_are_what_profile_says_of_the_stages(make_layers, strategy, capsys):
+    shape, *layers = make_layers()
+    with IPUStrategy("/device:IPU:2").scope():
+        model = keras.Sequential([keras.Input(shape), *layers])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, steps_per_execution=8)
+        specs = tf.TensorSpec((16, *shape)), Y
+        model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, *specs))
+        # Each line ends with the balanced stage's layers, cycles and fullest tile in percent.
+        lines = capsys.readouterr().out.splitlines()
+        cells = [one for line in lines if len(one := re.findall(r"[\d,.]+", line)) == 7]
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
+        report = profile(model, *specs)
+    promised = [int(each[5].replace(",", "")) for each in cells]
+    assert promised == [each.cycles for each in report.pipeline.stages]
+    peaks = report.model.memory.peak_by_tile.reshape(2, -1).max(axis=1)
+    shares = [100 * peak / report.model.memory.tile_bytes for peak in peaks]
+    # The optimizer's state has no layout before it is traced.
+    assert [float(each[6]) for each in cells] == pytest.approx(shares, abs=0.2)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from html_reports import report
 
-from ipu_keras.advice.balanced_pipeline import BalancedPipeline, LayerCost, Split
+from ipu_keras.advice.balanced_pipeline import BalancedPipeline, LayerCost
 from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.planned_split import PlannedSplit
 from ipu_keras.report.advice_tables import balance_table, fixes_table
 from ipu_keras.report.text import rendered
 
@@ -37,14 +38,14 @@ def test_reports_have_those_there_are():
 
 
 def test_stages():
-    before = Split(ends=(2, 4), cycles=(1000, 5000), num_bytes=(2**20, 3 << 20), capacity=2**20)
-    after = Split(ends=(3, 4), cycles=(3000, 3000), num_bytes=(2**19, 2**20), capacity=2**20)
+    before = PlannedSplit(ends=(2, 4), cycles=(1000, 5000), tile_bytes=(1000, 3000), capacity=1000)
+    after = PlannedSplit(ends=(3, 4), cycles=(3000, 3000), tile_bytes=(501, 1000), capacity=1000)
     layers = (LayerCost(1000, 0, 0, 0),) * 4
     found = BalancedPipeline(layers=layers, before=before, after=after)
     text = rendered(balance_table("Stages of a model", found))
     assert text.startswith("Stages of a model")
     assert cells(text) == [
-        ["0", "2", "1,000", "1.0", "3", "3,000", "0.5"],
-        ["1", "2", "5,000", "3.0", "1", "3,000", "1.0"],
+        ["0", "2", "1,000", "100.0%", "3", "3,000", "50.1%"],
+        ["1", "2", "5,000", "300.0%", "1", "3,000", "100.0%"],
         ["slowest", "", "5,000", "does not fit", "", "3,000", "fits"],
     ]

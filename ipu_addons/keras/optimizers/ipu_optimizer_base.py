@@ -27,7 +27,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         decay: The rate in weight update t, from 0 on, is `learning_rate / (1 + decay * t)`.
             `learning_rate` of the optimizer stays as it is set.
         outline_apply_gradients: Whether an IPU has the code of the update once and calls it
-            for each weight. Results are the same, and reports do not model it: `True` warns.
+            for each weight. `True` has no effect: results are the same, and reports do not model
+            it, of which it warns.
         outline_apply_gradients_kwargs: Arguments of `outlined_function` for that code.
         **kwargs: As of `keras.optimizers.Optimizer`, such as `clipnorm` and `clipvalue`.
 

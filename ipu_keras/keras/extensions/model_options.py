@@ -51,7 +51,10 @@ class ModelOptions:
         self._ipu.set(prefetch_depth=depth, infeed_name=name)
 
     def set_outfeed_queue_options(self, **kwargs) -> None:
-        """Checks options of the outfeeds; they have no effect, of which a warning tells.
+        """Checks options of the outfeeds, and uses none of them.
+
+        Has no effect: results of an execution are handed over as soon as it ends, without a buffer,
+        of which it warns.
 
         Args:
             **kwargs: `buffer_depth`, `feed_name`.

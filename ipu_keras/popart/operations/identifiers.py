@@ -31,8 +31,7 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
     """The operations that models may have, each in all versions that differ.
 
     Args:
-        includeInternal: Whether to list those besides that only programs have. There are none:
-            it changes nothing.
+        includeInternal: Has no effect: there are no operations that only programs have.
 
     Example:
 

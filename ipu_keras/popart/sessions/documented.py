@@ -162,7 +162,7 @@ class SessionMethods:
         """What the program would cost, as text.
 
         Args:
-            resetProfile: Reports are made of the model, which counts nothing: it changes nothing.
+            resetProfile: Has no effect: reports are made of the model, which counts nothing.
 
         Raises:
             popart_exception: Nothing was prepared.

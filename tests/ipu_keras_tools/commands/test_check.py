@@ -41,16 +41,43 @@ def test_the_text(tmp_path, monkeypatch, capsys):
     assert "IPUConfig.floating_point_behaviour.inv │ partly" in text
     assert "tensorflow.python.ipu.ipu_estimator │ absent" in " ".join(text.split())
     assert lines[-1] == (
-        "1 of 2 will fail; reasons: 2; IPU names that work: 3, in part: 1, absent: 1"
+        "1 of 2 will fail; reasons: 2; notes: 0; IPU names that work: 3, in part: 1, absent: 1"
     )
     assert main(["check", "new.py", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [
-        {"path": "new.py", "problems": [], "names": [], "will_run": True}
+        {"path": "new.py", "problems": [], "names": [], "notes": [], "will_run": True}
     ]
     (tmp_path / "none.py").write_text("def")
     for path, said in (("none.py", "is no Python: "), ("nothing.py", "cannot be read: No such")):
         assert main(["check", path]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_notes_of_what_changes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "idle.py").write_text(
+        "from tensorflow.python.ipu import utils\n"
+        "utils.create_ipu_config(enable_ipu_events=True, max_report_size=3)\n"
+    )
+    # Notes are no reason to fail.
+    assert main(["check", "idle.py"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "idle.py:2:43: note: `enable_ipu_events` of `create_ipu_config` has no effect here: there "
+        "are no trace events",
+        "idle.py:2:65: note: `max_report_size` of `create_ipu_config` has no effect here: reports "
+        "are files, of any size",
+    ]
+    assert lines[-1].startswith("0 of 1 will fail; reasons: 0; notes: 2; IPU names that work: ")
+    assert main(["check", "idle.py", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)
+    assert found["notes"][0] == {
+        "line": 2,
+        "column": 43,
+        "name": "create_ipu_config",
+        "argument": "enable_ipu_events",
+        "why": "there are no trace events",
+    }
 
 
 def test_scripts_of_tensorflow_1():

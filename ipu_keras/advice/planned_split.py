@@ -1,0 +1,124 @@
+"""What a split of layers into stages costs as a whole: what a report of the pipeline would say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ipu_keras.cost.model import Model
+from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.pipeline.schedule import overlap
+from ipu_keras.ir import Graph
+from ipu_keras.machine.target import Target
+from ipu_keras.program import Pipeline
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
+
+
+@dataclass(frozen=True)
+class PlannedSplit:
+    """Layers in stages that follow each other, modelled as the pipeline that they make.
+
+    Args:
+        ends: Of each stage, the number of layers up to its end.
+        cycles: Of each stage, for one micro-batch, copies to other IPUs not included.
+        tile_bytes: On the fullest tile of each stage's IPU, in bytes.
+        capacity: What a tile has, in bytes.
+    """
+
+    ends: tuple[int, ...]
+    cycles: tuple[int, ...]
+    tile_bytes: tuple[int, ...]
+    capacity: int
+
+    @property
+    def slowest(self) -> int:
+        """Tile cycles of the slowest stage."""
+        return max(self.cycles)
+
+    @property
+    def fits(self) -> bool:
+        """Whether no tile needs more bytes than it has."""
+        return max(self.tile_bytes) <= self.capacity
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stage of each layer."""
+        starts = (0, *self.ends)
+        return tuple(k for k, end in enumerate(self.ends) for _ in range(end - starts[k]))
+
+
+def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> int:
+    """So many that all stages come to keep what they ever do.
+
+    Args:
+        num_stages: Each on an IPU of its own.
+        schedule: In which order they run.
+        training: Whether there is a backward pass.
+    """
+    return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
+
+
+def planned_split(
+    graph: Graph,
+    ends: Sequence[int],
+    *,
+    target: Target,
+    schedule: PipelineSchedule,
+    training: bool,
+    options: ModelOptions,
+    state_share: float = 0.0,
+) -> PlannedSplit:
+    """Models the pipeline that a split makes.
+
+    Args:
+        graph: The step, traced with layer k in the scope of stage k.
+        ends: Of each stage, the number of layers up to its end.
+        target: The hardware.
+        schedule: In which order stages run.
+        training: Whether the step has a gradient.
+        options: Without a pipeline.
+        state_share: Bytes of the optimizer's state for each byte of gradients that the step
+            does not show.
+    """
+    starts = (0, *ends)
+    stages = {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
+    count = num_micro_batches(len(ends), schedule, training=training)
+    pipeline = Pipeline(device_mapping=tuple(range(len(ends))), schedule=schedule)
+    chosen = replace(
+        options,
+        pipeline=pipeline,
+        gradient_accumulation_count=count if training else 1,
+        steps_per_execution=count,
+    )
+    model = model_graph("", _in_stages(graph, stages), target, chosen)
+    assert model.pipeline_run is not None, "it has a pipeline"
+    peaks = model.memory.peak_by_tile.reshape(len(ends), -1).max(axis=1)
+    states = _state_bytes(model, state_share, len(ends))
+    return PlannedSplit(
+        ends=tuple(ends),
+        cycles=model.pipeline_run.stage_cycles,
+        # State is spread over all tiles.
+        tile_bytes=tuple(
+            int(peak) + -(-state // target.num_tiles)
+            for peak, state in zip(peaks, states, strict=True)
+        ),
+        capacity=target.tile_bytes,
+    )
+
+
+def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
+    """A graph whose layers were stages, with the stage of each layer."""
+    return replace(
+        graph,
+        ops=tuple(
+            one if one.stage is None else replace(one, stage=stages[one.stage]) for one in graph.ops
+        ),
+        functions={name: _in_stages(each, stages) for name, each in graph.functions.items()},
+    )
+
+
+def _state_bytes(model: Model, state_share: float, num_ipus: int) -> list[int]:
+    found = [0] * num_ipus
+    for value in model.program.values.values():
+        if value.role == "variable" and value.is_accumulator:
+            found[value.ipu] += int(value.spec.nbytes * state_share)
+    return found
