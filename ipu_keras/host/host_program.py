@@ -208,8 +208,10 @@ class HostCallable:
     @no_garbage_collection()
     def _build(self) -> Callable:
         program = self._plan.program
-        if self._step.purpose.for_xla and not self.execution.is_compiled:
-            self._leave_xla()
+        if not self.execution.is_compiled:
+            if self._step.purpose.for_xla:
+                self._leave_xla()
+            self._step = self._step.for_executor()
         own = [self._step.function]
         if program.own_updates:
             own.append(self._step.update)

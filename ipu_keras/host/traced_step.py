@@ -77,6 +77,14 @@ class TracedStep:
         function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
 
+    def for_executor(self) -> "TracedStep":
+        """The step with what is rewritten in whole functions, for TensorFlow's executor alone."""
+        function = self.function
+        for rewrite in rewrites_for(replace(self.purpose, for_xla=False)):
+            if rewrite.rewrites is not None:
+                function = rewrite.rewrites(function)
+        return replace(self, function=function)
+
 
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.
