@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.host.operation_kinds import CONVOLUTION_GRADIENTS
 from ipu_keras.host.rewrites.replacement import rebuilt
 
 # Products of each result. Measured with 32 images of 28 by 28 pixels, 32 filters, bias and relu, on
@@ -63,7 +64,9 @@ class _Layer:
 def shifted_convolutions(concrete: Any) -> Any:
     """Makes convolutions of a few products each, with what follows them, programs of XLA.
 
-    Those are left whose kernels have gradients. Numbers differ by the order of sums.
+    Functions are left that train convolutions: of two pixels in a window of the pooling that are
+    almost equal, the order of sums decides which gets the gradient, and weights would soon be
+    others than stock TensorFlow's. Numbers differ by that order.
 
     Args:
         concrete: A `tf.ConcreteFunction` for TensorFlow's executor.
@@ -71,7 +74,9 @@ def shifted_convolutions(concrete: Any) -> Any:
     Returns:
         One that computes the same.
     """
-    if not any(map(_is_covered, concrete.graph.get_operations())):
+    operations = concrete.graph.get_operations()
+    is_trained = any(op.type in CONVOLUTION_GRADIENTS for op in operations)
+    if is_trained or not any(map(_is_covered, operations)):
         return concrete
     # What has been replaced before stays in a graph and would count as a user of results.
     own = rebuilt(concrete)
@@ -90,7 +95,6 @@ def _is_covered(op: tf.Operation) -> bool:
         and op.inputs[0].shape[3] == op.inputs[1].shape[2]
         and _LEAST_PRODUCTS <= _num_products(op) <= _MOST_POOLED_PRODUCTS
         and op.outputs[0].shape.num_elements() >= _LEAST_ELEMENTS
-        and not any(user.type == "Conv2DBackpropFilter" for user in op.inputs[0].consumers())
     )
 
 
