@@ -208,10 +208,8 @@ class HostCallable:
     @no_garbage_collection()
     def _build(self) -> Callable:
         program = self._plan.program
-        if not self.execution.is_compiled:
-            if self._step.purpose.for_xla:
-                self._leave_xla()
-            self._step = self._step.for_executor()
+        if self._step.purpose.for_xla and not self.execution.is_compiled:
+            self._leave_xla()
         own = [self._step.function]
         if program.own_updates:
             own.append(self._step.update)
@@ -223,7 +221,13 @@ class HostCallable:
     ) -> Callable:
         program, step = self._plan.program, self._step
         graphs = StepGraphs(
-            self._plan, step.function, step.update, self.execution, captures_of, apart=apart
+            self._plan,
+            step.function,
+            step.update,
+            self.execution,
+            captures_of,
+            apart=apart,
+            for_executor=step.for_executor,
         )
 
         def run(*given):

@@ -77,13 +77,16 @@ class TracedStep:
         function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
 
-    def for_executor(self) -> "TracedStep":
-        """The step with what is rewritten in whole functions, for TensorFlow's executor alone."""
-        function = self.function
+    def for_executor(self, function: Any) -> Any:
+        """A function of the step or its parts, with what is rewritten in finished functions.
+
+        Args:
+            function: A `tf.ConcreteFunction` that TensorFlow's executor would run.
+        """
         for rewrite in rewrites_for(replace(self.purpose, for_xla=False)):
             if rewrite.rewrites is not None:
                 function = rewrite.rewrites(function)
-        return replace(self, function=function)
+        return function
 
 
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:

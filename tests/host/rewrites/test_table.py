@@ -142,7 +142,8 @@ def run(normalized):
         for_xla = name not in OF_EXECUTOR
         fast_math = name.endswith("batch_norms")
         traced = trace(program_of(step or normalized, fast_math=fast_math), for_xla)
-        function = traced.function if for_xla else traced.for_executor().function
+        function = traced.function
+        function = function if for_xla else traced.for_executor(function)
         graph = function.graph
         has_rewrite = any(map(is_sign, graph.get_operations())) is with_rewrite
         # XLA's own random numbers are others.
