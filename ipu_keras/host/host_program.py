@@ -221,7 +221,13 @@ class HostCallable:
     ) -> Callable:
         program, step = self._plan.program, self._step
         graphs = StepGraphs(
-            self._plan, step.function, step.update, self.execution, captures_of, apart=apart
+            self._plan,
+            step.function,
+            step.update,
+            self.execution,
+            captures_of,
+            apart=apart,
+            for_executor=step.for_executor,
         )
 
         def run(*given):

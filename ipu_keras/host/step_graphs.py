@@ -63,6 +63,8 @@ class StepGraphs:
         captures_of: As of `replicate`: what a replica has of its own instead of what step and
             update capture, such as variables that they write.
         apart: Whether replicas have all of that of their own, which others may have written.
+        for_executor: Takes a traced function that TensorFlow's executor would run; returns what it
+            runs.
     """
 
     def __init__(
@@ -74,11 +76,13 @@ class StepGraphs:
         captures_of: Callable[[int], Captures],
         *,
         apart: bool = False,
+        for_executor: Callable[[Any], Any] = lambda function: function,
     ):
         program = plan.program
         self._program = program
         self._execution = execution
         self._captures_of = captures_of
+        self._for_executor = for_executor
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
         # Those of all replicas are the same.
@@ -211,8 +215,7 @@ class StepGraphs:
         if self._program.num_replicas > 1:
             found = self._together(feeds, collect, carried)
         else:
-            in_steps = self._execution is HostExecution.COMPILED_STEPS
-            run = _flat(_compiled(self._step) if in_steps else self._step)
+            run = _flat(self._as_run(self._step))
             specs = _outputs(self._step)[:num_results]
             found = loop(run, specs, self._num_steps, feeds, collect, carried=carried)
         results = tf.nest.pack_sequence_as(self._structure, found[:num_results])
@@ -234,7 +237,9 @@ class StepGraphs:
         num_replicas = self._program.num_replicas
         num_feeds, num_carried = len(feeds), len(carried) // num_replicas
         stacked = [how is Collect.ALL or how.is_of_each for how in collect]
-        step = replicate(self._step, num_replicas, self._captures_of)
+        is_compiled = self._execution.is_compiled
+        step = self._step if is_compiled else self._for_executor(self._step)
+        step = replicate(step, num_replicas, self._captures_of)
 
         def run(given: Sequence[Any]) -> list[Any]:
             batches, handed = given[:num_feeds], given[num_feeds:]
@@ -317,6 +322,8 @@ class StepGraphs:
         if joint > 1:
             in_steps = self._execution is HostExecution.COMPILED_STEPS
             together = joint_function(function, summed, joint, compiled=in_steps)
+        if together is not None and not self._execution.is_compiled:
+            together = self._for_executor(together)
 
         def run(*feeds: Any) -> list[Any]:
             if together is None:
@@ -385,12 +392,18 @@ class StepGraphs:
         method = self._program.accumulation.reduction
         reduction = Reduction(method, self._num_steps, num_replicas)
         in_steps = self._execution is HostExecution.COMPILED_STEPS
-        run, specs = _flat(_compiled(function) if in_steps else function), _outputs(function)
+        run, specs = _flat(self._as_run(function)), _outputs(function)
         if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
             return unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _num_at_once() if at_once else 1
         return loop(run, specs, count, feeds, collect, reduction, parallel_steps)
+
+    def _as_run(self, function: Any) -> Any:
+        """A function of a batch, compiled where it is a program of its own."""
+        if self._execution is HostExecution.COMPILED_STEPS:
+            return _compiled(function)
+        return function if self._execution.is_compiled else self._for_executor(function)
 
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool

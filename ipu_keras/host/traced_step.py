@@ -77,6 +77,17 @@ class TracedStep:
         function = undone(self.function, gone)
         return None if function is None else replace(self, function=function, replaced=kept)
 
+    def for_executor(self, function: Any) -> Any:
+        """A function of the step or its parts, with what is rewritten in finished functions.
+
+        Args:
+            function: A `tf.ConcreteFunction` that TensorFlow's executor would run.
+        """
+        for rewrite in rewrites_for(replace(self.purpose, for_xla=False)):
+            if rewrite.rewrites is not None:
+                function = rewrite.rewrites(function)
+        return function
+
 
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.

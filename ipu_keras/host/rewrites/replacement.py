@@ -1,7 +1,8 @@
 """Operations that get other results while a graph is built."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -64,12 +65,28 @@ def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     written = as_written(concrete, replaced)
     if not isinstance(written, AsWritten):
         return written
-    instead = written.instead
+    # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
+    return rebuilt(concrete, written.instead, {one.other.op for one in replaced})
+
+
+def rebuilt(
+    concrete: Any,
+    instead: Mapping[Any, tf.Tensor] = MappingProxyType({}),
+    unused: Collection[tf.Operation] = (),
+) -> Any:
+    """A traced function of what another one needs.
+
+    Args:
+        concrete: That, a `tf.ConcreteFunction`.
+        instead: What its operations take instead of other tensors, by reference of those.
+        unused: Operations that are not run, unless others need them.
+
+    Returns:
+        A `tf.ConcreteFunction`. Operations keep their names.
+    """
     computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
     results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)
-    # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
-    calls = {one.other.op for one in replaced}
-    writes = [op for op in concrete.graph.control_outputs if op not in calls]
+    writes = [op for op in concrete.graph.control_outputs if op not in unused]
     # It takes the place of the whole function, which may have inputs that nothing uses.
     whole = extract(concrete, results, controls=writes, instead=instead, keeps_inputs=True)
     return whole.function

@@ -10,12 +10,14 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from ipu_keras.host.rewrites.edge_gradients import edge_gradients
 from ipu_keras.host.rewrites.folded_batch_norms import folded_batch_norms
 from ipu_keras.host.rewrites.late_tiles import late_tiles
 from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
+from ipu_keras.host.rewrites.shifted_products import shifted_convolutions
 from ipu_keras.host.rewrites.summed_products import joint_summed_products
 from ipu_keras.host.rewrites.unread_edges import unread_edges
 from ipu_keras.host.rewrites.wide_products import wide_products
@@ -52,7 +54,9 @@ class Rewrite:
         gain: What was measured, and of what; a step is one of training.
         undone: How reports get what users wrote.
         replaces: While it is open, gives operations other results, which it yields. `None`: the
-            layer asks, while it is traced, how to write itself.
+            layer asks, while it is traced, how to write itself, or `rewrites` does it later.
+        rewrites: Makes another `tf.ConcreteFunction` of what TensorFlow's executor would get,
+            where all users of a result are known.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Rewrite:
     gain: str
     undone: str
     replaces: Callable[[], AbstractContextManager[list[Replaced]]] | None
+    rewrites: Callable[[Any], Any] | None = None
 
 
 # Replaced operations stay in the graph without a use, and `tracing/as_written.py` uses them again.
@@ -138,6 +143,14 @@ REWRITES = (
         replaces=unread_edges,
     ),
     FUSED_BATCH_NORMS,
+    Rewrite(
+        name="shifted_products",
+        applies=lambda purpose: not purpose.for_xla,
+        gain="1.27 times as many steps/s (CNN28, `predict`), 1.33 (PopART session), oneDNN",
+        undone="only the function that TensorFlow's executor gets has them, the trace does not",
+        replaces=None,
+        rewrites=shifted_convolutions,
+    ),
 )
 
 

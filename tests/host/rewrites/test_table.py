@@ -72,6 +72,10 @@ def convolved_and_pooled(x):
     return tf.nn.max_pool2d(images, 2, 2, "VALID")
 
 
+def convolved(x):
+    return tf.nn.relu(tf.nn.conv2d(x, tf.ones((2, 2, 2, 1024)), 1, "VALID"))
+
+
 @pytest.fixture(scope="module")
 def normalized():
     layer = keras.layers.BatchNormalization()
@@ -111,7 +115,11 @@ CASES = {
     "folded_batch_norms": (normalized_convolution, is_folded, True),
     "unread_edges": (convolved_and_pooled, is_cut, True),
     "fused_batch_norms": (None, is_kind("FusedBatchNormV3"), True),
+    "shifted_products": (convolved, is_kind("PartitionedCall"), True),
 }
+
+# Not in what XLA compiles.
+OF_EXECUTOR = {"fused_batch_norms", "shifted_products"}
 
 
 def program_of(step, **options):
@@ -131,15 +139,17 @@ def run(normalized):
 
     def run(name):
         step, is_sign, with_rewrite = CASES[name]
-        for_xla = step is not None
+        for_xla = name not in OF_EXECUTOR
         fast_math = name.endswith("batch_norms")
         traced = trace(program_of(step or normalized, fast_math=fast_math), for_xla)
-        graph = traced.function.graph
+        function = traced.function
+        function = function if for_xla else traced.for_executor(function)
+        graph = function.graph
         has_rewrite = any(map(is_sign, graph.get_operations())) is with_rewrite
         # XLA's own random numbers are others.
         compiled = for_xla and (has_rewrite or name != "random_bits")
         x = tf.constant(np.random.default_rng(0).normal(size=SPEC.shape), tf.float32)
-        return tf.function(lambda x: traced.function(x), jit_compile=compiled)(x), has_rewrite
+        return tf.function(lambda x: function(x), jit_compile=compiled)(x), has_rewrite
 
     return run
 
@@ -183,7 +193,7 @@ def test_what_is_left(monkeypatch, text):
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, text)
     for_xla = Purpose(for_xla=True, onednn=False, fast_math=True, accumulates=False)
     left = {one.name for one in rewrites_for(for_xla)}
-    on = set(NAMES) - {"fused_batch_norms"}
+    on = set(NAMES) - OF_EXECUTOR
     assert left == (set() if text == "none" else {name for name in on if f"-{name}" not in text})
 
 
@@ -196,7 +206,7 @@ def test_unknown_names(run, monkeypatch, text):
         "IPU_KERAS_HOST_REWRITES must name rewrites to switch off, each after a minus and "
         "separated by commas, or be 'none', which switches off all. There are edge_gradients, "
         "folded_batch_norms, "
-        "fused_batch_norms, late_tiles, pooling, random_bits, summed_products, "
-        "unread_edges, wide_products. Received: "
+        "fused_batch_norms, late_tiles, pooling, random_bits, shifted_products, "
+        "summed_products, unread_edges, wide_products. Received: "
     )
     assert str(error.value).endswith(text.removeprefix("-pooling,"))
