@@ -17,6 +17,7 @@ from ipu_keras.host.rewrites.folded_batch_norms import folded_batch_norms
 from ipu_keras.host.rewrites.late_tiles import late_tiles
 from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
+from ipu_keras.host.rewrites.shared_roots import shared_roots
 from ipu_keras.host.rewrites.shifted_products import shifted_convolutions
 from ipu_keras.host.rewrites.summed_products import joint_summed_products
 from ipu_keras.host.rewrites.unread_edges import unread_edges
@@ -119,6 +120,13 @@ REWRITES = (
         gain="1.06 times as many steps/s (transformer)",
         undone=_RENAMED,
         replaces=wide_products,
+    ),
+    Rewrite(
+        name="shared_roots",
+        applies=lambda purpose: purpose.for_xla,
+        gain="0.66 to 0.64 s to trace and to compile (MLP with Adam: 7 of 12 roots are left)",
+        undone=_RENAMED,
+        replaces=shared_roots,
     ),
     Rewrite(
         name="edge_gradients",

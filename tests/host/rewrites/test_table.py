@@ -54,6 +54,12 @@ def rooted(x):
     return gradient_of(lambda x: tf.sqrt(x * x + 1.0), x)
 
 
+def twice(x):
+    """The root of a scalar, written twice."""
+    first, second = (tf.sqrt(tf.constant(2.0) + tf.constant(1.0)) for _ in range(2))
+    return x * first + second
+
+
 def normalized_convolution(x):
     images = tf.nn.conv2d(x, tf.ones((3, 3, 2, 2)), 1, "SAME")
     statistics = [tf.constant([1.0, 2.0])] * 4
@@ -98,6 +104,11 @@ def is_folded(op):
     return op.type == "FusedBatchNormV3" and not op.outputs[0].consumers()
 
 
+def is_equal_root(op):
+    """A root that nobody takes."""
+    return op.type == "Sqrt" and not op.outputs[0].consumers()
+
+
 def is_cut(op):
     """Pooling of images with their edges, which nobody takes."""
     return op.type == "MaxPool" and not op.outputs[0].consumers()
@@ -111,6 +122,7 @@ CASES = {
     "summed_products": (projected, is_kind("MatMul"), True),
     "late_tiles": (centred, divides_images, False),
     "wide_products": (tall, is_kind("XlaOptimizationBarrier"), True),
+    "shared_roots": (twice, is_equal_root, True),
     "edge_gradients": (rooted, is_kind("SelectV2"), True),
     "folded_batch_norms": (normalized_convolution, is_folded, True),
     "unread_edges": (convolved_and_pooled, is_cut, True),
@@ -206,7 +218,7 @@ def test_unknown_names(run, monkeypatch, text):
         "IPU_KERAS_HOST_REWRITES must name rewrites to switch off, each after a minus and "
         "separated by commas, or be 'none', which switches off all. There are edge_gradients, "
         "folded_batch_norms, "
-        "fused_batch_norms, late_tiles, pooling, random_bits, shifted_products, "
+        "fused_batch_norms, late_tiles, pooling, random_bits, shared_roots, shifted_products, "
         "summed_products, unread_edges, wide_products. Received: "
     )
     assert str(error.value).endswith(text.removeprefix("-pooling,"))
