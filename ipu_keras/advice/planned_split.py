@@ -91,7 +91,9 @@ def planned_split(
     )
     model = model_graph("", _in_stages(graph, stages), target, chosen)
     assert model.pipeline_run is not None, "it has a pipeline"
-    peaks = model.memory.peak_by_tile.reshape(len(ends), -1).max(axis=1)
+    memory = model.memory
+    # A pipeline of three stages has four IPUs, of which the last one holds nothing.
+    peaks = memory.peak_by_tile.reshape(memory.num_ipus, -1).max(axis=1)[: len(ends)]
     states = _state_bytes(model, state_share, len(ends))
     return PlannedSplit(
         ends=tuple(ends),

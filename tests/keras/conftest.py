@@ -20,11 +20,11 @@ from ipu_keras.machine.system import SYSTEM
 
 @pytest.fixture(scope="module")
 def strategy():
-    """A strategy on /device:IPU:0, of a system with one more such device and one of two IPUs."""
+    """A strategy on /device:IPU:0, of a system whose four devices have 1, 1, 2 and 4 IPUs."""
     SYSTEM.connect(DRIVER)
     SYSTEM.reset()
     config = IPUConfig()
-    config.auto_select_ipus = [1, 1, 2]
+    config.auto_select_ipus = [1, 1, 2, 4]
     config.configure_ipu_system()
     yield IPUStrategy()
     SYSTEM.reset()

@@ -130,23 +130,28 @@ def convolutions():
     return [(16, 16, 3), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(8)]
 
 
-@pytest.mark.parametrize("make_layers", [dense, recurrent, convolutions])
-def test_promises_are_what_profile_says_of_the_stages(make_layers, strategy, capsys):
+# Three stages have a device of four IPUs.
+@pytest.mark.parametrize(
+    ("make_layers", "num_stages"), [(dense, 2), (dense, 3), (recurrent, 2), (convolutions, 2)]
+)
+@pytest.mark.usefixtures("strategy")
+def test_promises_are_what_profile_says_of_the_stages(make_layers, num_stages, capsys):
     shape, *layers = make_layers()
-    with IPUStrategy("/device:IPU:2").scope():
+    with IPUStrategy(f"/device:IPU:{num_stages}").scope():
         model = keras.Sequential([keras.Input(shape), *layers])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, steps_per_execution=8)
         specs = tf.TensorSpec((16, *shape)), Y
-        model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, *specs))
+        model.set_pipeline_stage_assignment(suggest_pipeline(model, num_stages, *specs))
         # Each line ends with the balanced stage's layers, cycles and fullest tile in percent.
         lines = capsys.readouterr().out.splitlines()
         cells = [one for line in lines if len(one := re.findall(r"[\d,.]+", line)) == 7]
-        model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4 * num_stages)
         report = profile(model, *specs)
     promised = [int(each[5].replace(",", "")) for each in cells]
     assert promised == [each.cycles for each in report.pipeline.stages]
-    peaks = report.model.memory.peak_by_tile.reshape(2, -1).max(axis=1)
-    shares = [100 * peak / report.model.memory.tile_bytes for peak in peaks]
+    memory = report.model.memory
+    peaks = memory.peak_by_tile.reshape(memory.num_ipus, -1).max(axis=1)[:num_stages]
+    shares = [100 * peak / memory.tile_bytes for peak in peaks]
     # The optimizer's state has no layout before it is traced.
     assert [float(each[6]) for each in cells] == pytest.approx(shares, abs=0.2)
