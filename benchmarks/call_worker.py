@@ -23,6 +23,7 @@ SEED = 7
 # A call of a few steps has so many, and one of many executes so many at once.
 NUM_STEPS = 2
 STEPS_PER_EXECUTION = 32
+EPOCH = "epoch"
 
 
 def scope(*, on_ipu: bool) -> AbstractContextManager:
@@ -63,7 +64,7 @@ def make_calls(workload: Workload, *, on_ipu: bool) -> dict[str, Callable[[], ob
         "predict_on_batch": lambda: model.predict_on_batch(batch_x),
         # JAX returns before it has computed: the array is what one waits for.
         "model(x)": lambda: np.asarray(model(batch_x)),
-        "epoch": lambda: many.fit(x, y, **options),
+        EPOCH: lambda: many.fit(x, y, **options),
     }
 
 

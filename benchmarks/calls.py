@@ -1,4 +1,4 @@
-"""Compares short calls and first steps with stock Keras, on TensorFlow and on JAX.
+"""Compares short calls, steps of `fit` and first steps with stock Keras, on TensorFlow and on JAX.
 
 A backend is chosen once for a process, so each side has one of its own (`call_worker.py`). They
 take turns, one call after the other: in a turn, a side runs the call once, which does not count, as
@@ -23,7 +23,7 @@ from statistics import median
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-from call_worker import NUM_STEPS, STEPS_PER_EXECUTION
+from call_worker import EPOCH, NUM_STEPS, STEPS_PER_EXECUTION
 from fit import DEFAULT, IPU, IPU_DEFAULT, compare_fresh_processes, machine
 from models import WORKLOADS
 from rich.console import Console
@@ -55,7 +55,6 @@ class Call:
     num_steps: int = 1
 
 
-NUM_EPOCH_STEPS = WORKLOADS[MODEL].num_steps
 CALLS = {
     "fit": Call(f"fit, {NUM_STEPS} steps", goal=4.0),
     "evaluate": Call(f"evaluate, {NUM_STEPS} steps", goal=4.0),
@@ -63,16 +62,13 @@ CALLS = {
     "train_on_batch": Call("train_on_batch", goal=1.2),
     "predict_on_batch": Call("predict_on_batch", goal=0.3),
     "model(x)": Call("model(x)", goal_of_jax=1.3),
-    "epoch": Call(
-        f"a step of fit, {NUM_EPOCH_STEPS} an epoch, {STEPS_PER_EXECUTION} an execution",
-        goal_of_jax=round(1 / 1.2, 2),
-        num_calls=1,
-        num_steps=NUM_EPOCH_STEPS,
-    ),
 }
+# How many times as fast as Keras on JAX a step of `fit` means to be.
+GOALS_OF_STEPS = {"mlp": 1.2, "cnn28": 2.7, "lstm": 1.7, "transformer": 2.0}
 
-# Milliseconds by call and side, one for each turn.
+# Milliseconds by side, one for each turn, of what `Call` describes.
 Times = dict[str, dict[str, list[float]]]
+Row = tuple[Call, dict[str, list[float]]]
 Side = Callable[[str, int], list[float]]
 
 
@@ -130,22 +126,35 @@ def running(command: Sequence[str | Path], environment: Mapping[str, str]) -> It
         process.stdin.close()
 
 
-def measure(jax: Path | None, num_turns: int) -> Times:
+def step_of_fit(model: str) -> Call:
+    """A step of a model's epoch, in long executions."""
+    goal = GOALS_OF_STEPS.get(model)
+    return Call(
+        model,
+        goal_of_jax=None if goal is None else round(1 / goal, 2),
+        num_calls=1,
+        num_steps=WORKLOADS[model].num_steps,
+    )
+
+
+def measure(model: str, calls: Mapping[str, Call], jax: Path | None, num_turns: int) -> Times:
     """Returns the milliseconds of each call on each side.
 
     Args:
+        model: Of `models.py`.
+        calls: By the name that `call_worker.py` has for them.
         jax: The Python of the environment of Keras on JAX, if there is one.
         num_turns: How often each side runs each call.
     """
-    times: Times = {name: {} for name in CALLS}
+    times: Times = {}
     with ExitStack() as stack:
-        commands = {STOCK: ([sys.executable, WORKER, MODEL], os.environ)}
+        commands = {STOCK: ([sys.executable, WORKER, model], os.environ)}
         if jax is not None:
-            commands[JAX] = ([jax, WORKER, MODEL], _on_jax())
-        commands[HERE] = ([sys.executable, WORKER, MODEL, "--on-ipu"], os.environ)
+            commands[JAX] = ([jax, WORKER, model], _on_jax())
+        commands[HERE] = ([sys.executable, WORKER, model, "--on-ipu"], os.environ)
         sides = {side: stack.enter_context(running(*command)) for side, command in commands.items()}
         names = list(sides)
-        for name, call in CALLS.items():
+        for name, call in calls.items():
             times[name] = {side: [] for side in names}
             for run in sides.values():
                 run(name, 3)  # traces and compiles
@@ -164,15 +173,20 @@ def _judged(value: float, goal: float | None) -> str:
     return f"{value:.2f} {'[green]✓' if value <= goal else '[red]✗'} ≤ {goal}[/]"
 
 
-def calls_table(times: Times) -> Table:
-    """Returns the medians, and how they compare, a row per call."""
-    table = Table(title=f"Short calls of the {MODEL}, ms, medians", title_justify="left")
-    table.add_column("call")
-    sides = list(next(iter(times.values())))
+def table_of(title: str, what: str, rows: Sequence[Row]) -> Table:
+    """Returns the medians, and how they compare.
+
+    Args:
+        title: Of the table.
+        what: Of the column that says what a row is.
+        rows: What was measured, and the milliseconds of each side.
+    """
+    table = Table(title=f"{title}, ms, medians", title_justify="left")
+    table.add_column(what)
+    sides = list(rows[0][1])
     for side in (*sides, *(f"{HERE} / {side}" for side in sides if side != HERE)):
         table.add_column(side, justify="right")
-    for name, by_side in times.items():
-        call = CALLS[name]
+    for call, by_side in rows:
         medians = {side: median(measured) for side, measured in by_side.items()}
         here = medians.pop(HERE)
         ratios = [
@@ -187,8 +201,24 @@ def calls_table(times: Times) -> Table:
 def compare_calls(console: Console, jax: Path | None, num_turns: int) -> Times:
     """Measures and prints short calls; returns the raw numbers."""
     with console.status(f"{num_turns} turns of {len(CALLS)} calls"):
-        times = measure(jax, num_turns)
-    console.print(calls_table(times))
+        times = measure(MODEL, CALLS, jax, num_turns)
+    rows = [(CALLS[name], by_side) for name, by_side in times.items()]
+    console.print(table_of(f"Short calls of the {MODEL}", "call", rows))
+    return times
+
+
+def compare_steps(
+    console: Console, jax: Path | None, models: Sequence[str], num_turns: int
+) -> Times:
+    """Measures and prints steps of `fit` of models; returns the raw numbers."""
+    times, rows = {}, []
+    for model in models:
+        call = step_of_fit(model)
+        with console.status(f"{num_turns} turns of an epoch: {model}"):
+            times[model] = measure(model, {EPOCH: call}, jax, num_turns)[EPOCH]
+        rows.append((call, times[model]))
+    title = f"A step of fit, {STEPS_PER_EXECUTION} an execution"
+    console.print(table_of(title, "model", rows))
     return times
 
 
@@ -227,7 +257,7 @@ def compare_first_steps(console: Console, jax: Path | None, args: argparse.Names
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=["calls", "first-steps"], help="default: both")
+    parser.add_argument("--only", choices=["calls", "steps", "first-steps"], help="default: all")
     parser.add_argument(
         "--jax-environment",
         type=Path,
@@ -235,6 +265,7 @@ def parse_arguments() -> argparse.Namespace:
         help="an environment with Keras on JAX; it is made if it does not exist",
     )
     parser.add_argument("--turns", type=int, default=30, help="of each call on each side")
+    parser.add_argument("--epochs", type=int, default=9, help="of each model on each side")
     parser.add_argument("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--rounds", type=int, default=3, help="of first steps")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
@@ -253,9 +284,11 @@ def main() -> None:
             f"Without {JAX}: --jax-environment DIR installs it there, and has it run too."
         )
     results: dict = {"machine": about}
-    if args.only != "first-steps":
+    if args.only in (None, "calls"):
         results["calls"] = compare_calls(console, jax, args.turns)
-    if args.only != "calls":
+    if args.only in (None, "steps"):
+        results["steps"] = compare_steps(console, jax, args.models, args.epochs)
+    if args.only in (None, "first-steps"):
         results["first_steps"] = compare_first_steps(console, jax, args)["first_step"]
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
