@@ -91,9 +91,8 @@ def planned_split(
     )
     model = model_graph("", _in_stages(graph, stages), target, chosen)
     assert model.pipeline_run is not None, "it has a pipeline"
-    memory = model.memory
     # A pipeline of three stages has four IPUs, of which the last one holds nothing.
-    peaks = memory.peak_by_tile.reshape(memory.num_ipus, -1).max(axis=1)[: len(ends)]
+    peaks = model.memory.max_bytes_by_ipu[: len(ends)]
     states = _state_bytes(model, state_share, len(ends))
     return PlannedSplit(
         ends=tuple(ends),

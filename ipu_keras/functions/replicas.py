@@ -75,8 +75,8 @@ def run_by_all(
         replica 0 does. `None` if nobody would notice that there are several.
 
     Raises:
-        NotImplementedError: There is a loop or a pipeline in it that is a program, and replicas
-            exchange values, read or send outside of that too.
+        NotImplementedError: There is a loop or a pipeline in it that is a program of another
+            number of replicas, and replicas exchange values, read or send outside of that too.
         ValueError: The device has not enough IPUs.
     """
     num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))

@@ -17,5 +17,5 @@ def fullest_tile(memory: MemoryPlan) -> str:
     """
     if memory.num_ipus == 1:
         return f"tile {memory.worst_tile}"
-    tile = memory.worst_tile % (len(memory.peak_by_tile) // memory.num_ipus)
+    tile = memory.worst_tile % memory.num_tiles_of_ipu
     return f"tile {tile} of IPU {memory.worst_ipu}"

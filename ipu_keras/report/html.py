@@ -66,7 +66,7 @@ def page(report: Figures) -> str:
         order={row.name: place for place, row in enumerate(rows)},
         tiles={row.name: cost.tiles for row, cost in zip(rows, model.costs, strict=True)},
         values=placed_values(model),
-        tiles_of_ipu=len(model.memory.peak_by_tile) // model.memory.num_ipus,
+        tiles_of_ipu=model.memory.num_tiles_of_ipu,
         options=options_in_words(model.options),
         plain=plain_report(report),
     )

@@ -67,7 +67,7 @@ def memory_picture(memory: MemoryPlan, max_tiles: int | None = None) -> str:
         axes.axhline(memory.tile_bytes / 1024, color=_LIMIT, label="what a tile has")
         axes.set_xlabel("tile" if memory.num_ipus == 1 else "tile of each IPU")
         if memory.num_ipus > 1:
-            _draw_borders(axes, memory.num_ipus, len(memory.peak_by_tile) // memory.num_ipus)
+            _draw_borders(axes, memory.num_ipus, memory.num_tiles_of_ipu)
         axes.set_ylabel("KiB")
         return _svg(figure, "memory")
 

@@ -106,6 +106,16 @@ class MemoryPlan:
         return self.live_by_ipu.sum(axis=0)
 
     @property
+    def num_tiles_of_ipu(self) -> int:
+        """How many of the tiles each IPU has."""
+        return len(self.peak_by_tile) // self.num_ipus
+
+    @property
+    def max_bytes_by_ipu(self) -> np.ndarray:
+        """`(IPUs,)`: bytes on the fullest tile of each."""
+        return self.peak_by_tile.reshape(self.num_ipus, -1).max(axis=1)
+
+    @property
     def worst_tile(self) -> int:
         """The tile that becomes fullest, counted over all IPUs."""
         return int(self.peak_by_tile.argmax())
@@ -113,7 +123,7 @@ class MemoryPlan:
     @property
     def worst_ipu(self) -> int:
         """The IPU of the tile that becomes fullest."""
-        return self.worst_tile // (len(self.peak_by_tile) // self.num_ipus)
+        return self.worst_tile // self.num_tiles_of_ipu
 
     @property
     def max_tile_bytes(self) -> int:
@@ -310,14 +320,13 @@ def alive_on_worst_tile(
         memory: The plan.
     """
     alive = lifetimes(program)
-    num_tiles = len(memory.peak_by_tile) // memory.num_ipus
     for name, region in regions.items():
         if program.values[name].ipu != memory.worst_ipu:
             continue
         lifetime = alive.get(name)
         now = lifetime is not None and lifetime.first <= memory.peak_position <= lifetime.last
         always = program.values[name].role in ("variable", "constant")
-        tile = (memory.worst_tile - region.first_tile) % num_tiles
+        tile = (memory.worst_tile - region.first_tile) % memory.num_tiles_of_ipu
         copies = int(now or always) + program.stashes.get(name, 0)
         if copies and tile < region.num_tiles:
             yield name, region.bytes_per_tile * copies

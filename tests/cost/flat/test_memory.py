@@ -177,6 +177,7 @@ def test_two_ipus():
     assert both.peak_by_tile.tolist() == [100] * 4 + [4, 4, 128, 128]
     assert (both.worst_tile, both.worst_ipu, both.max_tile_bytes) == (6, 1, 128)
     assert (small.worst_ipu, small.num_ipus, both.num_ipus) == (0, 1, 2)
+    assert (both.num_tiles_of_ipu, both.max_bytes_by_ipu.tolist()) == (4, [100, 128])
     assert both.bytes_by_category["variables"] == 400 + 264
     assert both.live_by_position.tolist() == [0]
 
