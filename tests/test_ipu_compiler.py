@@ -11,6 +11,7 @@ from in_sessions import compiled, configure, counting, opened, run_script
 from ipu_keras import ipu_compiler, loops
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import device_for
+from ipu_keras.device.placement import TASK
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -317,6 +318,40 @@ def test_a_device_that_is_not_configured(graph):
     text = "/device:IPU:7 is not configured; configured devices: /device:IPU:0"
     with pytest.raises(ValueError, match=text):
         opened().run(result)
+
+
+@pytest.mark.parametrize("device", ["/device:IPU:7", f"{TASK}/device:IPU:7"])
+def test_operations_outside_of_programs_on_a_device_that_is_not_configured(graph, device):
+    with tf.device("/device:IPU:0"):
+        known = v1.placeholder_with_default(1.0, []) + 1.0
+    with tf.device(device):
+        unknown = known * 2.0
+    needs_it = unknown + 1.0
+    with v1.Session() as session:
+        # What is not needed does not matter, as in TensorFlow.
+        assert session.run(known) == 2.0
+        text = "^/device:IPU:7 is not configured; configured devices: /device:IPU:0"
+        for run in (lambda: session.run([known, needs_it]), session.make_callable(needs_it)):
+            with pytest.raises(ValueError, match=text):
+                run()
+        with tf.device("/device:IPU:8"):
+            later = known * 3.0
+        with pytest.raises(ValueError, match=r"^/device:IPU:8 is not configured"):
+            session.run(later)
+        assert session.run(known) == 2.0
+
+
+def test_operations_on_a_device_that_is_configured_no_more(graph):
+    configure([1, 1])
+    with tf.device("/device:IPU:1"):
+        known = v1.placeholder_with_default(1.0, []) + 1.0
+    with v1.Session() as session:
+        assert session.run(known) == 2.0
+        SYSTEM.reset()
+        # As a program would, it has one IPU where nothing is configured.
+        text = r"^/device:IPU:1 is not configured; configured devices: /device:IPU:0\."
+        with pytest.raises(ValueError, match=text):
+            session.run(known)
 
 
 def test_sessions_know_devices_as_in_stock(graph):

@@ -5,15 +5,21 @@ What the package has to do before and after is noted with the operations of the 
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.device import DRIVER
 from ipu_keras.hooks.tensorflow.sessions import replace_session_runs
 
 _COLLECTION = "ipu_session_steps"
+# What a session has its `_Placements` as.
+_PLACEMENTS = "_ipu_placements"
+
+_IPU = re.compile(r"IPU:(\d+)$")
 
 
 def _nothing() -> None:
@@ -69,15 +75,69 @@ def mark(operation: tf.Operation, step: SessionStep) -> None:
         operation: Of a graph that sessions run.
         step: What happens.
     """
-    replace_session_runs(_run, _is_marked)
     marks = operation.graph.get_collection_ref(_COLLECTION)
     if not marks:
         marks.append(_Marks())
     marks[0].add(operation, step)
 
 
-def _is_marked(graph: tf.Graph) -> bool:
-    return bool(graph.get_collection(_COLLECTION))
+class _Placements:
+    """The IPU devices on which a session's operations are placed."""
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._uses_ipus = False
+        # By what is run.
+        self._found: dict[tuple[tf.Operation, ...], frozenset[int]] = {}
+
+    def of(self, operations: Sequence[tf.Operation]) -> frozenset[int]:
+        """The ordinals of those on which operations are placed, and all that they need."""
+        graph = operations[0].graph
+        if graph.version != self._version:
+            self._version = graph.version
+            self._uses_ipus = _uses_ipus(graph)
+        if not self._uses_ipus:
+            return frozenset()
+        key = tuple(operations)
+        if key not in self._found:
+            matches = (_IPU.search(operation.device) for operation in _needed(operations))
+            self._found[key] = frozenset(int(match[1]) for match in matches if match)
+        return self._found[key]
+
+
+def _uses_ipus(graph: tf.Graph) -> bool:
+    return any("IPU:" in operation.device for operation in graph.get_operations())
+
+
+def _is_concerned(graph: tf.Graph) -> bool:
+    return bool(graph.get_collection(_COLLECTION)) or _uses_ipus(graph)
+
+
+def serve_sessions(configure: Callable[[], None]) -> None:
+    """Has sessions do what is noted with operations, and refuse IPU devices that there are not.
+
+    Args:
+        configure: Called before anything that is placed on one runs: configures a system if none
+            is configured.
+    """
+
+    def run_checked(
+        session: tf.compat.v1.Session, operations: Sequence[tf.Operation], run: Callable[[], Any]
+    ) -> Any:
+        for ordinal in _ordinals(session, operations):
+            configure()
+            DRIVER.device_for(ordinal)
+        return _run(operations, run)
+
+    replace_session_runs(run_checked, _is_concerned)
+
+
+def _ordinals(session: tf.compat.v1.Session, operations: Sequence[tf.Operation]) -> frozenset[int]:
+    if not operations:
+        return frozenset()
+    if _PLACEMENTS not in vars(session):
+        setattr(session, _PLACEMENTS, _Placements())
+    return getattr(session, _PLACEMENTS).of(operations)
 
 
 def _run(operations: Sequence[tf.Operation], run: Callable[[], Any]) -> Any:

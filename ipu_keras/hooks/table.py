@@ -68,14 +68,12 @@ TENSORFLOW = (
     Hook(
         owner="tensorflow.python.client.session.BaseSession",
         name="_do_run",
-        reason="sessions prepare the programs that they run, and count them",
-        since="the first program or queue in the graph of a session",
+        reason="sessions prepare the programs that they run, count them, and refuse unknown IPUs",
     ),
     Hook(
         owner="tensorflow.python.client.session.BaseSession",
         name="make_callable",
-        reason="calls of sessions are runs, in graphs that have programs",
-        since="the first program or queue in the graph of a session",
+        reason="calls of sessions are runs, in graphs that have programs or use IPUs",
     ),
     Hook(
         owner="tensorflow.python.ops.gen_nn_ops",

@@ -10,7 +10,7 @@ from ipu_keras.internals.tensorflow.sessions import is_closed, session_class
 
 
 def replace_session_runs(
-    around: Callable[[Sequence[tf.Operation], Callable[[], Any]], Any],
+    around: Callable[[tf.compat.v1.Session, Sequence[tf.Operation], Callable[[], Any]], Any],
     concerns: Callable[[tf.Graph], bool],
 ) -> None:
     """Calls a function around every run of a session.
@@ -20,8 +20,8 @@ def replace_session_runs(
     the function they become runs.
 
     Args:
-        around: Takes the operations that are fetched or run, and a function that runs them; it
-            returns what that returns.
+        around: Takes the session, the operations that are fetched or run, and a function that
+            runs them; it returns what that returns.
         concerns: Whether a graph has anything for `around`.
     """
 
@@ -42,7 +42,7 @@ def replace_session_runs(
                         error.node_def, error.op, "The session was closed while it ran."
                     ) from error
 
-            return around(operations, run)
+            return around(self, operations, run)
 
         return _do_run
 
@@ -65,7 +65,8 @@ def replace_session_runs(
 def place_softly(wanted: Callable[[tf.Graph], bool]) -> None:
     """Lets sessions run on the host what is placed on devices that they do not know.
 
-    An IPU device of TensorFlow executes eagerly only. What is placed on one keeps its `device`.
+    An IPU device of TensorFlow executes eagerly only. What is placed on one keeps its `device`,
+    and who asks for this has to check that there is such a device, as TensorFlow no longer does.
 
     Args:
         wanted: Whether the sessions of a graph should.
