@@ -1,6 +1,5 @@
 """Compiles computations, in graphs of sessions or without."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
+from ipu_keras.device.placement import ordinal_of_placement
 from ipu_keras.functions.compiled_computations import call_in_graph
 from ipu_keras.functions.loop_bodies import as_list, check_arguments, checked_function
 from ipu_keras.functions.sessions import serve_sessions
@@ -15,8 +15,6 @@ from ipu_keras.hooks.tensorflow.sessions import place_softly
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
-
-_IPU = re.compile(r"IPU:(\d+)$")
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
@@ -78,9 +76,9 @@ def _strategy_of(ordinal: int) -> IPUStrategy:
 def _current_ordinal() -> int:
     """Of the device that operations are placed on now."""
     probe = tf.constant(0) if tf.executing_eagerly() else tf.no_op("ipu_device")
-    match = _IPU.search(probe.device)
-    if match is not None:
-        return int(match[1])
+    ordinal = ordinal_of_placement(probe.device)
+    if ordinal is not None:
+        return ordinal
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, IPUStrategy) and strategy.device is not None:
         return strategy.device.ordinal

@@ -341,6 +341,43 @@ def test_operations_outside_of_programs_on_a_device_that_is_not_configured(graph
         assert session.run(known) == 2.0
 
 
+def _on_ipu_7(x):
+    with tf.device("/device:IPU:7"):
+        return x * 2.0
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(lambda x: tf.cond(x > 0, lambda: _on_ipu_7(x), lambda: x), id="branch"),
+        pytest.param(
+            lambda x: tf.while_loop(lambda a: a < 9.0, lambda a: _on_ipu_7(a) + 1.0, [x])[0],
+            id="loop",
+        ),
+        pytest.param(tf.function(_on_ipu_7), id="function"),
+        pytest.param(
+            tf.function(lambda x: tf.cond(x > 0, lambda: _on_ipu_7(x), lambda: x)), id="nested"
+        ),
+        pytest.param(
+            lambda x: (
+                v1.data.make_initializable_iterator(
+                    tf.data.Dataset.from_tensors(1.0).map(_on_ipu_7)
+                ).initializer
+            ),
+            id="dataset",
+        ),
+    ],
+)
+def test_bodies_with_operations_on_a_device_that_is_not_configured(graph, place):
+    x = v1.placeholder_with_default(1.0, [])
+    plain = tf.cond(x > 0, lambda: x + 2.0, lambda: x)
+    placed = place(x)
+    with v1.Session() as session:
+        with pytest.raises(ValueError, match=r"^/device:IPU:7 is not configured; configured"):
+            session.run(placed)
+        assert session.run(plain) == 3.0
+
+
 def test_operations_on_a_device_that_is_configured_no_more(graph):
     configure([1, 1])
     with tf.device("/device:IPU:1"):

@@ -6,6 +6,7 @@ so the eager context is extended (`ipu_keras.hooks`); which devices there are is
 decided in `ipu_keras.device.registration`.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from ipu_keras.hooks.tensorflow.devices import (
 from ipu_keras.internals.tensorflow.contexts import context_module
 
 TASK = "/job:localhost/replica:0/task:0"
+
+_ENDS_WITH_IPU = re.compile(r"IPU:(\d+)$")
 
 
 def not_configured(requested: str, configured: Sequence[str]) -> str:
@@ -97,6 +100,19 @@ class ContextExtension:
             device(name.replace(f"{TASK}/device:", "/physical_device:"), "IPU")
             for name in self._configured()
         ]
+
+
+def ordinal_of_placement(device: str) -> int | None:
+    """The k of `/device:IPU:k`.
+
+    Args:
+        device: Where an operation of a graph is placed, "" if that was not said.
+
+    Returns:
+        `None` if it is placed elsewhere, or on any IPU.
+    """
+    match = _ENDS_WITH_IPU.search(device)
+    return None if match is None else int(match[1])
 
 
 def short_name(name: str) -> str:

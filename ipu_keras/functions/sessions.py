@@ -5,21 +5,20 @@ What the package has to do before and after is noted with the operations of the 
 """
 
 import contextlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER
+from ipu_keras.device.placement import ordinal_of_placement
 from ipu_keras.hooks.tensorflow.sessions import replace_session_runs
+from ipu_keras.tracing.concrete import called_functions, names_called
 
 _COLLECTION = "ipu_session_steps"
 # What a session has its `_Placements` as.
 _PLACEMENTS = "_ipu_placements"
-
-_IPU = re.compile(r"IPU:(\d+)$")
 
 
 def _nothing() -> None:
@@ -100,13 +99,14 @@ class _Placements:
             return frozenset()
         key = tuple(operations)
         if key not in self._found:
-            matches = (_IPU.search(operation.device) for operation in _needed(operations))
-            self._found[key] = frozenset(int(match[1]) for match in matches if match)
+            found = (ordinal_of_placement(one.device) for one in _with_bodies(_needed(operations)))
+            self._found[key] = frozenset(ordinal for ordinal in found if ordinal is not None)
         return self._found[key]
 
 
 def _uses_ipus(graph: tf.Graph) -> bool:
-    return any("IPU:" in operation.device for operation in graph.get_operations())
+    placed = (operation.device for operation in _with_bodies(graph.get_operations()))
+    return any(ordinal_of_placement(device) is not None for device in placed)
 
 
 def _is_concerned(graph: tf.Graph) -> bool:
@@ -114,7 +114,7 @@ def _is_concerned(graph: tf.Graph) -> bool:
 
 
 def serve_sessions(configure: Callable[[], None]) -> None:
-    """Has sessions do what is noted with operations, and refuse IPU devices that there are not.
+    """Has sessions do what is noted with operations, and refuse IPU devices that do not exist.
 
     Args:
         configure: Called before anything that is placed on one runs: configures a system if none
@@ -176,3 +176,16 @@ def _needed(operations: Sequence[tf.Operation]) -> Iterator[tf.Operation]:
         before = {*operation.control_inputs, *(tensor.op for tensor in operation.inputs)} - seen
         seen |= before
         pending.extend(before)
+
+
+def _with_bodies(operations: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
+    """Operations, and those of the functions that they call: of loops, branches, datasets."""
+    pending, seen = list(operations), set()
+    while pending:
+        operation = pending.pop()
+        yield operation
+        for name in names_called(operation):
+            function = called_functions(operation.graph).get(name)
+            if function is not None and name not in seen:
+                seen.add(name)
+                pending.extend(function.graph.get_operations())

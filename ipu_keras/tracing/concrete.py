@@ -66,6 +66,18 @@ def called_functions(func_graph: Any) -> dict[str, Any]:
     }
 
 
+def names_called(op: Any) -> tuple[str, ...]:
+    """The names of the functions that an operation calls: branches, bodies, what it is given."""
+    names = []
+    for attribute in op.op_def.attr:
+        # The others may be large: constants have theirs as an attribute.
+        if attribute.type == "func":
+            names.append(op.get_attr(attribute.name).name)
+        elif attribute.type == "list(func)":
+            names.extend(function.name for function in op.get_attr(attribute.name))
+    return tuple(names)
+
+
 def _text(name: bytes | str) -> str:
     return name.decode() if isinstance(name, bytes) else name
 
@@ -77,7 +89,7 @@ def _ops(func_graph) -> tuple[Op, ...]:
             kind=op.type,
             outputs=tuple(_spec(tensor) for tensor in op.outputs),
             stateful=op.op_def.is_stateful and op.type not in _ONLY_READS_OR_CALLS,
-            body=_called(op),
+            body=names_called(op),
             inputs=tuple(map(_reference, op.inputs)),
             after=tuple(before.name for before in op.control_inputs),
             attributes=_attributes(op),
@@ -119,12 +131,3 @@ def _attributes(op) -> dict[str, Any]:
         return {}
     given = op.node_def.attr
     return {"seeds": (given["seed"].i, given["seed2"].i)} if "seed2" in given else {}
-
-
-def _called(op) -> tuple[str, ...]:
-    names = []
-    for attribute in op.node_def.attr.values():
-        if attribute.HasField("func"):
-            names.append(attribute.func.name)
-        names.extend(function.name for function in attribute.list.func)
-    return tuple(names)
