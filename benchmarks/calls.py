@@ -157,7 +157,7 @@ def measure(model: str, calls: Mapping[str, Call], jax: Path | None, num_turns: 
         for name, call in calls.items():
             times[name] = {side: [] for side in names}
             for run in sides.values():
-                run(name, 3)  # traces and compiles
+                run(name, 20)  # traces, leaves first steps behind, and compiles
             for turn in range(num_turns):
                 # Rotated, so that no side always runs in the wake of the same one.
                 shift = turn % len(names)

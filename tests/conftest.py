@@ -26,6 +26,22 @@ def options_of_which_nobody_was_told():
 
 
 @pytest.fixture(autouse=True)
+def compiled_from_the_start(request, monkeypatch):
+    """Few tests train for as long as a training runs op by op, and all are to test what XLA makes.
+
+    Those of `op_by_op_first` test how trainings begin for users.
+    """
+    loaded = sys.modules.get("ipu_keras.host.host_program")
+    if loaded and "op_by_op_first" not in request.fixturenames:
+        monkeypatch.setattr(loaded, "FIRST_STEPS", 0)
+
+
+@pytest.fixture
+def op_by_op_first():
+    """Has first steps of trainings run as they do for users."""
+
+
+@pytest.fixture(autouse=True)
 def no_seed_of_another_test():
     """TensorFlow's seed is the process's, and whether it is set decides who draws what.
 

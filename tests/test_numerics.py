@@ -17,6 +17,9 @@ from ipu_keras.host.rewrites.random_bits import compilable_random
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 
+# The first 32 steps run op by op, XLA computes the others.
+pytestmark = pytest.mark.usefixtures("op_by_op_first")
+
 BATCH_SIZE = 8
 NUM_CLASSES = 4
 

@@ -12,7 +12,7 @@ import keras, numpy as np
 from tensorflow.python import ipu
 with ipu.ipu_strategy.IPUStrategy().scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-model.compile("adam", "mse", steps_per_execution=2)
+model.compile("adam", "mse", steps_per_execution=2, jit_compile=True)
 model.fit(np.zeros((8, 4), np.float32), np.zeros((8, 3), np.float32), batch_size=4, verbose=0)
 """
 PROFILE = """

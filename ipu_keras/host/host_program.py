@@ -4,6 +4,7 @@ Which of the constructs is used is the plan's choice (`ipu_keras.host.plan`).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,11 @@ from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.progress import phase, showing
 from ipu_keras.tracing import graph_of, no_garbage_collection
+
+# Steps of a training that are run op by op before XLA compiles a program that may start so. Who
+# trains for so few, as tests do, never waits for XLA; who trains for long has lost little, as
+# docs/design/0012-op-by-op-first.md shows.
+FIRST_STEPS = 32
 
 
 @no_garbage_collection()
@@ -90,10 +96,12 @@ class HostCallable:
         self._function: Any = None
         self._in_parts = False
         self._ran = False
+        self._first: HostCallable | None = None
+        self._num_first_steps = 0
 
     @property
     def execution(self) -> HostExecution:
-        """How the steps run."""
+        """How the steps run, once the first ones that run op by op are over."""
         return self._executions[0]
 
     @property
@@ -105,10 +113,30 @@ class HostCallable:
         tensors = list(tensors)
         if self._ran:
             return self._call(tensors)
+        if self._starts_op_by_op():
+            return self._op_by_op(tensors)
+        self._first = None
         # Most of XLA's work is done when a function first runs.
         with showing(self._plan.program.title), phase("first run on the host"), without_notes():
             outfeed = self._first_call(tensors)
         self._ran = True
+        return outfeed
+
+    def _starts_op_by_op(self) -> bool:
+        """Whether XLA need not compile the program for the next execution."""
+        program = self._plan.program
+        # Who asks for XLA gets it from the start.
+        if not program.starts_op_by_op or program.compiled or not self.execution.is_compiled:
+            return False
+        return self._num_first_steps + program.repeat_count <= FIRST_STEPS
+
+    def _op_by_op(self, tensors: list) -> Any:
+        if self._first is None:
+            others = tuple(each for each in self._executions if not each.is_compiled)
+            plan = replace(self._plan, executions=others)
+            self._first = HostCallable(plan, self._step, self._device)
+        outfeed = self._first(tensors)
+        self._num_first_steps += self._plan.program.repeat_count
         return outfeed
 
     def _first_call(self, tensors: list) -> Any:

@@ -81,6 +81,9 @@ class Program:
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the plan of the host choose.
         fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
+        starts_op_by_op: Whether the host may run first steps op by op, before it has XLA compile
+            the program. XLA rounds in another way, so it is not for those that have to return the
+            same for the same whenever they run.
         carried: What each step hands on to the next, besides variables. `step` then takes the
             element and these tensors, a list, and returns a pair, what it would without and
             such a list.
@@ -108,6 +111,7 @@ class Program:
     pipeline: Pipeline | None = None
     compiled: bool | None = None
     fast_math: bool = False
+    starts_op_by_op: bool = False
     carried: tuple[TensorSpec, ...] = ()
     model_name: str | None = None
     device_choices: DeviceChoices | None = None

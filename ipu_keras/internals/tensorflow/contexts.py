@@ -54,6 +54,9 @@ _COPY = PrivateName(
     "_EagerTensorBase._copy",
     Function("self", keywords=("device_name",)),
 )
+_IS_DETERMINISTIC = PrivateName(
+    "tensorflow.python.framework.config", "is_op_determinism_enabled", Function()
+)
 _COULD_RECORD = PrivateName("tensorflow.python.eager.record", "could_possibly_record", Function())
 
 
@@ -89,6 +92,11 @@ def copied_to(tensor: Any, device_name: str) -> Any:
 def may_record() -> bool:
     """Whether a tape may record what is computed now, which no public tape tells of others."""
     return _COULD_RECORD.get()()
+
+
+def has_deterministic_operations() -> bool:
+    """Whether `tf.config.experimental.enable_op_determinism`, which has no public answer, is on."""
+    return _IS_DETERMINISTIC.get()()
 
 
 def seeds_in_a_function() -> tuple[int, int] | None:

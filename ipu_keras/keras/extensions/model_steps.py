@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipu_keras.internals.keras.training import TensorFlowTrainer
+from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations
 from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction
 from ipu_keras.keras.extensions.training import (
@@ -117,6 +118,7 @@ class ModelSteps:
         *,
         logs_each_step: bool = False,
     ) -> StepFunction:
+        alone = layout.update is None and layout.num_replicas == 1
         return StepFunction(
             name,
             with_named_parts(self._model, self._on_ipu.in_stages(step)),
@@ -126,6 +128,8 @@ class ModelSteps:
             layout=layout,
             compiled=self._on_ipu.compiled,
             history=self._history,
+            # Of inference, the same calls return the same.
+            starts_op_by_op=name == "train" and alone and not has_deterministic_operations(),
             model_name=self._model.name,
             logs_each_step=logs_each_step,
             formats=self._on_ipu.formats,

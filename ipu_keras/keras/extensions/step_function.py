@@ -84,6 +84,7 @@ class StepFunction:
         layout: How the steps are spread.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
+        starts_op_by_op: As of `Program`.
         model_name: Of the model, if it has one.
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
@@ -101,6 +102,7 @@ class StepFunction:
         layout: Layout,
         compiled: bool | None,
         history: CompilationHistory,
+        starts_op_by_op: bool = False,
         model_name: str | None = None,
         logs_each_step: bool = False,
         formats: BatchFormats | None = None,
@@ -113,6 +115,7 @@ class StepFunction:
         self._layout = layout
         self._compiled = compiled
         self._history = history
+        self._starts_op_by_op = starts_op_by_op
         self._model_name = model_name
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
@@ -202,6 +205,7 @@ class StepFunction:
                 pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
                 fast_math=SYSTEM.config.optimizations.enable_fast_math,
+                starts_op_by_op=self._starts_op_by_op,
                 model_name=self._model_name,
             )
             self._executables[key] = self._compile(program, _signature(program, element))

@@ -95,7 +95,8 @@ def test_arrays_that_change(model, data):
     same = model.predict(x, batch_size=8, verbose=0, callbacks=[Change()])
     np.testing.assert_array_equal(same, before)
     after = model.predict(x, batch_size=8, verbose=0)
-    np.testing.assert_array_equal(after, np.repeat(after[:1], 64, axis=0))
+    # Without AVX-512, products round the last rows of a batch in another way than the others.
+    np.testing.assert_allclose(after, np.repeat(after[:1], 64, axis=0), rtol=1e-6)
 
 
 def call_of(x, **options):
