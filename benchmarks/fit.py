@@ -121,8 +121,8 @@ class FreshProcesses:
 
 
 FRESH_PROCESSES = (
-    FreshProcesses(IPU_DEFAULT, DEFAULT, first_step=1.5, memory=1.3),
-    FreshProcesses(IPU, "stock x32", first_step=1.5, memory=1.3),
+    FreshProcesses(IPU_DEFAULT, DEFAULT, first_step=1.0, memory=1.3),
+    FreshProcesses(IPU, "stock x32", first_step=1.0, memory=1.3),
     FreshProcesses(IPU_MODELLED, IPU_DEFAULT, first_step=1.3, memory=1.3),
 )
 
