@@ -1,4 +1,7 @@
-"""The documented import names, in processes that start as a user's does."""
+"""The documented import names, in processes that start as a user's does.
+
+Where the order of imports does not matter, TensorFlow and `ipu_keras` are there already.
+"""
 
 import importlib.metadata
 import os
@@ -53,8 +56,8 @@ def test_keras_first():
         """)
 
 
-def test_what_scripts_take_from_the_package_itself():
-    run("""
+def test_what_scripts_take_from_the_package_itself(run_forked):
+    run_forked("""
         from tensorflow.python import ipu
         from tensorflow.python.ipu.layers import Dropout
         from tensorflow.python.ipu.losses import CTCLoss
@@ -68,11 +71,12 @@ def test_what_scripts_take_from_the_package_itself():
         """)
 
 
-def test_operations_have_two_homes():
-    run("""
+def test_operations_have_two_homes(run_forked):
+    run_forked("""
         from tensorflow.python.ipu.cross_replica_ops import cross_replica_sum
         from tensorflow.python.ipu.ops.cross_replica_ops import cross_replica_sum as other_name
         assert cross_replica_sum is other_name
+        import sys
         import tensorflow.python.ipu.ops.all_to_all_op
         import tensorflow.python.ipu.ops.pipelining_ops
         from tensorflow.python import ipu
@@ -83,8 +87,8 @@ def test_operations_have_two_homes():
         """)
 
 
-def test_optimizers_have_three_homes():
-    run("""
+def test_optimizers_have_three_homes(run_forked):
+    run_forked("""
         import ipu_keras
         from tensorflow.python import ipu
         homes = {
@@ -185,10 +189,10 @@ def test_everything_works_without_the_hook():
     )
 
 
-def test_a_popart_that_is_installed_wins(tmp_path):
+def test_a_popart_that_is_installed_wins(run_forked, tmp_path):
     (tmp_path / "popart.py").write_text("is_foreign = True\n")
-    printed = run(f"""
-        import warnings
+    printed = run_forked(f"""
+        import sys, warnings
         sys.path.insert(0, {str(tmp_path)!r})
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -196,7 +200,7 @@ def test_a_popart_that_is_installed_wins(tmp_path):
             import popart
         print(popart.is_foreign)
         print([str(each.message) for each in caught if "`import popart`" in str(each.message)])
-        """)
+        """).stdout
     message = (
         f"`import popart` gives the module that is installed at {tmp_path / 'popart.py'}. "
         "ipu_keras has one of the same name: `import ipu_keras.popart` gives that."
@@ -221,14 +225,15 @@ def test_popart_without_onnx_says_what_to_install():
     assert printed.splitlines() == [message] * 4
 
 
-def test_a_folder_called_popart_hides_nothing(tmp_path):
+def test_a_folder_called_popart_hides_nothing(run_forked, tmp_path):
     (tmp_path / "popart").mkdir()
-    printed = run(f"""
+    printed = run_forked(f"""
+        import sys
         sys.path.insert(0, {str(tmp_path)!r})
         import ipu_keras
         import popart, popart_core
         print(popart.__name__, popart_core.__name__)
-        """)
+        """).stdout
     assert printed == "ipu_keras.popart ipu_keras.popart.core\n"
 
 

@@ -1,4 +1,7 @@
-"""Scripts of TensorFlow 1, each in a process of its own."""
+"""Scripts of TensorFlow 1, each in a process of its own.
+
+One starts as a user's does; the others have TensorFlow imported already, as it would be first.
+"""
 
 import os
 import re
@@ -60,7 +63,7 @@ def network(x):
 """
 
 
-def run(folder, *arguments):
+def started(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "ipu_keras.tf1", *arguments],
         capture_output=True,
@@ -73,6 +76,22 @@ def run(folder, *arguments):
         },
         timeout=120,
     )
+
+
+@pytest.fixture
+def run(run_forked):
+    """Does what `started` does."""
+
+    def run(folder, *arguments):
+        script = f"""
+            import os, runpy, sys
+            os.chdir({str(folder)!r})
+            sys.path.insert(0, {str(folder)!r})
+            runpy.run_module("ipu_keras.tf1", run_name="__main__", alter_sys=True)
+            """
+        return run_forked(script, *arguments, check=False)
+
+    return run
 
 
 @pytest.fixture
@@ -90,7 +109,7 @@ def scripts(tmp_path):
 
 def test_a_script_with_its_own_modules_and_arguments(scripts):
     folder = scripts(training=TRAINING, helper=HELPER)
-    process = run(folder, "scripts/training.py", "--steps=3", "rest")
+    process = started(folder, "scripts/training.py", "--steps=3", "rest")
     assert process.returncode == 0, process.stderr
     *losses, rest = process.stdout.split()
     assert rest == "rest"
@@ -127,7 +146,7 @@ print(outputs.shape, sys.argv[1:])
 """
 
 
-def test_cells_and_libraries_in_a_module(scripts):
+def test_cells_and_libraries_in_a_module(run, scripts):
     process = run(scripts(cells=CELLS) / "scripts", "-m", "cells", "--steps", "-m")
     assert process.returncode == 0, process.stderr
     assert process.stdout.strip() == "(2, 3, 4) ['--steps', '-m']"
@@ -144,7 +163,7 @@ def test_cells_and_libraries_in_a_module(scripts):
         ("raise KeyError('of the user')", "KeyError: 'of the user'"),
     ],
 )
-def test_errors_of_scripts(scripts, source, text):
+def test_errors_of_scripts(run, scripts, source, text):
     process = run(scripts(wrong=source), "scripts/wrong.py")
     assert process.returncode == 1
     assert re.search(text, process.stderr)
@@ -157,7 +176,7 @@ def test_errors_of_scripts(scripts, source, text):
         (("absent.py",), "there is no script 'absent.py'"),
     ],
 )
-def test_nothing_to_run(tmp_path, arguments, text):
+def test_nothing_to_run(run, tmp_path, arguments, text):
     process = run(tmp_path, *arguments)
     assert process.returncode == 2
     assert text in process.stderr
