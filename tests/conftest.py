@@ -20,7 +20,7 @@ settings.load_profile("project")
 
 
 def pytest_collection_finish():
-    """Spares collections of garbage the million objects of what was imported, which all stay."""
+    """Spares collections of garbage the 400,000 objects of what was imported, which all stay."""
     gc.collect()
     gc.freeze()
 

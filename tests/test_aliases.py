@@ -73,10 +73,10 @@ def test_what_scripts_take_from_the_package_itself(run_forked):
 
 def test_operations_have_two_homes(run_forked):
     run_forked("""
+        import sys
         from tensorflow.python.ipu.cross_replica_ops import cross_replica_sum
         from tensorflow.python.ipu.ops.cross_replica_ops import cross_replica_sum as other_name
         assert cross_replica_sum is other_name
-        import sys
         import tensorflow.python.ipu.ops.all_to_all_op
         import tensorflow.python.ipu.ops.pipelining_ops
         from tensorflow.python import ipu

@@ -77,7 +77,7 @@ def max_pool_gradient(
     places = places.reshape(1, 1, window[0], 1, window[1], 1)
     # The place of each window's first largest element; none where that is NaN. A minimum of all
     # places instead makes the whole take 1.3 to 5 times as long. Gradients of each place that are
-    # stacked take 1.2 times as long, and 2 to 11 times to compile (3.4 s for 6x6).
+    # stacked take 1.2 to 1.5 times as long, and 2 to 11 to compile (3.4 s for 6x6).
     largest = tf.fill(outputs.shape, places.size)
     for y, x in reversed(list(np.ndindex(window))):
         is_largest = windows[:, :, y, :, x] == outputs

@@ -36,14 +36,15 @@ def test_golden():
     size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
     window=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     channels=st.integers(1, 3),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
     seed=st.integers(0, 99),
 )
-def test_bits_are_those_of_the_kernel(size, window, channels, seed):
+def test_bits_are_those_of_the_kernel(size, window, channels, dtype, seed):
     random = np.random.default_rng(seed)
     # Few values, so that many are equal.
-    inputs = tf.constant(random.integers(-2, 3, (2, *size, channels)).astype("float32"))
+    inputs = tf.constant(random.integers(-2, 3, (2, *size, channels)).astype(dtype))
     rows, columns = size[0] // window[0], size[1] // window[1]
-    gradient = tf.constant(random.standard_normal((2, rows, columns, channels), dtype="float32"))
+    gradient = tf.constant(random.standard_normal((2, rows, columns, channels)).astype(dtype))
     outputs, expected = by_kernel(inputs, gradient, window, "VALID")
     received = max_pool_gradient(inputs, outputs, gradient, window)
     np.testing.assert_array_equal(received, expected)
