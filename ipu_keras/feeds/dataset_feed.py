@@ -30,6 +30,9 @@ PREFETCH_DEPTH = 3
 # A thread takes longer than to copy as many bytes: to wake up, and to have Python's lock in turns.
 _BYTES_WORTH_A_THREAD = 1 << 19
 
+# What is no structure.
+_LEAVES = (np.ndarray, tf.Tensor, tf.TensorSpec)
+
 # How long the interpreter's exit waits for an iterator that is being deleted.
 _DELETE_SECONDS = 5.0
 
@@ -58,6 +61,10 @@ class ElementFormat:
 
     def flatten(self, element: Any) -> list[np.ndarray]:
         """The arrays of an element."""
+        is_flat = type(element) is tuple and len(element) == len(self.specs)
+        if is_flat and all(type(leaf) is np.ndarray for leaf in element):
+            # As mostly, and `tf.nest` takes 10 us to find that out.
+            return list(element)
         leaves = zip(self._positions, tf.nest.flatten(element), strict=True)
         return [_array(leaf) for position, leaf in leaves if position is not None]
 
@@ -80,7 +87,7 @@ def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
     >>> mapped(len, {"b": (np.zeros(2), np.zeros(3)), "a": np.zeros(1)})
     {'b': (2, 3), 'a': 1}
     """
-    if structure is None or isinstance(structure, np.ndarray | tf.Tensor | tf.TensorSpec):
+    if structure is None or isinstance(structure, _LEAVES):
         return function(structure)
     if type(structure) in (tuple, list):
         return type(structure)(mapped(function, part) for part in structure)

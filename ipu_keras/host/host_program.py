@@ -17,7 +17,7 @@ from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
 from ipu_keras.internals.tensorflow.contexts import may_record
-from ipu_keras.internals.tensorflow.functions import call_at_once, call_with_captures
+from ipu_keras.internals.tensorflow.functions import EagerCall, call_with_captures
 from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.program import Program
@@ -94,6 +94,7 @@ class HostCallable:
         self._executions = list(plan.executions)
         self._refusal: str | None = None
         self._function: Any = None
+        self._eager_call: EagerCall | None = None
         self._in_parts = False
         self._ran = False
         self._first: HostCallable | None = None
@@ -159,7 +160,7 @@ class HostCallable:
         for variable, value in before:
             variable.assign(value)
         del self._executions[0]
-        self._function = None
+        self._function = self._eager_call = None
         return self._first_call(tensors)
 
     def in_a_graph(self) -> Callable:
@@ -208,10 +209,12 @@ class HostCallable:
         assert self._variables is not None
         with tf.device(self._device.name):
             self.synchronize()
-            # They are what it takes: binding them to its signature anew takes 50 us.
             if tf.executing_eagerly() and not may_record():
-                outfeed = call_at_once(self._function, tensors)
+                if self._eager_call is None:
+                    self._eager_call = EagerCall(self._function)
+                outfeed = self._eager_call(tensors)
             else:
+                # They are what it takes: binding them to its signature anew takes 50 us.
                 captures = self._function.captured_inputs
                 outfeed = call_with_captures(self._function, tensors, captures)
         self.note_execution()

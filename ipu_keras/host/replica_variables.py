@@ -76,7 +76,7 @@ class ReplicaVariables:
         program does that. Replicas keep their own values as long as nothing but this program may
         have written any.
         """
-        if self._state() == self._last_state:
+        if not self._originals or self._state() == self._last_state:
             return
         for original, copies in zip(self._originals, self._copies.values(), strict=True):
             for replica, copy in enumerate(copies, start=1):
@@ -84,7 +84,8 @@ class ReplicaVariables:
 
     def note_execution(self) -> None:
         """After an execution, remembers what was written until then."""
-        self._last_state = self._state()
+        if self._originals:
+            self._last_state = self._state()
 
     def _state(self) -> tuple[int, int, bool]:
         engine = self._device.engine

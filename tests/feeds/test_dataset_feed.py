@@ -191,6 +191,9 @@ def test_an_element_of_another_structure():
     form = element_format((X, Y))
     with pytest.raises(ValueError, match="zip"):
         form.flatten((tf.zeros((8, 3)),))
+    with pytest.raises(ValueError, match="zip"):
+        form.flatten((np.zeros((8, 3)),))
+    assert [array.size for array in form.flatten((np.zeros(2), np.zeros(3)))] == [2, 3]
 
 
 def test_formats_are_values():

@@ -1,5 +1,7 @@
 """How programs are built, and run through their device."""
 
+import re
+
 import pytest
 import tensorflow as tf
 from host_programs import (
@@ -104,6 +106,25 @@ def test_tracing_is_done_once(device):
     for seed in range(3):
         executable.host(feeds_of(program, seed))
     assert len(traced) == num_traces
+
+
+def test_an_error_of_a_later_call_says_where_the_operation_was_made(device):
+    factor = tf.Variable(2.0)
+
+    def step(x):
+        return tf.debugging.check_numerics(x * factor, "not finite")
+
+    program = make_program(step, compiled=False)
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    for _ in range(2):
+        assert_same(executable.host(feeds), step_by_step(program, feeds))
+    factor.assign(float("inf"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite") as caught:
+        executable.host(feeds)
+    assert re.search(rf'File "{re.escape(__file__)}", line \d+, in step', caught.value.message)
+    factor.assign(0.5)
+    assert_same(executable.host(feeds), step_by_step(program, feeds))
 
 
 def test_a_mistake_in_the_step_is_raised_by_build(device):

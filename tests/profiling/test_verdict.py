@@ -1,8 +1,6 @@
 """Files, logs and verdicts when a program is compiled, as options and flags ask for them."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -315,10 +313,9 @@ def test_by_default_nothing_small_is_modelled(strategy):
     assert made.count == 2  # a graph and a model
 
 
-def test_a_verdict_takes_no_report():
+def test_a_verdict_takes_no_report(run_forked):
     script = "import sys, ipu_keras.profiling.verdict; print('ipu_keras.report' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert found.stdout.split() == [b"False"]
+    assert run_forked(script).stdout == "False\n"
 
 
 @pytest.mark.parametrize("name", ["../../evil", "a/b", "[/x] :fire:", "n" * 300])

@@ -99,24 +99,41 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
     return concrete._call_flat(list(tensors), list(captures))
 
 
-def call_at_once(concrete: Any, tensors: Sequence[Any]) -> Any:
+class EagerCall:
     """Calls a traced function with its own captures, eagerly and where no tape may record.
 
-    A usual call comes to this after some 50 us of questions about tapes and graphs.
+    A usual call comes to this after some 50 us of questions about tapes and graphs. What is the
+    same in all calls is asked once.
 
     Args:
-        concrete: A `tf.ConcreteFunction`.
-        tensors: Its arguments, of the types that it was traced with.
+        concrete: A `tf.ConcreteFunction`, which captures nothing anew when it is called.
     """
-    _INFERENCE.get()
-    _ATOMIC.get()
-    function = concrete.inference_fn
-    inputs = [*tensors, *concrete.captured_inputs]
-    with _INTERPOLATION.get()(function):
-        outputs = eager_context().call_function(
-            function.name, inputs, len(function.function_type.flat_outputs)
-        )
-    return function.function_type.pack_output(outputs)
+
+    def __init__(self, concrete: Any):
+        _INFERENCE.get()
+        _ATOMIC.get()
+        function = concrete.inference_fn
+        self._name = function.name
+        self._captures = tuple(concrete.captured_inputs)
+        self._num_outputs = len(function.function_type.flat_outputs)
+        self._packed = function.function_type.pack_output
+        # Adds to errors of an operation where the user's code has made it.
+        self._explained = _INTERPOLATION.get()(function)
+
+    def __call__(self, tensors: Sequence[Any]) -> Any:
+        """Runs the function.
+
+        Args:
+            tensors: Its arguments, of the types that it was traced with.
+
+        Returns:
+            What the function returns, of eager tensors.
+        """
+        with self._explained:
+            outputs = eager_context().call_function(
+                self._name, [*tensors, *self._captures], self._num_outputs
+            )
+        return self._packed(outputs)
 
 
 def traced_where_variables_are_made(

@@ -4,8 +4,9 @@ import functools
 from typing import Any
 
 import keras
-from keras import saving, tree
+from keras import saving
 
+from ipu_keras.feeds.dataset_feed import mapped
 from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
@@ -250,10 +251,9 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         Returns:
             NumPy arrays `(batch, ...)` in the model's output structure.
         """
-        (x,) = self._ipu.batch("predict", (x,))
-        self._ipu.check_data(data_batch=(x,))
+        data = self._ipu.batch("predict", (x,))
         self.make_predict_function()
-        return tree.map_structure(lambda output: output[0], self.predict_function([(x,)]))
+        return mapped(lambda output: output[0], self.predict_function([data]))
 
     def make_train_function(self, force=False):
         """Makes what Keras calls for each execution of training."""
