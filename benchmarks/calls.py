@@ -10,6 +10,7 @@ Keras on JAX is left out unless `--jax-environment` says where it is, or is to b
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -34,6 +35,8 @@ WORKER = str(Path(__file__).with_name("call_worker.py"))
 STOCK, JAX, HERE = "stock", "Keras on JAX", "ipu_keras"
 # Of the calls of a turn that count; an epoch is as long as many others.
 NUM_CALLS = 3
+# Steps before what counts: traced, and of a training more than those that run op by op.
+WARM_UP_STEPS = 34
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ def measure(model: str, calls: Mapping[str, Call], jax: Path | None, num_turns: 
         for name, call in calls.items():
             times[name] = {side: [] for side in names}
             for run in sides.values():
-                run(name, 20)  # traces, leaves first steps behind, and compiles
+                run(name, math.ceil(WARM_UP_STEPS / call.num_steps))
             for turn in range(num_turns):
                 # Rotated, so that no side always runs in the wake of the same one.
                 shift = turn % len(names)
