@@ -165,7 +165,8 @@ class Evaluation:
     ) -> Sequence[Any]:
         _check_count(operation, given)
         attributes = self._attributes(operation, node, environment)
-        order = _common_order(operation, given)
+        tensors = _tensors(operation, given)
+        order = _common_order(operation, tensors)
         if operation.wants_context:
             attributes[CONTEXT] = Context(
                 node,
@@ -182,20 +183,18 @@ class Evaluation:
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
         if _can_fold(operation, given):
             with tf.init_scope(), tf.device("CPU:0"):
-                inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
+                inputs = _as_wanted(operation, _in_full(given), Order.ONNX, 0)
                 returned = operation(*inputs, **attributes)
                 values = results_of(returned, num_images=operation.num_images)
                 return [_known(one) for one in values]
-        rank = max((value.rank for value in _values(given)), default=0)
+        rank = max((value.rank for value in tensors), default=0)
         permutation = order.permutation(rank)
-        axis = operation.axis if operation.axis and order is Order.IMAGES else ""
-        if axis:
-            # A reduction that names no axes takes all of them away, too.
-            attributes[axis] = _moved(attributes.get(axis), permutation)
-        inputs = _as_wanted(operation, given, order)
+        inputs = _as_wanted(operation, given, order, rank)
+        moves_axes = operation.axis is not None and order is Order.IMAGES
+        axes = _move_axes(operation, attributes, inputs, permutation) if moves_axes else None
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
-        if axis:
-            left = _left(attributes[axis], permutation)
+        if moves_axes:
+            left = _left(axes, permutation)
             returned = tf.nest.map_structure(lambda one: _as_in_model(one, left, rank), returned)
         return results_of(returned, order, operation.num_images)
 
@@ -256,8 +255,13 @@ def _plain(value: Any) -> Any:
     return value.tensor if value.known is None else value.known
 
 
-def _values(given: Sequence[Any]) -> list[Value]:
-    return [value for value in given if isinstance(value, Value)]
+def _tensors(operation: Operation, given: Sequence[Any]) -> list[Value]:
+    """The inputs that an operation computes with, without those that only say how."""
+    return [
+        value
+        for name, value in zip(_input_names(operation, given), given, strict=False)
+        if isinstance(value, Value) and name not in operation.static
+    ]
 
 
 def _check_count(operation: Operation, given: Sequence[Any]) -> None:
@@ -293,16 +297,33 @@ def _in_full(given: Any) -> Any:
     return None if given is None else Value(known=given.known)
 
 
-def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
+def _common_order(operation: Operation, values: Sequence[Value]) -> Order:
     """In which order an operation that takes several computes."""
     if not operation.keeps_order:
         return Order.ONNX
-    values = _values(given)
     ranks = {value.rank for value in values}
     if operation.axis is not None and len(ranks) > 1:
         return Order.ONNX
     are_images = any(value.order is Order.IMAGES and value.known is None for value in values)
     return Order.IMAGES if are_images else Order.ONNX
+
+
+def _move_axes(
+    operation: Operation, attributes: dict[str, Any], inputs: list[Any], permutation: list[int]
+) -> Any:
+    """Has an operation that names axes name those of moved tensors, and returns these."""
+    name = operation.axis
+    names = [parameter.name for parameter in operation.inputs]
+    if name not in names:
+        # A reduction that names no axes takes all of them away, too.
+        attributes[name] = _moved(attributes.get(name), permutation)
+        return attributes[name]
+    position = names.index(name)
+    if position >= len(inputs) or inputs[position] is None:
+        return None
+    axes = _moved(inputs[position].tolist(), permutation)
+    inputs[position] = np.array(axes, np.int64)
+    return axes
 
 
 def _moved(axes: Any, permutation: list[int]) -> Any:
@@ -328,10 +349,11 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
     return Value(moved)
 
 
-def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
-    """The inputs of an operation as it wants them."""
+def _as_wanted(
+    operation: Operation, given: Sequence[Any], order: Order, rank: int
+) -> list[Any]:
+    """The inputs of an operation as it wants them; `rank` is that of its largest tensor."""
     names = _input_names(operation, given)
-    rank = max((value.rank for value in _values(given)), default=0)
     return [
         _wanted(operation, name, value, order, rank)
         for name, value in zip(names, given, strict=False)
