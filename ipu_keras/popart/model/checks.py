@@ -18,7 +18,7 @@ from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 from ipu_keras.popart.model.messages import all_graphs, names_taken
-from ipu_keras.popart.model.tensors import check_dimensions
+from ipu_keras.popart.model.tensors import check_dimensions, declared_sizes
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 from ipu_keras.popart.operations.table import operation_of
 
@@ -245,8 +245,7 @@ def _check_type(proto: onnx.ValueInfoProto) -> None:
             dtype_of(kind.elem_type)
         except popart_exception as error:
             raise popart_exception(f"{what} has an unknown data type: {error}") from error
-    sizes = [each.dim_value if each.HasField("dim_value") else None for each in kind.shape.dim]
-    check_dimensions(sizes, what)
+    check_dimensions(declared_sizes(kind.shape), what)
 
 
 def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _Scope) -> None:

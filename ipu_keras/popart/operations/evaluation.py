@@ -12,11 +12,15 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, Model, Node
+from ipu_keras.popart.operations.expansion import expansion_of
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
 from ipu_keras.popart.operations.sizes import axis_within
 from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
+
+# In place of a result that nobody takes.
+_NOTHING = Value(known=np.zeros(0, np.float32))
 
 _NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
 
@@ -166,6 +170,8 @@ class Evaluation:
         _check_count(operation, given)
         attributes = self._attributes(operation, node, environment)
         tensors = _tensors(operation, given)
+        if operation.is_expanded:
+            return self._expanded(operation, node, given)
         order = _common_order(operation, tensors)
         if operation.wants_context:
             attributes[CONTEXT] = Context(
@@ -197,6 +203,25 @@ class Evaluation:
             left = _left(axes, permutation)
             returned = tf.nest.map_structure(lambda one: _as_in_model(one, left, rank), returned)
         return results_of(returned, order, operation.num_images)
+
+    def _expanded(self, operation: Operation, node: Node, given: Sequence[Any]) -> Sequence[Any]:
+        """The results of the nodes that ONNX defines a node by, which run where that does."""
+        graph, opsets = expansion_of(operation, node, given, self.opsets[node.domain])
+        names = [each.name for each in graph.inputs]
+        present = [each for each in given if each is not None]
+        environment: Environment = dict(zip(names, present, strict=True))
+        replace(self, opsets=opsets, around=None).run(graph, environment)
+        missing = [
+            position
+            for position, name in enumerate(graph.outputs)
+            if name not in environment and Context(node, self.opsets).is_needed(position)
+        ]
+        if missing:
+            raise popart_exception(
+                f"ONNX has no nodes for its output {missing[0]}. Leave it out in the model."
+            )
+        # What nobody needs may stay undefined.
+        return [environment.get(name, _NOTHING) for name in graph.outputs]
 
     def _logits(self, node: Node, environment: Environment) -> tf.Tensor | None:
         """As of `Context`, if the softmax is over classes, which are the last axis."""

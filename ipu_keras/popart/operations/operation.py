@@ -41,6 +41,7 @@ class Operation:
         sizes_by_values: Whether the sizes of its results depend on values. Programs of IPUs are
             static, so it is computed while tracing wherever what it takes is known.
         recurs: Whether the inputs before a variadic one are a group that may come several times.
+        is_expanded: Whether the nodes of ONNX's own definition are computed in its place.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Operation:
     has_effects: bool = False
     sizes_by_values: bool = False
     recurs: bool = False
+    is_expanded: bool = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
         """Computes it."""

@@ -31,7 +31,7 @@ def _by_input(kind: str, since: int, reduce: _Reduce) -> Operation:
     def reduced(x, axes=None, *, keepdims, noop_with_empty_axes):
         if axes is None or not axes.size:
             return reduce(x, axis=[] if noop_with_empty_axes else None, keepdims=bool(keepdims))
-        return reduce(x, axis=axes.tolist(), keepdims=bool(keepdims))
+        return reduce(x, axis=axes.ravel().tolist(), keepdims=bool(keepdims))
 
     return reduced
 

@@ -64,7 +64,9 @@ def squeeze(x, *, axes=None):
 @operation("Squeeze", since=13, static=["axes"])
 def squeeze_13(x, axes=None):
     # TensorFlow takes no axes for all of them.
-    return x if axes is not None and not axes.size else tf.squeeze(x, axes)
+    if axes is None:
+        return tf.squeeze(x)
+    return tf.squeeze(x, axes.ravel().tolist()) if axes.size else x
 
 
 @operation("Unsqueeze")
@@ -77,7 +79,7 @@ def unsqueeze(x, *, axes):
 
 @operation("Unsqueeze", since=13, static=["axes"])
 def unsqueeze_13(x, axes):
-    return unsqueeze(x, axes=axes.tolist())
+    return unsqueeze(x, axes=axes.ravel().tolist())
 
 
 @operation("Transpose")
