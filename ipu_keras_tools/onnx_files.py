@@ -110,5 +110,7 @@ def _shapes(inputs: Sequence[GraphInput], specs: Sequence[str]) -> popart.InputS
 
 
 def _words_of(given: GraphInput) -> str:
-    sizes = "?" if given.shape is None else "x".join("?" if s is None else str(s) for s in given.shape)
+    sizes = (
+        "?" if given.shape is None else "x".join("?" if s is None else str(s) for s in given.shape)
+    )
     return f"{given.name} {sizes}:{given.dtype}"

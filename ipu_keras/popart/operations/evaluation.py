@@ -374,9 +374,7 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
     return Value(moved)
 
 
-def _as_wanted(
-    operation: Operation, given: Sequence[Any], order: Order, rank: int
-) -> list[Any]:
+def _as_wanted(operation: Operation, given: Sequence[Any], order: Order, rank: int) -> list[Any]:
     """The inputs of an operation as it wants them; `rank` is that of its largest tensor."""
     names = _input_names(operation, given)
     return [

@@ -46,9 +46,7 @@ def _expanded(kind: str, since: int) -> Operation:
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty
-                if one.required or one.default_value.name
-                else None,
+                default=inspect.Parameter.empty if one.required or one.default_value.name else None,
             )
             for name, one in schema.attributes.items()
         ]

@@ -112,6 +112,27 @@ def scatter_nd_18(x, indices, updates, *, reduction):
     return _updated(x, _front_places(x, indices), updates, reduction)
 
 
+@operation("TensorScatter", since=24)
+def tensor_scatter(cache, update, write_indices=None, *, axis, mode):
+    if mode not in ("linear", "circular"):
+        raise popart_exception(
+            f"The attribute `mode` must be 'linear' or 'circular'. Received: {mode!r}"
+        )
+    axis = axis_within(axis, cache.shape.rank)
+    size, length = sizes_of(cache)[axis], sizes_of(update)[axis]
+    starts = tf.zeros([1], tf.int64) if write_indices is None else write_indices
+    # By sample and place on the axis: which element of the update is written there.
+    which = tf.range(tf.cast(size, starts.dtype)) - starts[:, tf.newaxis]
+    which = which % size if mode == "circular" else which
+    shape = [-1 if at in (0, axis) else 1 for at in range(cache.shape.rank)]
+    shape[0] = tf.shape(starts)[0]
+    spread = tf.reshape(which, shape)
+    places = tf.broadcast_to(tf.clip_by_value(spread, 0, length - 1), tf.shape(cache))
+    return tf.where(
+        (spread >= 0) & (spread < length), gather_elements(update, places, axis=axis), cache
+    )
+
+
 def _from_the_front(indices: Any, size: Any) -> Any:
     """Positions on an axis, of which negative ones count from its end."""
     return tf.where(indices < 0, indices + tf.cast(size, indices.dtype), indices)

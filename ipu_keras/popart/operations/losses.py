@@ -89,8 +89,7 @@ def softmax_cross_entropy_loss(scores, labels, weights=None, *, ignore_index=Non
 def _negative_log_likelihood(x, target, weight, ignore_index, reduction):
     if reduction not in ("none", "sum", "mean"):
         raise popart_exception(
-            "The attribute `reduction` must be 'none', 'sum' or 'mean'. Received: "
-            f"{reduction!r}"
+            f"The attribute `reduction` must be 'none', 'sum' or 'mean'. Received: {reduction!r}"
         )
     counts = tf.ones_like(target, tf.bool) if ignore_index is None else target != ignore_index
     labels = tf.where(counts, target, tf.zeros([], target.dtype))

@@ -162,9 +162,7 @@ def lp_pool(x, *, auto_pad, kernel_shape, p, pads=None, strides=None):
 
 
 @operation("LpPool", since=18, images=["x"], num_images=1)
-def lp_pool_18(
-    x, *, auto_pad, ceil_mode, dilations=None, kernel_shape, p, pads=None, strides=None
-):
+def lp_pool_18(x, *, auto_pad, ceil_mode, dilations=None, kernel_shape, p, pads=None, strides=None):
     windows = windows_of(
         x,
         kernel_shape,

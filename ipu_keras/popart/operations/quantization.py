@@ -34,9 +34,7 @@ def quantize_linear_19(x, y_scale, y_zero_point=None, *, axis, saturate):
 
 
 @operation("QuantizeLinear", since=21)
-def quantize_linear_21(
-    x, y_scale, y_zero_point=None, *, axis, block_size, output_dtype, saturate
-):
+def quantize_linear_21(x, y_scale, y_zero_point=None, *, axis, block_size, output_dtype, saturate):
     scale, zero_point = (_along(x, each, axis, block_size) for each in (y_scale, y_zero_point))
     if zero_point is None:
         zero_point = tf.zeros([], type_of(output_dtype) if output_dtype else tf.uint8)

@@ -9,7 +9,6 @@ import tensorflow as tf
 from ipu_keras.popart.operations.operation import Operation, operation
 from ipu_keras.popart.operations.sizes import axis_within
 
-
 # Takes the tensor, its axes (`None` for all) and whether they are kept, as TensorFlow names them.
 _Reduce = Callable[..., Any]
 
@@ -176,3 +175,12 @@ def _reversed_order(x: Any) -> Any:
 @operation("CumSum", since=11, static=["axis"])
 def cum_sum(x, axis, *, exclusive, reverse):
     return tf.cumsum(x, int(axis.item()), exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@operation("CumProd", since=26, static=["axis"])
+def cum_prod(x, axis, *, exclusive, reverse):
+    exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
+    product = tf.math.cumprod(
+        exact, int(axis.item()), exclusive=bool(exclusive), reverse=bool(reverse)
+    )
+    return tf.cast(product, x.dtype)

@@ -256,7 +256,9 @@ def _resized(
             result = _taken(result, position, rounded(places))
         else:
             scale = min(float(axis.scale), 1.0) if antialias else 1.0
-            taps = _linear(places, scale) if mode == "linear" else _cubic(places, cubic_coeff_a, scale)
+            taps = (
+                _linear(places, scale) if mode == "linear" else _cubic(places, cubic_coeff_a, scale)
+            )
             result = _interpolated(result, position, places, taps, bool(exclude_outside))
         is_outside = (places < 0) | (places > axis.size - 1)
         if crops and is_outside.any():

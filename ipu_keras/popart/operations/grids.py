@@ -1,0 +1,131 @@
+"""Images that are made of others' pixels at places that are given; channels are last here."""
+
+import itertools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import product_of, sizes_of
+
+_MODES = {
+    "linear": "linear",
+    "bilinear": "linear",
+    "nearest": "nearest",
+    "cubic": "cubic",
+    "bicubic": "cubic",
+}
+_PADDINGS = ("zeros", "border", "reflection")
+
+# Of the cubic convolution.
+_CUBIC = -0.75
+
+
+@operation("GridSample", since=16, images=["x"], num_images=1)
+def grid_sample(x, grid, *, align_corners, mode, padding_mode):
+    if mode not in _MODES or padding_mode not in _PADDINGS:
+        raise popart_exception(
+            f"`mode` must be one of {', '.join(_MODES)}, and `padding_mode` one of "
+            f"{', '.join(_PADDINGS)}. Received: mode={mode!r}, padding_mode={padding_mode!r}"
+        )
+    sizes = x.shape.as_list()[1:-1]
+    if None in sizes or grid.shape[-1] != len(sizes) or grid.shape.rank != len(sizes) + 2:
+        raise popart_exception(
+            "The grid must have a place in images for each of its points, and images sizes that "
+            f"are known. Received: a grid of shape {grid.shape} for images of sizes {sizes}"
+        )
+    # In places the last axis of images comes first.
+    places = [
+        _denormalized(grid[..., -1 - axis], size, align_corners) for axis, size in enumerate(sizes)
+    ]
+    taps = [
+        _taps(place, size, _MODES[mode], padding_mode, align_corners)
+        for place, size in zip(places, sizes, strict=True)
+    ]
+    flat = tf.reshape(x, [-1, math.prod(sizes), x.shape[-1]])
+    total = None
+    for corner in itertools.product(*taps):
+        position, weight = tf.zeros_like(places[0], tf.int32), tf.ones_like(places[0])
+        for (index, share), size in zip(corner, sizes, strict=True):
+            position, weight = position * size + index, weight * share
+        pixels = tf.gather(flat, position, axis=1, batch_dims=1)
+        part = tf.cast(pixels, weight.dtype) * weight[..., None]
+        total = part if total is None else total + part
+    return tf.cast(total, x.dtype)
+
+
+def _denormalized(place, size, align_corners):
+    """Places on an axis from -1 to 1, as positions of elements."""
+    return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
+
+
+def _taps(place, size, mode, padding_mode, align_corners):
+    """Which elements of an axis make one at a place, and how much of each."""
+    if mode == "nearest":
+        elements = [(tf.round(place), tf.ones_like(place))]
+    else:
+        if mode == "linear":
+            # Places go back into the image before, and elements of cubic ones one by one.
+            place = _within(place, size, padding_mode, align_corners)
+        first = tf.floor(place)
+        share = place - first
+        if mode == "linear":
+            elements = [(first, 1 - share), (first + 1, share)]
+        else:
+            elements = [(first + at, _cubic(tf.abs(share - at))) for at in range(-1, 3)]
+    found = []
+    for element, weight in elements:
+        inside = _within(element, size, padding_mode, align_corners)
+        is_there = (inside >= 0) & (inside <= size - 1)
+        weight = tf.where(is_there, weight, 0) if padding_mode == "zeros" else weight
+        found.append((tf.cast(tf.clip_by_value(inside, 0, size - 1), tf.int32), weight))
+    return found
+
+
+def _within(place, size, padding_mode, align_corners):
+    if padding_mode == "zeros":
+        return place
+    if padding_mode == "border":
+        return tf.clip_by_value(place, 0, size - 1)
+    low, high = (0, size - 1) if align_corners else (-0.5, size - 0.5)
+    length = high - low
+    if not length:
+        return tf.zeros_like(place)
+    beyond = tf.math.floormod(place - low, 2 * length)
+    return low + tf.minimum(beyond, 2 * length - beyond)
+
+
+def _cubic(distance):
+    near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance**2 + 1
+    far = ((distance - 5) * distance + 8) * distance * _CUBIC - 4 * _CUBIC
+    return tf.where(distance <= 1, near, far)
+
+
+@operation("Col2Im", since=18, static=["image_shape", "block_shape"])
+def col2im(x, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
+    image, block = image_shape.tolist(), block_shape.tolist()
+    rank = len(image)
+    dilations = [1] * rank if dilations is None else dilations
+    strides = [1] * rank if strides is None else strides
+    pads = [0] * 2 * rank if pads is None else pads
+    padded = [size + pads[axis] + pads[rank + axis] for axis, size in enumerate(image)]
+    # For each element of a block, and each block, where it is in the padded image.
+    places = np.zeros([1, 1], np.int64)
+    for size, kernel, dilation, stride in zip(padded, block, dilations, strides, strict=True):
+        count = (size - (kernel - 1) * dilation - 1) // stride + 1
+        own = np.arange(kernel)[:, None] * dilation + np.arange(count) * stride
+        outer = places[:, None, :, None] * size + own[None, :, None, :]
+        places = outer.reshape(places.shape[0] * kernel, places.shape[1] * count)
+    batch, columns, length = sizes_of(x)
+    if length != places.shape[1] or columns % places.shape[0]:
+        raise popart_exception(
+            f"Images of {image} have {places.shape[1]} blocks of {places.shape[0]} elements. "
+            f"Received: columns of shape {x.shape}"
+        )
+    channels = columns // places.shape[0]
+    parts = tf.reshape(x, [batch * channels, places.size])
+    summed = tf.math.unsorted_segment_sum(tf.transpose(parts), places.ravel(), product_of(padded))
+    images = tf.reshape(tf.transpose(summed), [batch, channels, *padded])
+    return tf.slice(images, [0, 0, *pads[:rank]], [batch, channels, *image])
