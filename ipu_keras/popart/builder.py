@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.builder_core import (
     DEFAULT_AI_GRAPHCORE,
     DEFAULT_AI_ONNX_ML,
     _BuilderCore,
 )
 from ipu_keras.popart.graphs.messages import DEFAULT_AI_ONNX
-from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.opsets import AI_ONNX_OPSETS, AiOnnxMlOpset1
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1 as _AiGraphcoreOpset1Core
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML

@@ -59,7 +59,6 @@ def _expanded(kind: str, since: int) -> Operation:
     return Operation(kind, function, since, is_expanded=True)
 
 
-affine_grid = _expanded("AffineGrid", 20)
 attention_23 = _expanded("Attention", 23)
 attention_24 = _expanded("Attention", 24)
 attention_25 = _expanded("Attention", 25)

@@ -103,6 +103,28 @@ def _cubic(distance):
     return tf.where(distance <= 1, near, far)
 
 
+@operation("AffineGrid", since=20, static=["size"])
+def affine_grid(theta, size, *, align_corners):
+    spatial = size.tolist()[2:]
+    rank = len(spatial)
+    if rank not in (2, 3) or theta.shape.as_list()[1:] != [rank, rank + 1]:
+        raise popart_exception(
+            "Images have two or three axes besides batch and channels, and `theta` a matrix of "
+            "each sample, with a row for each axis and a column more. Received: "
+            f"size={size.tolist()}, theta of shape {theta.shape}"
+        )
+    axes = []
+    for count in spatial:
+        # From -1 to 1, between the middles of the first and last elements, or their outer edges.
+        step = 2 / max(count - 1, 1) if align_corners else 2 / count
+        axes.append(-1 + (0 if align_corners else step / 2) + step * np.arange(count))
+    mesh = np.meshgrid(*axes, indexing="ij")
+    # In places the last axis of images comes first.
+    points = np.stack([*reversed(mesh), np.ones(spatial)], -1).reshape(-1, rank + 1)
+    grid = tf.tensordot(tf.constant(points, theta.dtype), theta, [[1], [2]])
+    return tf.reshape(tf.transpose(grid, [1, 0, 2]), [-1, *spatial, rank])
+
+
 @operation("Col2Im", since=18, static=["image_shape", "block_shape"])
 def col2im(x, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
     image, block = image_shape.tolist(), block_shape.tolist()

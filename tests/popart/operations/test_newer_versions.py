@@ -157,6 +157,8 @@ AS_REFERENCE = [
     ("Reshape", [f32(0, 3), i64(3, 0)], {"allowzero": 1}, (14, 19)),
     ("ArgMax", [np.float32([[1, 3, 3]])], {"axis": 1, "select_last_index": 1}, (12, 13)),
     ("Einsum", [X, f32(2, 4, 5)], {"equation": "b i j, bjk -> bik"}, (12,)),
+    ("AffineGrid", [f32(2, 3, 4), i64(2, 1, 2, 3, 4)], {"align_corners": 1}, (20,)),
+    ("AffineGrid", [f32(2, 2, 3), i64(2, 1, 2, 3)], {}, (20,)),
     ("CenterCropPad", [X, i64(4, 2)], {"axes": [1, -1]}, (18,)),
     ("Trilu", [X, np.array(1)], {"upper": 0}, (14,)),
     ("CastLike", [X, np.array(1, np.int32)], {}, (15, 19)),
