@@ -83,11 +83,14 @@ def check_model(proto: ModelProto) -> None:
             f"Its `ir_version` is not supported. Expected: 3 to {onnx.IR_VERSION}. Received: "
             f"{proto.ir_version}"
         )
-    for name, what in (("functions", "functions"), ("training_info", "graphs for training")):
+    for name, what, fix in (
+        ("functions", "functions", "onnx.inliner.inline_local_functions(model) puts them into it"),
+        ("training_info", "graphs for training", "Export the model without them"),
+    ):
         if len(getattr(proto, name)):
             raise popart_exception(
-                f"It has {what} of its own (`{name}`), which no version of PopART runs. Export "
-                "the model without them, with all operations in its graph."
+                f"It has {what} of its own (`{name}`), and what runs here has all operations in "
+                f"its graph. {fix}."
             )
     opsets = _opsets(proto)
     check_graph(proto.graph, opsets)
