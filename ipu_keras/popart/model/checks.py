@@ -99,19 +99,19 @@ def check_model(proto: ModelProto) -> None:
 
 def _check_operations(proto: GraphProto, opsets: Mapping[str, int]) -> None:
     """Refuses nodes whose operations are not known, all of them at once."""
-    unknown: dict[str, tuple[NodeProto, popart_exception]] = {}
+    unknown: dict[str, tuple[NodeProto, str]] = {}
     for graph in all_graphs(proto):
         for node in graph.node:
             domain = node.domain or AI_ONNX
             try:
                 operation_of(domain, node.op_type, opsets[domain])
             except popart_exception as error:
-                unknown.setdefault(node.op_type, (node, error))
+                unknown.setdefault(node.op_type, (node, str(error)))
     if unknown:
-        (first, error), *others = unknown.values()
+        (first, reason), *others = unknown.values()
         names = ", ".join(node.op_type for node, _ in others)
-        end = f" The same holds for: {names}." if others else ""
-        raise popart_exception(f"{_title(first)}: {error}{end}") from error
+        end = f" Not known either: {names}." if others else ""
+        raise popart_exception(f"{_title(first)}: {reason}{end}")
 
 
 def check_graph(proto: GraphProto, opsets: Mapping[str, int]) -> None:

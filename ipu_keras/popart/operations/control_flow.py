@@ -62,25 +62,30 @@ def _computable(
     Models have branches for kinds of inputs, such as two sampling rates, and those that a program
     is compiled for are of one kind.
     """
-    outlines, reasons = [], []
+    outlines: list[list[Any]] = []
+    misfits: list[tuple[Subgraph, str]] = []
     for branch in branches:
         try:
             outlines.append(branch.outline())
         except popart_exception as reason:
-            reasons.append((branch, reason))
-    if len(reasons) != 1:
+            misfits.append((branch, str(reason)))
+    if len(misfits) != 1:
         raise error
-    (wrong, reason), (like,) = reasons[0], outlines
+    ((misfit, why),) = misfits
+    (like,) = outlines
     text = (
-        f"The branch {wrong.graph.name!r} of {title} was taken, which cannot be computed for the "
-        f"shapes that the program was compiled for. {reason}"
+        f"The branch {misfit.graph.name!r} of {title} was taken, which cannot be computed for the "
+        f"shapes that the program was compiled for. {why}"
     )
 
     def ended() -> list[tf.Tensor]:
         end_program(" ".join(text.split()))
         return [tf.zeros([size or 0 for size in each.shape], each.dtype) for each in like]
 
-    return [ended if each is wrong else (lambda b=each: _tensors(b())) for each in branches]
+    def computed(branch: Subgraph) -> Callable[[], list[Any]]:
+        return lambda: _tensors(branch())
+
+    return [ended if each is misfit else computed(each) for each in branches]
 
 
 @operation("Loop")

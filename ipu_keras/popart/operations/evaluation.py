@@ -196,10 +196,10 @@ class Evaluation:
         rank = max((value.rank for value in tensors), default=0)
         permutation = order.permutation(rank)
         inputs = _as_wanted(operation, given, order, rank)
-        moves_axes = operation.axis is not None and order is Order.IMAGES
-        axes = _move_axes(operation, attributes, inputs, permutation) if moves_axes else None
+        named = operation.axis if order is Order.IMAGES else None
+        axes = named and _move_axes(operation, named, attributes, inputs, permutation)
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
-        if moves_axes:
+        if named:
             left = _left(axes, permutation)
             returned = tf.nest.map_structure(lambda one: _as_in_model(one, left, rank), returned)
         return results_of(returned, order, operation.num_images)
@@ -334,10 +334,13 @@ def _common_order(operation: Operation, values: Sequence[Value]) -> Order:
 
 
 def _move_axes(
-    operation: Operation, attributes: dict[str, Any], inputs: list[Any], permutation: list[int]
+    operation: Operation,
+    name: str,
+    attributes: dict[str, Any],
+    inputs: list[Any],
+    permutation: list[int],
 ) -> Any:
-    """Has an operation that names axes name those of moved tensors, and returns these."""
-    name = operation.axis
+    """Has an attribute or input that names axes name those of moved tensors; returns these."""
     names = [parameter.name for parameter in operation.inputs]
     if name not in names:
         # A reduction that names no axes takes all of them away, too.

@@ -9,6 +9,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.sizes import product_of, sizes_of
+from ipu_keras.popart.operations.windows import checked
 
 _MODES = {
     "linear": "linear",
@@ -129,23 +130,27 @@ def affine_grid(theta, size, *, align_corners):
 def col2im(x, image_shape, block_shape, *, dilations=None, pads=None, strides=None):
     image, block = image_shape.tolist(), block_shape.tolist()
     rank = len(image)
-    dilations = [1] * rank if dilations is None else dilations
-    strides = [1] * rank if strides is None else strides
-    pads = [0] * 2 * rank if pads is None else pads
+    dilations = checked(dilations, "dilations", rank, 1)
+    strides = checked(strides, "strides", rank, 1)
+    pads = checked(pads, "pads", 2 * rank, 0, least=0)
     padded = [size + pads[axis] + pads[rank + axis] for axis, size in enumerate(image)]
-    # For each element of a block, and each block, where it is in the padded image.
-    places = np.zeros([1, 1], np.int64)
-    for size, kernel, dilation, stride in zip(padded, block, dilations, strides, strict=True):
-        count = (size - (kernel - 1) * dilation - 1) // stride + 1
-        own = np.arange(kernel)[:, None] * dilation + np.arange(count) * stride
-        outer = places[:, None, :, None] * size + own[None, :, None, :]
-        places = outer.reshape(places.shape[0] * kernel, places.shape[1] * count)
+    counts = [
+        (size - (kernel - 1) * dilation - 1) // stride + 1
+        for size, kernel, dilation, stride in zip(padded, block, dilations, strides, strict=True)
+    ]
     batch, columns, length = sizes_of(x)
-    if length != places.shape[1] or columns % places.shape[0]:
+    # Before anything is made that is as large as they say.
+    if length != math.prod(counts) or min(block) < 1 or columns % math.prod(block):
         raise popart_exception(
-            f"Images of {image} have {places.shape[1]} blocks of {places.shape[0]} elements. "
+            f"Images of {image} have {math.prod(counts)} blocks of {math.prod(block)} elements. "
             f"Received: columns of shape {x.shape}"
         )
+    # For each element of a block, and each block, where it is in the padded image.
+    places = np.zeros([1, 1], np.int64)
+    for axis, (kernel, count) in enumerate(zip(block, counts, strict=True)):
+        own = np.arange(kernel)[:, None] * dilations[axis] + np.arange(count) * strides[axis]
+        outer = places[:, None, :, None] * padded[axis] + own[None, :, None, :]
+        places = outer.reshape(places.shape[0] * kernel, places.shape[1] * count)
     channels = columns // places.shape[0]
     parts = tf.reshape(x, [batch * channels, places.size])
     summed = tf.math.unsorted_segment_sum(tf.transpose(parts), places.ravel(), product_of(padded))

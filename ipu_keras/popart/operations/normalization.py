@@ -93,8 +93,8 @@ def rms_normalization(x, scale, *, axis, epsilon, stash_type):
 def group_normalization_18(x, scale, bias, *, epsilon, num_groups):
     # There is a number for each group, and each of its channels gets it.
     size = x.shape[-1] // num_groups
-    by_channel = [tf.repeat(each, size) for each in (scale, bias)]
-    return _by_group(x, *by_channel, epsilon, num_groups, x.dtype)
+    scale, bias = tf.repeat(scale, size), tf.repeat(bias, size)
+    return _by_group(x, scale, bias, epsilon, num_groups, x.dtype)
 
 
 @operation("GroupNormalization", since=21, images=["x"], num_images=1)

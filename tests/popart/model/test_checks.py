@@ -26,7 +26,7 @@ def test_all_unknown_operations_are_named_at_once():
     assert (
         "In STFT 'spectrum': Unknown operation 'STFT' of the domain 'ai.onnx'. It is none of those "
         "that docs/popart.md lists. Compute it before the session runs, and give the model its "
-        "result as an input. The same holds for: DFT, DeformConv."
+        "result as an input. Not known either: DFT, DeformConv."
     ) in str(caught.value)
 
 
