@@ -10,8 +10,6 @@ from host_programs import assert_same, feeds_of, make_program, step_by_step
 
 from ipu_keras.host import host_program as host
 
-pytestmark = pytest.mark.usefixtures("op_by_op_first")
-
 LAST_ROW = 3.0
 
 
@@ -24,7 +22,7 @@ def looking_up(wrong_from, repeat_count, **options):
         number = count.assign_add(1) - 1
         return tf.gather(table, tf.where(number >= wrong_from, 9, 0))
 
-    return make_program(step, repeat_count=repeat_count, starts_op_by_op=True, **options)
+    return make_program(step, repeat_count=repeat_count, first_steps=32, **options)
 
 
 @pytest.mark.parametrize("repeat_count", [1, 8, 32])
@@ -72,7 +70,7 @@ def test_what_xla_refuses_goes_on_op_by_op(device):
         hashes = tf.cast(tf.strings.to_hash_bucket_fast(digits, 100), tf.int32)
         return total.assign_add(tf.reduce_sum(hashes))
 
-    program = make_program(step, repeat_count=20, starts_op_by_op=True)
+    program = make_program(step, repeat_count=20, first_steps=32)
     executable = host.build(program, device)
     for seed in range(3):
         feeds = feeds_of(program, seed)

@@ -1,5 +1,6 @@
 """What Keras calls as a model's train, test or predict function."""
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -84,7 +85,9 @@ class StepFunction:
         layout: How the steps are spread.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
-        starts_op_by_op: As of `Program`.
+        first_steps: As of `Program`.
+        fixed_answers: As of `Program`.
+        call_of: Returns the call of `fit`, `evaluate` or `predict` that is going on.
         model_name: Of the model, if it has one.
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
@@ -102,7 +105,9 @@ class StepFunction:
         layout: Layout,
         compiled: bool | None,
         history: CompilationHistory,
-        starts_op_by_op: bool = False,
+        first_steps: int | None = 0,
+        fixed_answers: bool = False,
+        call_of: Callable[[], Any] = lambda: None,
         model_name: str | None = None,
         logs_each_step: bool = False,
         formats: BatchFormats | None = None,
@@ -115,12 +120,16 @@ class StepFunction:
         self._layout = layout
         self._compiled = compiled
         self._history = history
-        self._starts_op_by_op = starts_op_by_op
+        self._first_steps = first_steps
+        self._fixed_answers = fixed_answers
+        self._call_of = call_of
         self._model_name = model_name
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
         self._executables: dict[tuple, Executable] = {}
         self._num_runs: Counter[tuple] = Counter()
+        # The call in which each of them ran last; a call ends with its model's method.
+        self._calls: dict[tuple, weakref.ref] = {}
         # What the last execution returned, and how often the device had written until then.
         self._last: tuple[Any, int] | None = None
 
@@ -155,6 +164,9 @@ class StepFunction:
             memory = self._device.engine.feed_memory
             super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
+        self._note_call(
+            key, executable, self._call_of() if isinstance(source, ElementFeed) else None
+        )
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         self._num_runs[key] += 1
         results = mapped(lambda tensor: tensor.numpy(), outfeed)
@@ -163,6 +175,17 @@ class StepFunction:
         if self._outfeed_mode is OutfeedMode.LAST:
             self._last = results, self._device.num_writes
         return results
+
+    def _note_call(self, key: tuple, executable: Executable, call: Any) -> None:
+        """Tells the host when another call begins; a single batch is one by itself."""
+        last = self._calls.get(key)
+        if call is not None and last is not None and last() is call:
+            return
+        assert executable.host is not None
+        num_steps = executable.program.repeat_count if call is None else call.num_steps
+        executable.host.begin(num_steps)
+        if call is not None:
+            self._calls[key] = weakref.ref(call)
 
     def is_last(self, results: Any) -> bool:
         """Whether the last execution returned these, and nothing was written on the device since.
@@ -205,7 +228,8 @@ class StepFunction:
                 pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
                 fast_math=SYSTEM.config.optimizations.enable_fast_math,
-                starts_op_by_op=self._starts_op_by_op,
+                first_steps=self._first_steps,
+                fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
             )
             self._executables[key] = self._compile(program, _signature(program, element))
