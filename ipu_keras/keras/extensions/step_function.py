@@ -20,6 +20,8 @@ from ipu_keras.feeds.dataset_feed import (
     tensors_of,
 )
 from ipu_keras.host import host_program as host
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.machine.system import SYSTEM
@@ -254,11 +256,27 @@ class StepFunction:
     def _run_step(self, data: Any) -> Any:
         norms = SYSTEM.config.norms.experimental
         groups = norms.distributed_batch_norm_replica_group_size
-        with distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1):
+        with (
+            distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1),
+            tf.variable_creator_scope(_made_outside),
+        ):
             return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
+
+
+def _made_outside(next_creator: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of Keras's at once, such as the state of an optimizer in a `train_step`.
+
+    TensorFlow would lift its initial value out of the trace, and trace the step a second time.
+    """
+    if not fallbacks().attempt(
+        "one trace of steps that make variables", is_of_an_initializer, options["initial_value"]
+    ):
+        return next_creator(**options)
+    with tf.init_scope():
+        return next_creator(**{**options, "experimental_enable_variable_lifting": False})
 
 
 def _signature(program: Program, element: ElementFormat) -> Signature:
