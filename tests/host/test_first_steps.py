@@ -124,7 +124,7 @@ def test_the_environment_says_another_number(monkeypatch):
     monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "auto")
     assert steps_before_xla(program, graph_of_ops()) == 1024
     monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "-1")
-    with pytest.raises(ValueError, match="such as 0, or 'auto'. Received: '-1'"):
+    with pytest.raises(ValueError, match=r"such as 0, or 'auto'\. Received: '-1'"):
         steps_before_xla(program, graph_of_ops())
 
 
