@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,7 +189,7 @@ class Evaluation:
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
         if _can_fold(operation, given):
             with tf.init_scope(), tf.device("CPU:0"):
-                inputs = _as_wanted(operation, _in_full(given), Order.ONNX, 0)
+                inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
                 returned = operation(*inputs, **attributes)
                 values = results_of(returned, num_images=operation.num_images)
                 return [_known(one) for one in values]
@@ -280,13 +280,14 @@ def _plain(value: Any) -> Any:
     return value.tensor if value.known is None else value.known
 
 
+def _values(given: Iterable[Any]) -> list[Value]:
+    return [value for value in given if isinstance(value, Value)]
+
+
 def _tensors(operation: Operation, given: Sequence[Any]) -> list[Value]:
     """The inputs that an operation computes with, without those that only say how."""
-    return [
-        value
-        for name, value in zip(_input_names(operation, given), given, strict=False)
-        if isinstance(value, Value) and name not in operation.static
-    ]
+    named = zip(_input_names(operation, given), given, strict=False)
+    return _values(value for name, value in named if name not in operation.static)
 
 
 def _check_count(operation: Operation, given: Sequence[Any]) -> None:
@@ -377,7 +378,9 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
     return Value(moved)
 
 
-def _as_wanted(operation: Operation, given: Sequence[Any], order: Order, rank: int) -> list[Any]:
+def _as_wanted(
+    operation: Operation, given: Sequence[Any], order: Order, rank: int = 0
+) -> list[Any]:
     """The inputs of an operation as it wants them; `rank` is that of its largest tensor."""
     names = _input_names(operation, given)
     return [

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.tensors import MOST_DENSE
 from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.sizes import product_of, sizes_of
 from ipu_keras.popart.operations.windows import checked
@@ -113,6 +114,10 @@ def affine_grid(theta, size, *, align_corners):
             "Images have two or three axes besides batch and channels, and `theta` a matrix of "
             "each sample, with a row for each axis and a column more. Received: "
             f"size={size.tolist()}, theta of shape {theta.shape}"
+        )
+    if math.prod(spatial) > MOST_DENSE:
+        raise popart_exception(
+            f"A grid has {MOST_DENSE} points at most. Received: size={size.tolist()}"
         )
     axes = []
     for count in spatial:
