@@ -9,6 +9,8 @@ read it.
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ipu_keras.popart.model.graph import AI_ONNX, AI_ONNX_ML
+
 # The last version whose operations are all known, as it is the last of PopART.
 LAST_OF_POPART = 11
 
@@ -75,6 +77,10 @@ _ON_THE_HOST = "Compute it before the session runs, and give the model its resul
 _NO_OPTIONALS = (
     "Programs of IPUs have tensors and sequences only: export a model that always has the value."
 )
+_NO_CLASSICAL_MODELS = (
+    "PopART has none of this domain: leave it to the host, and give the session a model of what is "
+    "before or behind it."
+)
 _REPLACE = (
     "Replace it in the model by operations that do the same; exporters write several for some if "
     "they are told an older opset, such as torch.onnx.export(..., opset_version=11)."
@@ -89,15 +95,18 @@ _INSTEAD: Mapping[str, str] = MappingProxyType(
 )
 
 
-def what_instead(kind: str) -> str:
-    """What users can do whose model has an operation that is not known.
+def what_instead(domain: str, kind: str) -> str:
+    """What users can do whose model has an operation that is not known; empty if nothing.
 
     Args:
+        domain: Of the operation.
         kind: Of the operation.
 
     Example:
 
-    >>> what_instead("DFT")
+    >>> what_instead("ai.onnx", "DFT")
     'Compute it before the session runs, and give the model its result as an input.'
     """
-    return _INSTEAD.get(kind, _REPLACE)
+    if domain == AI_ONNX_ML:
+        return _NO_CLASSICAL_MODELS
+    return _INSTEAD.get(kind, _REPLACE) if domain == AI_ONNX else ""

@@ -115,7 +115,7 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
         )
     raise popart_exception(
         f"Unknown operation {kind!r} of the domain {domain!r}. It is none of those that "
-        f"docs/popart.md lists. {what_instead(kind)}"
+        f"docs/popart.md lists. {what_instead(domain, kind)}".rstrip()
     )
 
 

@@ -91,6 +91,13 @@ def test_what_there_is_not_is_refused_with_what_to_do(kind, text):
         operation_of(AI_ONNX, kind, NEWEST)
 
 
+def test_classical_models_are_left_to_the_host():
+    with pytest.raises(popart_exception, match="PopART has none of this domain: leave it to the"):
+        operation_of("ai.onnx.ml", "LinearClassifier", 3)
+    with pytest.raises(popart_exception, match=r"docs/popart\.md lists\.$"):
+        operation_of("ai.graphcore", "LinearClassifier", 1)
+
+
 def computed(model, feeds):
     with tf.device("CPU:0"):
         results = outputs_of(load(model.SerializeToString()).model, feeds)
