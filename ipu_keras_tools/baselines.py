@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +13,8 @@ FOLDER = "ipu_baselines"
 
 # Most file systems take 255 bytes; what is cut off is told apart by a digest.
 _MOST_CHARACTERS = 180
+# Of a file that is read: a layer is a line.
+_MOST_BYTES = 2**26
 _LEGIBLE = "[]-_.,=+"
 
 
@@ -64,11 +65,15 @@ def read_baseline(path: Path) -> dict[str, Any] | None:
     Raises:
         ValueError: The file holds something else, or is of another version.
     """
+    from ipu_keras.store.atomic_files import read_whole  # which imports TensorFlow
+
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(read_whole(path, _MOST_BYTES).decode())
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except OSError as error:
+        raise ValueError(_unreadable(path, str(error))) from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(_unreadable(path, f"it is no JSON: {error}")) from error
     if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA_VERSION:
         raise ValueError(_unreadable(path, f'it has no "schema": {SCHEMA_VERSION}'))
@@ -85,17 +90,15 @@ def write_baseline(path: Path, figures: Mapping[str, Any]) -> bool:
     Returns:
         Whether that changed the file.
     """
-    text = baseline_text(figures)
-    if path.exists() and path.read_text("utf-8") == text:
-        return False
+    from ipu_keras.store.atomic_files import read_whole, write_atomically
+
+    text = baseline_text(figures).encode()
+    with suppress(OSError):
+        if read_whole(path, len(text)) == text:
+            return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, as it is renamed: a test that is killed leaves the file as it was.
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(file.name, 0o666 & ~umask)
-    os.replace(file.name, path)
+    # A test that is killed leaves the file as it was.
+    write_atomically(path, text)
     return True
 
 

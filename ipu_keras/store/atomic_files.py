@@ -125,24 +125,27 @@ def _opened_for_a_reader(path: str, flags: int) -> int:
             return file
 
 
-def read_whole(path: Path, most_bytes: int) -> bytes:
+def read_whole(path: Path, most_bytes: int, *, takes_pipes: bool = False) -> bytes:
     """All that is in a file, of which nobody knows who has written it.
 
     Args:
         path: Its place.
         most_bytes: Of a file that is read.
+        takes_pipes: Whether it may be a pipe, and one that nobody writes into is waited for.
 
     Raises:
         FileNotFoundError: There is none.
         OSError: It is larger, or no regular file, or cannot be read.
     """
-    with open(path, "rb", opener=_opened_at_once) as file:
+    with open(path, "rb", opener=None if takes_pipes else _opened_at_once) as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        is_pipe = stat.S_ISFIFO(found.st_mode)
+        if not stat.S_ISREG(found.st_mode) and not (takes_pipes and is_pipe):
             raise OSError(f"{str(path)!r} is no regular file")
-        # As much memory as the file needs, not as the largest would.
-        content = file.read(min(found.st_size, most_bytes) + 1)
-        if len(content) > found.st_size:
+        # As much memory as the file needs, not as the largest would. Of a pipe nobody knows.
+        size = most_bytes if is_pipe else min(found.st_size, most_bytes)
+        content = file.read(size + 1)
+        if len(content) > size:
             content += file.read(most_bytes + 1 - len(content))
     if len(content) > most_bytes:
         raise OSError(f"{str(path)!r} is larger than {most_bytes} bytes")

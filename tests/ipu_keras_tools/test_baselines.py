@@ -27,7 +27,17 @@ def test_what_is_written_is_read(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["test_a.json"]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"schema": 2}'])
+def test_a_write_that_fails_leaves_nothing(tmp_path):
+    path = tmp_path / "test_a.json"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_baseline(path, {"cycles_per_step": 3})
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ValueError, match=r"cannot be read: .*Is a directory"):
+        read_baseline(path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"schema": 2}', "[" * 10**5])
 def test_what_is_no_baseline(tmp_path, text):
     path = tmp_path / "test_a.json"
     path.write_text(text)
