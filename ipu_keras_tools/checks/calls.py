@@ -1,7 +1,7 @@
 """What calls of libraries are refused, by their arguments: the errors that they will raise."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from ipu_keras.internals.keras_2_habits import advice
-from ipu_keras_tools.checks.values import Instance, Known, Several, Symbolic, is_a
+from ipu_keras_tools.checks.values import Instance, Known, is_a, is_symbolic
 
 # Keyword arguments that layers take without naming them.
 _OF_LAYERS = frozenset({"input_shape", "input_dim"})
@@ -184,9 +184,7 @@ def needs_values(call: Call) -> bool:
     takes_structures = module.startswith("tensorflow.python.util.nest")
     if isinstance(call.function, type) or takes_structures or not is_of_tensorflow:
         return False
-    arguments: Sequence[Any] = [*call.positional, *call.named.values()]
-    inner = [one for each in arguments if isinstance(each, Several) for one in each.members]
-    return any(isinstance(one, Symbolic) for one in (*arguments, *inner))
+    return any(map(is_symbolic, (*call.positional, *call.named.values())))
 
 
 def _tensors_without_values(call: Call) -> Iterator[Exception]:

@@ -18,13 +18,14 @@ from ipu_keras_tools.checks.values import (
     Instance,
     Known,
     Options,
-    Several,
     Symbolic,
     UserClass,
     UserFunction,
     attribute_of_instance,
     is_a,
+    is_symbolic,
     missing_attribute,
+    several,
 )
 from ipu_keras_tools.checks.without_effect import idle_uses
 
@@ -91,7 +92,7 @@ class Expressions:
         return scope.get(node.id)
 
     def _tuple(self, node: ast.Tuple | ast.List, scope: Scope) -> Any:
-        return Several(tuple(self.value(one, scope) for one in node.elts))
+        return several([self.value(one, scope) for one in node.elts])
 
     _list = _tuple
 
@@ -134,7 +135,9 @@ class Expressions:
         return inner
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
-        owner = self.value(node.value, scope)
+        return self._attribute_of(self.value(node.value, scope), node)
+
+    def _attribute_of(self, owner: Any, node: ast.Attribute) -> Any:
         if isinstance(owner, Options):
             return self.option(owner, node)
         if isinstance(owner, Known):
@@ -158,8 +161,7 @@ class Expressions:
         is_complete = not unpacked and not any(isinstance(one, ast.Starred) for one in node.args)
         if _is_constructor_of_base(node):
             return self._call_of_base(node, scope, positional, named, is_complete)
-        function = self.value(node.func, scope)
-        owner = self._owner_of(node.func, scope)
+        function, owner = self._function_and_owner(node.func, scope)
         if isinstance(function, UserFunction):
             return self._call_of_script(function, positional, named)
         if isinstance(function, UserClass):
@@ -189,12 +191,12 @@ class Expressions:
             name = getattr(call.function, "__name__", "")
             self._notes.changes_nothing(given, name, use.argument, use.why)
 
-    def _owner_of(self, function: ast.expr, scope: Scope) -> Any:
-        """The instance whose method is called; nothing is noted twice for it."""
-        if not isinstance(function, ast.Attribute):
-            return UNKNOWN
-        quiet = Expressions(Notes(), lambda *_: UNKNOWN)
-        return quiet.value(function.value, scope)
+    def _function_and_owner(self, node: ast.expr, scope: Scope) -> tuple[Any, Any]:
+        """What is called, and the instance whose method it is; each part is looked at once."""
+        if not isinstance(node, ast.Attribute):
+            return self.value(node, scope), UNKNOWN
+        owner = self.value(node.value, scope)
+        return self._attribute_of(owner, node), owner
 
     def _made(
         self, node: ast.Call, kind: UserClass, positional: list, named: dict, is_complete: bool
@@ -272,8 +274,7 @@ def _num_before_starred(node: ast.Call) -> int:
 
 
 def _has_symbolic(values: list[Any]) -> bool:
-    members = [one for each in values if isinstance(each, Several) for one in each.members]
-    return any(isinstance(one, Symbolic) for one in (*values, *members))
+    return any(is_symbolic(one) for one in values)
 
 
 def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:

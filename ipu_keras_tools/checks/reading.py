@@ -2,9 +2,12 @@
 
 import ast
 import builtins
+import warnings
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ipu_keras_tools.checks.deep_recursion import with_deep_recursion
 from ipu_keras_tools.checks.expressions import OWNER, Expressions
 from ipu_keras_tools.checks.findings import Findings
 from ipu_keras_tools.checks.libraries import imported
@@ -20,15 +23,16 @@ from ipu_keras_tools.checks.values import (
 )
 from ipu_keras_tools.checks.without_effect import idle_option
 
-# Calls of the script's own functions within each other that are followed.
-_MOST_CALLS = 8
+# Calls of the script's own functions that are followed: within each other, of one function, and
+# of all. What a script does in so many places, it does in one of the first.
+_MOST_CALLS, _MOST_CALLS_OF_ONE, _MOST_CALLS_IN_ALL = 8, 32, 10_000
 
 
-def findings_of(source: str, path: str) -> Findings:
+def findings_of(source: str | bytes, path: str) -> Findings:
     """What of a script will not run here.
 
     Args:
-        source: Of the script.
+        source: Of the script. Bytes are of the encoding that they say themselves.
         path: Of the script, as users call it.
 
     Raises:
@@ -40,11 +44,22 @@ def findings_of(source: str, path: str) -> Findings:
     >>> [(one.line, one.said) for one in found.problems]
     [(2, "Cannot convert '80' to a shape.")]
     """
-    tree = ast.parse(source, filename=path)
-    reader = _Reader(Notes())
-    reader.read_script(tree)
-    notes = reader.notes
+    notes = Notes()
+    try:
+        with_deep_recursion(lambda: _Reader(notes).read_script(_parsed(source, path)))
+    except (MemoryError, RecursionError) as error:
+        raise SyntaxError("it is nested too deeply") from error
     return Findings(path, notes.problems(), notes.names.uses(), notes.idle())
+
+
+def _parsed(source: str | bytes, path: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that will be errors one day
+            return ast.parse(source, filename=path)
+    except ValueError as error:
+        # Of null characters, in some versions.
+        raise SyntaxError(str(error)) from error
 
 
 class _Reader(ast.NodeVisitor):
@@ -54,7 +69,9 @@ class _Reader(ast.NodeVisitor):
         self.notes = notes
         self._scope = Scope()
         self._expressions = Expressions(notes, self._call_of_script)
-        self._waiting: list[UserFunction] = []
+        self._waiting: deque[UserFunction] = deque()
+        self._calls: Counter[ast.AST] = Counter()
+        self._num_calls = 0
         self._read: set[ast.AST] = set()
         self._returned: list[Any] = []
         self._depth = 0
@@ -67,7 +84,7 @@ class _Reader(ast.NodeVisitor):
         """
         self._statements(tree.body)
         while self._waiting:
-            function = self._waiting.pop(0)
+            function = self._waiting.popleft()
             if function.node not in self._read:
                 self._run(function, [], {})
 
@@ -166,8 +183,10 @@ class _Reader(ast.NodeVisitor):
                 method = UserFunction(statement, outer, made)
                 made.methods[statement.name] = method if is_plain else UNKNOWN
                 # Constructors first: other methods use what they set.
-                place = 0 if statement.name == "__init__" else len(self._waiting)
-                self._waiting.insert(place, method)
+                if statement.name == "__init__":
+                    self._waiting.appendleft(method)
+                else:
+                    self._waiting.append(method)
             else:
                 self.visit(statement)
                 made.methods |= dict.fromkeys(_names_in(statement), UNKNOWN)
@@ -199,8 +218,16 @@ class _Reader(ast.NodeVisitor):
     ) -> Any:
         """What a call of a function of the script returns."""
         # A function that calls itself, or is called in ever new ways, is read often enough.
-        if self._depth == _MOST_CALLS:
+        if (
+            self._depth == _MOST_CALLS
+            or self._calls[function.node] == _MOST_CALLS_OF_ONE
+            or self._num_calls == _MOST_CALLS_IN_ALL
+        ):
+            if function.node not in self._read:
+                self._waiting.append(function)
             return UNKNOWN
+        self._num_calls += 1
+        self._calls[function.node] += 1
         return self._run(function, positional, named)
 
     def _run(self, function: UserFunction, positional: list[Any], named: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """What is known of an expression without computing it."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,16 +36,14 @@ class UserClass:
     bases: tuple[Any, ...]
     methods: dict[str, Any]
     attributes: dict[str, Any] = field(default_factory=dict)
+    _below: tuple["UserClass", ...] = field(init=False)
 
-    @property
-    def library_base(self) -> type | None:
-        """The first class of a library that it is made of."""
-        for base in self.bases:
-            if isinstance(base, Known) and isinstance(base.value, type):
-                return base.value
-            if isinstance(base, UserClass) and base.library_base is not None:
-                return base.library_base
-        return None
+    def __post_init__(self) -> None:
+        own = [base for base in self.bases if isinstance(base, UserClass)]
+        found = dict.fromkeys(one for base in own for one in (base, *base._below))
+        self._below = tuple(found)[:_MOST_BASES]
+        #: The first class of a library that it is made of.
+        self.library_base: type | None = next(filter(None, map(_library_class, self.bases)), None)
 
     def defines(self, name: str) -> bool:
         """Whether it, or a class of the script below it, has a method or attribute.
@@ -53,9 +51,14 @@ class UserClass:
         Args:
             name: Of the attribute.
         """
-        below = (base for base in self.bases if isinstance(base, UserClass))
-        own = name in self.methods or name in self.attributes
-        return own or any(base.defines(name) for base in below)
+        return any(name in one.methods or name in one.attributes for one in (self, *self._below))
+
+
+def _library_class(base: Any) -> type | None:
+    if isinstance(base, UserClass):
+        return base.library_base
+    is_class = isinstance(base, Known) and isinstance(base.value, type)
+    return base.value if is_class else None
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Several:
-    """A tuple or list.
+    """A tuple or list, as `several` makes it.
 
     Args:
         members: What is known of each.
+        has_symbolic: Whether one of them is a tensor of Keras.
+        levels: Of tuples within each other, from 1.
     """
 
     members: tuple[Any, ...]
+    has_symbolic: bool
+    levels: int
 
 
 @dataclass(eq=False)
@@ -116,6 +123,9 @@ class UserFunction:
     owner: UserClass | None = None
 
 
+# Bases of the script's own, and tuples within each other, that are looked through.
+_MOST_BASES, _MOST_LEVELS = 64, 4
+
 # Nothing is known; also where different things are.
 UNKNOWN = None
 
@@ -126,6 +136,29 @@ _ATTRIBUTES: Mapping[tuple[type, str], Any] = {
     (keras.layers.Layer, "output"): Symbolic(),
     (keras.layers.Layer, "input"): Symbolic(),
 }
+
+
+def several(members: Sequence[Any]) -> Any:
+    """What is known of a tuple or list; nothing if there are too many within each other.
+
+    Args:
+        members: What is known of each.
+    """
+    inner = [one.levels for one in members if isinstance(one, Several)]
+    levels = 1 + max(inner, default=0)
+    if levels > _MOST_LEVELS:
+        return UNKNOWN
+    has_symbolic = any(isinstance(one, Symbolic) for one in members)
+    return Several(tuple(members), has_symbolic, levels)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether it is a tensor of Keras, or a tuple or list that has one.
+
+    Args:
+        value: What is known of it.
+    """
+    return value.has_symbolic if isinstance(value, Several) else isinstance(value, Symbolic)
 
 
 def kinds(value: Any) -> Iterator[type]:

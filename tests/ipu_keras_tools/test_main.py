@@ -84,12 +84,18 @@ def test_help_has_an_example_that_is_right(command, capsys):
     assert "--json" in text
 
 
-def test_the_module_is_the_command():
+def test_the_module_is_the_command_and_runs_no_module_of_the_folder(tmp_path):
+    for name in ("popart", "keras", "numpy", "csv"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')")
+    (tmp_path / "script.py").write_text("import popart, keras")
     process = subprocess.run(
-        [sys.executable, "-m", "ipu_keras", "info", "-j"], capture_output=True, text=True
+        [sys.executable, "-m", "ipu_keras", "check", "script.py", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
-    assert process.returncode == 0
-    assert len(json.loads(process.stdout)["devices"]) == 31
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)[0]["will_run"] is True
 
 
 class TestProfile:

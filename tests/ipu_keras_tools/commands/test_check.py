@@ -2,6 +2,8 @@
 
 import doctest
 import json
+import os
+import threading
 
 import pytest
 
@@ -51,6 +53,56 @@ def test_the_text(tmp_path, monkeypatch, capsys):
     for path, said in (("none.py", "is no Python: "), ("nothing.py", "cannot be read: No such")):
         assert main(["check", path]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_scripts_of_any_encoding(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    wrong = b"import keras\nkeras.optimizers.SGD(lr='\xe9')"
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\n" + wrong)
+    (tmp_path / "mark.py").write_bytes(b"\xef\xbb\xbf" + wrong.replace(b"\xe9", b"\xc3\xa9"))
+    for path, line in (("latin.py", 3), ("mark.py", 2)):
+        assert main(["check", path]) == 1
+        assert capsys.readouterr().out.startswith(f"{path}:{line}:1: ValueError: ")
+    (tmp_path / "none.py").write_bytes(wrong)
+    (tmp_path / "other.py").write_bytes(b"# coding: klingon\n")
+    for path, said in (("none.py", "'utf-8' codec can't decode"), ("other.py", "klingon")):
+        assert main(["check", path]) == 2
+        error = capsys.readouterr().err
+        assert (f"{path} is no Python: " in error, said in error) == (True, True)
+
+
+def test_a_folder_with_what_cannot_be_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.py").write_text("x = 1")
+    (tmp_path / "old.py").write_text("x = 1\nprint 'of Python 2'")
+    (tmp_path / "null.py").write_text("x = '\0'")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "link.py").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert main(["check", "."]) == 1
+    out, errors = capsys.readouterr()
+    first, second, last = out.splitlines()
+    assert first.startswith("null.py:1:1: SyntaxError: ")
+    assert second.startswith("old.py:2:1: SyntaxError: Missing parentheses in call to 'print'")
+    assert last.startswith("2 of 3 will fail; reasons: 2; ")
+    warned = [line.partition(" is left out: ")[0] for line in errors.splitlines()]
+    assert warned == ["warning: folder.py", "warning: link.py", "warning: pipe.py"]
+    # What is named is waited for, as a shell's `<(command)` is a pipe; a device has no end.
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe.py").write_text("x = 1"))
+    writer.start()
+    assert main(["check", "pipe.py"]) == 0
+    writer.join()
+    assert main(["check", "/dev/zero"]) == 2
+    assert "'/dev/zero' is no regular file" in capsys.readouterr().err
+
+
+def test_escape_sequences_of_scripts_do_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "red.py").write_text("import keras\nkeras.optimizers.SGD(**{}, lr='\x1b[31m\x9b')")
+    assert main(["check", "red.py"]) == 1
+    assert r"{'lr': '\x1b[31m\x9b'}" in capsys.readouterr().out
+    assert main(["check", "\x1b[31m.py"]) == 2
+    assert r"error: \x1b[31m.py cannot be read" in capsys.readouterr().err
 
 
 def test_notes_of_what_changes_nothing(tmp_path, monkeypatch, capsys):
