@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ipu_keras.report.layers import Layer
 from ipu_keras.report.rows import Row
+from ipu_keras.settings.names import legible
 
 # Columns of characters of a terminal; also where there is none, as in files and notebooks.
 _LEAST_WIDTH = 80
@@ -60,7 +61,7 @@ class PlainTable:
         return _Column(
             heading=printable(heading),
             cells=tuple(printable(row[place]) for row in self.rows),
-            footer=self.footer[place] if self.footer else None,
+            footer=printable(self.footer[place]) if self.footer else None,
             least_words=(
                 _LEAST_NAME if place == 0 else _LEAST_WORDS if heading in self.words else None
             ),
@@ -159,7 +160,7 @@ def _encoding() -> str:
 
 
 def printable(text: str) -> str:
-    """A text without what a terminal would obey or cannot show, which is written as Python does.
+    """A text without what the terminal would obey or cannot show, which is written as Python does.
 
     Args:
         text: A line of names that come from anywhere, such as a model of somebody else's.
@@ -169,9 +170,8 @@ def printable(text: str) -> str:
     >>> printable("a red \\x1b[31mname\\n")
     'a red \\\\x1b[31mname\\\\n'
     """
-    seen = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
     encoding = _encoding()
-    return seen.encode(encoding, "backslashreplace").decode(encoding)
+    return legible(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def rendered(*parts: str | Text | PlainTable) -> str:
