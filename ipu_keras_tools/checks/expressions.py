@@ -2,17 +2,19 @@
 
 import ast
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras.settings.config_tree import closest_option
 from ipu_keras_tools.checks import calls
 from ipu_keras_tools.checks.libraries import attribute_of
-from ipu_keras_tools.checks.scopes import Notes, Scope
+from ipu_keras_tools.checks.scopes import OF_TENSORFLOW_1, Notes, Scope
 from ipu_keras_tools.checks.values import (
     UNKNOWN,
     Instance,
@@ -23,6 +25,7 @@ from ipu_keras_tools.checks.values import (
     UserFunction,
     attribute_of_instance,
     is_a,
+    is_nowhere,
     is_symbolic,
     missing_attribute,
     several,
@@ -59,12 +62,13 @@ class Expressions:
             return method(node, scope)
         return self._parts(node, scope)
 
-    def option(self, owner: Options, node: ast.Attribute) -> Any:
+    def option(self, owner: Options, node: ast.Attribute, given: Any = UNKNOWN) -> Any:
         """Notes an option of `IPUConfig` that is read or set.
 
         Args:
             owner: The configuration, or a category of it.
             node: The expression.
+            given: What is known of the value that it is set to.
         """
         path = f"{owner.path}.{node.attr}" if owner.path else node.attr
         entry = IPUConfig.TABLE.get(path)
@@ -77,6 +81,9 @@ class Expressions:
         if entry.is_category:
             return Options(path)
         self._notes.names.use_option(path, node.lineno)
+        error = _refused_option(owner.path, node, given) if isinstance(given, Known) else None
+        if error is not None:
+            self._notes.refuse(node, error)
         return UNKNOWN
 
     def _parts(self, node: ast.AST, scope: Scope) -> Any:
@@ -144,9 +151,12 @@ class Expressions:
             return attribute_of(owner.value, node, self._notes)
         if isinstance(owner, Instance | Symbolic):
             error = missing_attribute(owner, node.attr)
-            # Only what Keras 2 had is known to be missing; assignments add attributes.
-            if error is not None and isinstance(node.ctx, ast.Load) and advice(error):
-                self._notes.refuse(node, error)
+            # Assignments add attributes.
+            if error is not None and isinstance(node.ctx, ast.Load):
+                is_gone = node.attr not in self._notes.mentioned and is_nowhere(owner, node.attr)
+                if is_gone or advice(error):
+                    of_old = is_a(owner, tf.data.Dataset)
+                    self._notes.refuse(node, error, OF_TENSORFLOW_1 if of_old else "")
             return attribute_of_instance(owner, node.attr)
         return UNKNOWN
 
@@ -178,6 +188,8 @@ class Expressions:
             # What comes after is looked at as if it were a layer in its place.
             if needs_values:
                 return Symbolic()
+            if calls.makes_dataset(call):
+                return Instance(tf.data.Dataset, is_exact=True)
             return _result(function.value, positional, named)
         return UNKNOWN
 
@@ -207,7 +219,7 @@ class Expressions:
             call = calls.Call(base, UNKNOWN, tuple(positional), named, is_complete)
             for error in calls.refusals(call):
                 self._notes.refuse(node, error)
-        return Instance(kind)
+        return Instance(kind, is_exact=True)
 
     def _call_of_base(
         self, node: ast.Call, scope: Scope, positional: list, named: dict, is_complete: bool
@@ -230,8 +242,10 @@ class Expressions:
         return UNKNOWN
 
 
-def _refused_option(category: str, node: ast.Attribute) -> Exception | None:
-    """The error of an attribute that a configuration does not have."""
+def _refused_option(
+    category: str, node: ast.Attribute, given: Known | None = None
+) -> Exception | None:
+    """The error of an attribute that a configuration does not have, or that is no such value."""
     found: Any = IPUConfig()
     for part in filter(None, category.split(".")):
         found = getattr(found, part)
@@ -239,8 +253,10 @@ def _refused_option(category: str, node: ast.Attribute) -> Exception | None:
         if isinstance(node.ctx, ast.Load):
             getattr(found, node.attr)
         else:
-            setattr(found, node.attr, None)
-    except (AttributeError, ValueError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                setattr(found, node.attr, None if given is None else given.value)
+    except (AttributeError, TypeError, ValueError) as error:
         return error
     return None
 
@@ -284,7 +300,7 @@ def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
     if function is IPUConfig:
         return Options()
     if isinstance(function, type):
-        return Instance(function)
+        return Instance(function, is_exact=True)
     module = getattr(function, "__module__", None) or ""
     if module.startswith("keras.src.ops") and _has_symbolic([*positional, *named.values()]):
         return Symbolic()

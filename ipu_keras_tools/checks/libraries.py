@@ -3,6 +3,7 @@
 import ast
 import importlib
 import warnings
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,15 @@ from ipu_keras_tools.checks.values import UNKNOWN, Known
 
 # What is imported to look into it: nothing that belongs to the user.
 _LIBRARIES = ("tensorflow", "keras", "ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core")
+
+# What scripts for IPUs import that is not here, unless somebody has made something of that name.
+_ELSEWHERE = {
+    "tensorflow_core": "It was TensorFlow's own module of the name `tensorflow`: import that.",
+    **dict.fromkeys(
+        ("gcprofile", "popdist", "poplar", "poprun", "poptorch", "popxl", "pva"),
+        "It is of the Poplar SDK, and no part of what IPU Keras has.",
+    ),
+}
 
 
 def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any:
@@ -23,7 +33,11 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
         node: The statement.
         notes: Take the error that it will raise, and documented names.
     """
-    if module.partition(".")[0] not in _LIBRARIES:
+    root = module.partition(".")[0]
+    if root in _ELSEWHERE and find_spec(root) is None:
+        error = ModuleNotFoundError(f"No module named {root!r}", name=root)
+        notes.refuse(node, error, _ELSEWHERE[root])
+    if root not in _LIBRARIES:
         return UNKNOWN
     whole = module if name is None else f"{module}.{name}"
     try:

@@ -4,7 +4,7 @@ import ast
 import builtins
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from ipu_keras_tools.checks.deep_recursion import with_deep_recursion
@@ -20,8 +20,9 @@ from ipu_keras_tools.checks.values import (
     Several,
     UserClass,
     UserFunction,
+    makes_names,
 )
-from ipu_keras_tools.checks.without_effect import idle_option
+from ipu_keras_tools.checks.without_effect import idle_option, refused_option
 
 # Calls of the script's own functions that are followed: within each other, of one function, and
 # of all. What a script does in so many places, it does in one of the first.
@@ -82,6 +83,7 @@ class _Reader(ast.NodeVisitor):
         Args:
             tree: The script.
         """
+        self.notes.mentioned = _attributes_in(tree)
         self._statements(tree.body)
         while self._waiting:
             function = self._waiting.popleft()
@@ -172,7 +174,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         bases = tuple(map(self._value, node.bases))
-        made = UserClass(node.name, bases, {})
+        made = UserClass(node.name, bases, {}, is_open=bool(node.decorator_list))
         self._scope.set(node.name, made)
         outer, self._scope = self._scope, Scope(self._scope)
         for statement in node.body:
@@ -203,9 +205,11 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(target, ast.Attribute):
             owner = self._value(target.value)
             if isinstance(owner, Options):
-                self._expressions.option(owner, target)
+                self._expressions.option(owner, target, found)
             elif isinstance(owner, Instance) and isinstance(owner.kind, UserClass):
                 owner.kind.attributes[target.attr] = found
+            elif error := refused_option(owner, target.attr):
+                self.notes.refuse(target, error)
             elif why := idle_option(owner, target.attr, found):
                 self.notes.changes_nothing(target, owner.kind.__name__, target.attr, why)
         elif isinstance(target, ast.Starred):
@@ -259,6 +263,31 @@ class _Reader(ast.NodeVisitor):
         for rest in (arguments.vararg, arguments.kwarg):
             if rest is not None:
                 self._scope.set(rest.arg, UNKNOWN)
+
+
+class _All:
+    """All names."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _attributes_in(tree: ast.AST) -> Container[str]:
+    """Attributes that a script gives to an object, defines, or asks for by their names."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+            elif makes_names(node.attr):
+                return _All()
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.Name) and makes_names(node.id):
+            return _All()
+    return found
 
 
 def _same(values: Sequence[Any]) -> Any:

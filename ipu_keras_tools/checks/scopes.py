@@ -1,7 +1,7 @@
 """Names that are in reach, and what was found so far."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,9 @@ import tensorflow as tf
 from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras_tools.checks.findings import Note, Problem
 from ipu_keras_tools.checks.ipu_names import UsedNames
+
+# What to do about what only TensorFlow 1 had.
+OF_TENSORFLOW_1 = "This is written for TensorFlow 1: run it with `ipu-keras run --tf1`."
 
 
 class Scope:
@@ -48,6 +51,8 @@ class Notes:
 
     def __init__(self) -> None:
         self.names = UsedNames()
+        #: Attributes that the script may give to any object.
+        self.mentioned: Container[str] = frozenset()
         self._problems: set[Problem] = set()
         self._idle: set[Note] = set()
         self._caught: list[tuple[type[BaseException], ...]] = []
@@ -108,4 +113,4 @@ def advice_for_tensorflow_1(name: str) -> str:
     if name != "contrib" and not hasattr(tf.compat.v1, name):
         return ""
     new = "" if name == "contrib" else f", or write `tf.compat.v1.{name}`"
-    return f"This is written for TensorFlow 1: run it with `ipu-keras run --tf1`{new}."
+    return f"{OF_TENSORFLOW_1.rstrip('.')}{new}."

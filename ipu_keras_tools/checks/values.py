@@ -1,11 +1,15 @@
 """What is known of an expression without computing it."""
 
 import ast
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from types import CodeType
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 import ipu_keras
 
@@ -30,18 +34,22 @@ class UserClass:
         bases: What is known of its bases, in order.
         methods: Names that its body defines.
         attributes: What is known of `self.name`, as far as methods have set it.
+        is_open: Whether it may have further attributes, of a base or decorator that nobody knows.
     """
 
     name: str
     bases: tuple[Any, ...]
     methods: dict[str, Any]
     attributes: dict[str, Any] = field(default_factory=dict)
+    is_open: bool = False
     _below: tuple["UserClass", ...] = field(init=False)
 
     def __post_init__(self) -> None:
         own = [base for base in self.bases if isinstance(base, UserClass)]
         found = dict.fromkeys(one for base in own for one in (base, *base._below))
         self._below = tuple(found)[:_MOST_BASES]
+        self.is_open |= any(base is UNKNOWN for base in self.bases)
+        self.is_open |= any(base.is_open for base in own)
         #: The first class of a library that it is made of.
         self.library_base: type | None = next(filter(None, map(_library_class, self.bases)), None)
 
@@ -67,9 +75,11 @@ class Instance:
 
     Args:
         kind: The class.
+        is_exact: Whether it is of no class above that one.
     """
 
     kind: type | UserClass
+    is_exact: bool = False
 
     @property
     def library_kind(self) -> type | None:
@@ -125,6 +135,12 @@ class UserFunction:
 
 # Bases of the script's own, and tuples within each other, that are looked through.
 _MOST_BASES, _MOST_LEVELS = 64, 4
+
+# Of what follows a class's own names at run time, a script has these.
+_MAKING_NAMES = frozenset({"__dict__", "__getattr__", "__getattribute__", "setattr", "vars"})
+
+# Where a class keeps the functions of a member.
+_PARTS = ("fget", "fset", "__func__")
 
 # Nothing is known; also where different things are.
 UNKNOWN = None
@@ -221,12 +237,72 @@ def missing_attribute(value: Any, name: str) -> AttributeError | None:
         shown = value.kind.name
     else:
         shown = next((kind.__name__ for kind in kinds(value)), "")
-    # Of other libraries, nothing is known that their classes had before.
-    found = [kind for kind in kinds(value) if kind.__module__.startswith("keras.")]
+    found = [kind for kind in kinds(value) if _is_looked_into(kind, name)]
     if not found or any(hasattr(kind, name) for kind in kinds(value)):
         return None
     # Instances have attributes that classes do not show: whether it is an error is known only of
     # what Keras 2 had, which `explain` tells by the kind of the object.
-    return AttributeError(
-        f"{shown!r} object has no attribute {name!r}", name=name, obj=object.__new__(found[0])
-    )
+    of_kind = None if inspect.isabstract(found[0]) else object.__new__(found[0])
+    return AttributeError(f"{shown!r} object has no attribute {name!r}", name=name, obj=of_kind)
+
+
+def _is_looked_into(kind: type, name: str) -> bool:
+    """Whether somebody knows what objects of a class had before, if they do not have it now."""
+    if issubclass(kind, tf.data.Dataset):
+        return hasattr(tf.compat.v1.data.Dataset, name)
+    return kind.__module__.startswith("keras.")
+
+
+def is_nowhere(value: Any, name: str) -> bool:
+    """Whether no instance of a class has an attribute, as none of its methods mentions the name.
+
+    Args:
+        value: The instance.
+        name: Of the attribute.
+    """
+    if not isinstance(value, Instance) or not value.is_exact:
+        return False
+    if isinstance(value.kind, UserClass) and value.kind.is_open:
+        return False
+    if is_a(value, tf.data.Dataset):
+        return True  # `missing_attribute` knows what they had
+    return not any(name in _mentioned_by(kind) for kind in kinds(value))
+
+
+@cache
+def _mentioned_by(kind: type) -> frozenset[str]:
+    """Names in the code of a class, of its bases, and of what it is when it is made."""
+    found: set[str] = set()
+    made = [kind]
+    for one in made:
+        # `keras.Model` makes a `Functional`, for instance.
+        made += [above for above in one.__subclasses__() if _is_of_library(above)]
+    for one in dict.fromkeys(base for above in made for base in above.__mro__):
+        for member in vars(one).values():
+            for function in (member, *(getattr(member, part, None) for part in _PARTS)):
+                code = getattr(inspect.unwrap(function) if callable(function) else 0, "__code__", 0)
+                if code:
+                    found |= set(_names_in(code))
+    return frozenset(found)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.startswith(("keras.", "ipu_keras.", "ipu_addons.", "tensorflow."))
+
+
+def makes_names(text: str) -> bool:
+    """Whether a name in a script says that attributes may be made that nobody sees in it.
+
+    Args:
+        text: The name.
+    """
+    return text in _MAKING_NAMES
