@@ -197,15 +197,20 @@ def texts_in(function: FunctionType) -> set[str]:
     return {one for one in function.__code__.co_consts if isinstance(one, str)}
 
 
-def makes_dataset(call: Call) -> bool:
-    """Whether it makes a `tf.data.Dataset`, of arrays or of another one.
+def dataset_made(call: Call) -> Any:
+    """What is known of the `tf.data.Dataset` that a call makes, of arrays or of another one.
 
     Args:
         call: Of a library.
+
+    Returns:
+        An instance, as those of TensorFlow 1 make their own; `None` if it makes none.
     """
-    is_method = is_a(call.owner, tf.data.Dataset)
-    is_of_class = isinstance(call.owner, Known) and _is_class(call.owner.value, tf.data.Dataset)
-    return (is_method or is_of_class) and _name(call) in _MAKING_DATASETS
+    if _name(call) not in _MAKING_DATASETS:
+        return None
+    if isinstance(call.owner, Known) and _is_class(call.owner.value, tf.data.Dataset):
+        return Instance(call.owner.value, is_exact=True)
+    return call.owner if is_a(call.owner, tf.data.Dataset) else None
 
 
 def needs_values(call: Call) -> bool:

@@ -23,6 +23,7 @@ from ipu_keras_tools.checks.values import (
     Symbolic,
     UserClass,
     UserFunction,
+    UserModule,
     attribute_of_instance,
     is_a,
     is_nowhere,
@@ -113,7 +114,7 @@ class Expressions:
         return found
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
-        function = UserFunction(node, scope)
+        function = UserFunction(node, scope, self._call_of_script)
         self._call_of_script(function, [], {})
         return function
 
@@ -147,13 +148,17 @@ class Expressions:
     def _attribute_of(self, owner: Any, node: ast.Attribute) -> Any:
         if isinstance(owner, Options):
             return self.option(owner, node)
+        if isinstance(owner, UserModule):
+            return owner.scope.get(node.attr)
         if isinstance(owner, Known):
             return attribute_of(owner.value, node, self._notes)
         if isinstance(owner, Instance | Symbolic):
             error = missing_attribute(owner, node.attr)
             # Assignments add attributes.
             if error is not None and isinstance(node.ctx, ast.Load):
-                is_gone = node.attr not in self._notes.mentioned and is_nowhere(owner, node.attr)
+                is_gone = is_nowhere(owner, node.attr) and not (
+                    self._notes.surroundings.may_give(node.attr)
+                )
                 if is_gone or advice(error):
                     of_old = is_a(owner, tf.data.Dataset)
                     self._notes.refuse(node, error, OF_TENSORFLOW_1 if of_old else "")
@@ -173,7 +178,7 @@ class Expressions:
             return self._call_of_base(node, scope, positional, named, is_complete)
         function, owner = self._function_and_owner(node.func, scope)
         if isinstance(function, UserFunction):
-            return self._call_of_script(function, positional, named)
+            return function.follow(function, positional, named)
         if isinstance(function, UserClass):
             return self._made(node, function, positional, named, is_complete)
         if isinstance(function, Instance) and is_a(function, keras.layers.Layer):
@@ -188,8 +193,9 @@ class Expressions:
             # What comes after is looked at as if it were a layer in its place.
             if needs_values:
                 return Symbolic()
-            if calls.makes_dataset(call):
-                return Instance(tf.data.Dataset, is_exact=True)
+            dataset = calls.dataset_made(call)
+            if dataset is not None:
+                return dataset
             return _result(function.value, positional, named)
         return UNKNOWN
 

@@ -24,6 +24,15 @@ _ELSEWHERE = {
 }
 
 
+def is_of_library(module: str) -> bool:
+    """Whether a module is of a library that is looked into.
+
+    Args:
+        module: Its name.
+    """
+    return module.partition(".")[0] in _LIBRARIES
+
+
 def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any:
     """What an import gives, if it is from a library that is looked into.
 
@@ -35,13 +44,14 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
     """
     root = module.partition(".")[0]
     if root in _ELSEWHERE and find_spec(root) is None:
-        error = ModuleNotFoundError(f"No module named {root!r}", name=root)
-        notes.refuse(node, error, _ELSEWHERE[root])
-    if root not in _LIBRARIES:
+        missing = ModuleNotFoundError(f"No module named {root!r}", name=root)
+        notes.refuse(node, missing, _ELSEWHERE[root])
+    if not is_of_library(module):
         return UNKNOWN
+    import_module = notes.surroundings.import_module
     whole = module if name is None else f"{module}.{name}"
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = import_module(module)
     except ImportError as error:
         _miss(whole, node, error, notes, _advice_on_module(error.name or ""))
         return UNKNOWN
@@ -50,7 +60,7 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
         return Known(found)
     if not _has(found, name):
         try:
-            found = importlib.import_module(whole)
+            found = import_module(whole)
         except ImportError:
             instead = _advice_on(found, name)
             _miss(whole, node, _not_importable(found, name), notes, instead)
@@ -84,7 +94,10 @@ def attribute_of(value: Any, node: ast.Attribute, notes: Notes) -> Any:
 def _has(value: Any, name: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names that are deprecated warn
-        return hasattr(value, name)
+        try:
+            return hasattr(value, name)
+        except Exception:
+            return False  # modules that wait for a library, which is not here
 
 
 def _as_read(value: Any, name: str) -> AttributeError | None:
@@ -93,6 +106,8 @@ def _as_read(value: Any, name: str) -> AttributeError | None:
         getattr(value, name)
     except AttributeError as error:
         return error
+    except Exception:
+        return None
     return None
 
 
@@ -125,10 +140,11 @@ def _miss(
     if "is documented, and this version of ipu-keras does not have it" in said:
         notes.names.miss(name, node.lineno, said)
     owner, _, attribute = name.rpartition(".")
-    old = advice_for_tensorflow_1(attribute) if owner in ("tensorflow", "tf") else ""
-    notes.refuse(node, error, instead or old)
+    is_old = owner in ("tensorflow", "tf") and not notes.surroundings.is_tensorflow_1
+    old = advice_for_tensorflow_1(attribute) if is_old else ""
+    notes.refuse(node, error, instead or old or " ".join(getattr(error, "__notes__", ())))
 
 
 def _name_of(value: Any) -> str:
-    name = getattr(value, "__name__", "")
+    name = getattr(value, "__name__", "") if _has(value, "__name__") else ""
     return name if isinstance(value, ModuleType) else f"{getattr(value, '__module__', '')}.{name}"

@@ -4,14 +4,14 @@ import ast
 import builtins
 import warnings
 from collections import Counter, deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ipu_keras_tools.checks.deep_recursion import with_deep_recursion
 from ipu_keras_tools.checks.expressions import OWNER, Expressions
 from ipu_keras_tools.checks.findings import Findings
 from ipu_keras_tools.checks.libraries import imported
-from ipu_keras_tools.checks.scopes import Notes, Scope
+from ipu_keras_tools.checks.scopes import Notes, Scope, Surroundings
 from ipu_keras_tools.checks.values import (
     UNKNOWN,
     Instance,
@@ -20,6 +20,7 @@ from ipu_keras_tools.checks.values import (
     Several,
     UserClass,
     UserFunction,
+    UserModule,
     makes_names,
 )
 from ipu_keras_tools.checks.without_effect import idle_option, refused_option
@@ -30,7 +31,7 @@ _MOST_CALLS, _MOST_CALLS_OF_ONE, _MOST_CALLS_IN_ALL = 8, 32, 10_000
 
 
 def findings_of(source: str | bytes, path: str) -> Findings:
-    """What of a script will not run here.
+    """What of one script will not run here, without modules of its own.
 
     Args:
         source: Of the script. Bytes are of the encoding that they say themselves.
@@ -45,15 +46,52 @@ def findings_of(source: str | bytes, path: str) -> Findings:
     >>> [(one.line, one.said) for one in found.problems]
     [(2, "Cannot convert '80' to a shape.")]
     """
-    notes = Notes()
+    notes = Notes(Surroundings())
+    reader = Reader(notes, lambda *_: None)
+
+    def read() -> None:
+        reader.read_script(parsed(source, path))
+        reader.read_rest()
+
+    followed(read)
+    return findings_in(path, notes)
+
+
+def followed(read: Callable[[], object]) -> None:
+    """Reads scripts, however deep what is in them.
+
+    Args:
+        read: Reads them.
+
+    Raises:
+        SyntaxError: One is too deep even so.
+    """
     try:
-        with_deep_recursion(lambda: _Reader(notes).read_script(_parsed(source, path)))
+        with_deep_recursion(read)
     except (MemoryError, RecursionError) as error:
         raise SyntaxError("it is nested too deeply") from error
+
+
+def findings_in(path: str, notes: Notes) -> Findings:
+    """What notes have of a script.
+
+    Args:
+        path: Of the script, as users call it.
+        notes: All of it.
+    """
     return Findings(path, notes.problems(), notes.names.uses(), notes.idle())
 
 
-def _parsed(source: str | bytes, path: str) -> ast.Module:
+def parsed(source: str | bytes, path: str) -> ast.Module:
+    """A script as Python reads it.
+
+    Args:
+        source: Of the script. Bytes are of the encoding that they say themselves.
+        path: Of the script, as users call it.
+
+    Raises:
+        SyntaxError: It is no Python of this version.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes that will be errors one day
@@ -63,12 +101,20 @@ def _parsed(source: str | bytes, path: str) -> ast.Module:
         raise SyntaxError(str(error)) from error
 
 
-class _Reader(ast.NodeVisitor):
-    """Visits statements, and has `Expressions` say what is in them."""
+class Reader(ast.NodeVisitor):
+    """Visits statements, and has `Expressions` say what is in them.
 
-    def __init__(self, notes: Notes):
+    Args:
+        notes: Take what is found.
+        own_module: Gives a module beside the script by its name, and by how many folders above
+            that of the script it is looked for in, as `from` has it; `None` if there is none.
+    """
+
+    def __init__(self, notes: Notes, own_module: Callable[[str, int], UserModule | None]):
         self.notes = notes
-        self._scope = Scope()
+        self.module = UserModule(Scope())
+        self._own_module = own_module
+        self._scope = self.module.scope
         self._expressions = Expressions(notes, self._call_of_script)
         self._waiting: deque[UserFunction] = deque()
         self._calls: Counter[ast.AST] = Counter()
@@ -78,13 +124,16 @@ class _Reader(ast.NodeVisitor):
         self._depth = 0
 
     def read_script(self, tree: ast.Module) -> None:
-        """Reads all statements, then the functions that nothing has called.
+        """Reads all statements, and the functions that they call.
 
         Args:
             tree: The script.
         """
-        self.notes.mentioned = _attributes_in(tree)
+        self.notes.surroundings.mention(_attributes_in(tree))
         self._statements(tree.body)
+
+    def read_rest(self) -> None:
+        """Reads the functions that nothing has called."""
         while self._waiting:
             function = self._waiting.popleft()
             if function.node not in self._read:
@@ -107,14 +156,33 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
+            root = alias.name.partition(".")[0]
+            own = self._own_module(root, 0)
+            if own is not None:
+                inner = self._own_module(alias.name, 0)
+                self._scope.set(alias.asname or root, own if alias.asname is None else inner)
+                continue
             found = imported(alias.name, None, node, self.notes)
             if alias.asname is None:
-                root = alias.name.partition(".")[0]
                 self._scope.set(root, imported(root, None, node, self.notes))
             else:
                 self._scope.set(alias.asname, found)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        name = node.module or ""
+        own = self._own_module(name, node.level)
+        if own is not None:
+            names = own.scope.names()
+            for alias in node.names:
+                if alias.name == "*":
+                    for each, found in [*names.items()]:
+                        self._scope.set(each, found)
+                    continue
+                inner = None
+                if alias.name not in names:
+                    inner = self._own_module(f"{name}.{alias.name}".lstrip("."), node.level)
+                self._scope.set(alias.asname or alias.name, names.get(alias.name, inner))
+            return
         for alias in node.names:
             found = UNKNOWN
             if node.level == 0 and node.module is not None and alias.name != "*":
@@ -165,7 +233,7 @@ class _Reader(ast.NodeVisitor):
             self._value(decorator)
         for default in (*node.args.defaults, *node.args.kw_defaults):
             self._value(default)
-        function = UserFunction(node, self._scope)
+        function = UserFunction(node, self._scope, self._call_of_script)
         # A decorator may give something else; its body is read anyhow.
         self._scope.set(node.name, UNKNOWN if node.decorator_list else function)
         self._waiting.append(function)
@@ -182,7 +250,7 @@ class _Reader(ast.NodeVisitor):
                 for decorator in statement.decorator_list:
                     self._value(decorator)
                 is_plain = not statement.decorator_list
-                method = UserFunction(statement, outer, made)
+                method = UserFunction(statement, outer, self._call_of_script, made)
                 made.methods[statement.name] = method if is_plain else UNKNOWN
                 # Constructors first: other methods use what they set.
                 if statement.name == "__init__":
@@ -265,28 +333,25 @@ class _Reader(ast.NodeVisitor):
                 self._scope.set(rest.arg, UNKNOWN)
 
 
-class _All:
-    """All names."""
+def _attributes_in(tree: ast.AST) -> set[str] | None:
+    """Attributes that a script gives to an object, defines, or asks for by their names.
 
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-def _attributes_in(tree: ast.AST) -> Container[str]:
-    """Attributes that a script gives to an object, defines, or asks for by their names."""
+    Returns:
+        `None` if it may give any.
+    """
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if not isinstance(node.ctx, ast.Load):
                 found.add(node.attr)
             elif makes_names(node.attr):
-                return _All()
+                return None
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(node.value)
         elif isinstance(node, ast.Name) and makes_names(node.id):
-            return _All()
+            return None
     return found
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
@@ -125,12 +125,25 @@ class UserFunction:
     Args:
         node: Its definition.
         scope: Names that it sees.
+        follow: Says what a call of it gives: takes it, and what is given by place and by name.
         owner: The class whose method it is, if it is one.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     scope: Any
+    follow: Callable[["UserFunction", list[Any], dict[str, Any]], Any]
     owner: UserClass | None = None
+
+
+@dataclass(eq=False)
+class UserModule:
+    """A module that lies beside the script.
+
+    Args:
+        scope: Its names.
+    """
+
+    scope: Any
 
 
 # Bases of the script's own, and tuples within each other, that are looked through.

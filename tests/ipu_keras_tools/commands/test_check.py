@@ -164,6 +164,29 @@ def test_scripts_of_tensorflow_1():
         "import tensorflow as tf\ntf.nn.relu(tf.zeros([3]), name='a').get_shape()",
         "import tensorflow as tf\ntf.compat.v1.Session().run(tf.compat.v1.train.AdamOptimizer)",
         "import tensorflow as tf\nkeywords = {}\ntf.keras.optimizers.SGD(**keywords)",
+        # What layers take out of their other arguments, and losses and optimizers out of theirs.
+        "import keras\nkeras.layers.LeakyReLU(alpha=0.1)",
+        "import keras\nkeras.layers.Embedding(3, 4, input_length=5)",
+        "import keras\nkeras.layers.LSTM(3, implementation=1)\nkeras.layers.Dense(3, input_dim=4)",
+        "import keras\nkeras.losses.MeanSquaredError(reduction='sum')",
+        "import keras\nkeras.optimizers.SGD(decay=0.1)",
+        # What the script may give to its objects, or asks for.
+        "import keras\nm = keras.Sequential()\nm.own = 3\nprint(m.own)",
+        "import keras\nm = keras.Sequential()\nsetattr(m, name(), 3)\nprint(m.own)",
+        "import keras\nm = keras.Sequential()\nif hasattr(m, 'own'): print(m.own)",
+        "import keras, other\nclass A(other.Mixin, keras.Model): pass\nprint(A().own)",
+        "import keras, other\n@other.made\nclass A(keras.Model): pass\nprint(A().own)",
+        "import keras\nclass A(keras.Model):\n  @property\n  def own(self): pass\nprint(A().own)",
+        "import keras\nm = keras.Model(1, 2)\nprint(m.output_names, m.optimizer, m.history)",
+        "import keras\nm = keras.models.load_model('a.keras')\nprint(m.own)",
+        "import tensorflow as tf\ntf.compat.v1.data.Dataset.range(3).make_one_shot_iterator()",
+        "import tensorflow as tf\ntf.data.Dataset.range(3).batch(2).take(1).as_numpy_iterator()",
+        "import keras\nkeras.models.load_model('.')\nkeras.models.load_model('hf://a/b')",
+        "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\n"
+        "c.auto_select_ipus = [1, 2]\nc.ipu_model.version = 'ipu2'\nc.io_tiles.num_io_tiles = n",
+        "from tensorflow.python import ipu\nc = ipu.utils.create_ipu_config()\n"
+        "ipu.utils.set_ipu_connection_type(c, ipu.utils.DeviceConnectionType.NEVER, 'ipu2')",
+        "import popart\no = popart.SessionOptions()\no.enableOutlining = False",
         # What is not looked into.
         "import json\njson.nothing\nfrom . import other\nother.thing(lr=3)",
         "def f(n): return f(n - 1)\nf(3)",
@@ -212,6 +235,42 @@ def test_what_is_no_problem(source):
             "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\nc.io_tile.n = 3",
             3,
             "io_tile",
+        ),
+        (
+            "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\n"
+            "c.ipu_model.version = 2",
+            3,
+            "but it must be of type str. Received: 2 of type int",
+        ),
+        (
+            "from tensorflow.python.ipu import utils\nc = utils.create_ipu_config()\n"
+            "utils.set_ipu_connection_type(c, utils.DeviceConnectionType.NEVER, ipu_version=1)",
+            3,
+            "`ipu_version` sets `device_connection.version`, which does not take it",
+        ),
+        (
+            "import keras\nm = keras.Sequential()\nm.export_for_ipu_serving('there')",
+            3,
+            "'Sequential' object has no attribute 'export_for_ipu_serving'",
+        ),
+        ("from tensorflow_core.python import ipu", 1, "No module named 'tensorflow_core'"),
+        ("def f():\n  import popdist", 2, "No module named 'popdist'"),
+        ("import keras\nkeras.Sequential().load_weights('a')", 2, "not supported: filepath=a."),
+        ("import keras\nkeras.models.load_model('a.tf')", 2, "not supported: filepath=a.tf."),
+        (
+            "import keras\nkeras.losses.MeanSquaredError(reduction='auto')",
+            2,
+            "Invalid value for argument `reduction`",
+        ),
+        (
+            "import tensorflow as tf\nd = tf.data.Dataset.range(3).batch(2)\nd.output_shapes",
+            3,
+            "object has no attribute 'output_shapes'",
+        ),
+        (
+            "import popart\no = popart.SessionOptions()\no.enablePipeline = True",
+            3,
+            "Did you mean 'enablePipelining'?",
         ),
     ],
 )
