@@ -216,7 +216,7 @@ class ModelOnIpu:
             )
             data = {"x": x, "y": y, "sample_weight": weights, "batch_size": size}
             self.run.validation_iterator = lambda: TFEpochIterator(
-                **with_array_data(data, steps),
+                **self.with_array_data(data, steps),
                 distribute_strategy=self._model.distribute_strategy,
                 steps_per_execution=self._model.steps_per_execution,
                 steps_per_epoch=steps,
@@ -226,6 +226,10 @@ class ModelOnIpu:
             yield
         finally:
             forget_validation_iterator(self._model)
+
+    def with_array_data(self, call: dict[str, Any], steps: int | None) -> dict[str, Any]:
+        """As of `array_data`, of the calls of this model."""
+        return with_array_data(call, steps)
 
     def check_validation(self) -> None:
         """Checks the validation data of the `fit` that is going on, once the model is built.

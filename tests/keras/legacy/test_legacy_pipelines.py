@@ -102,7 +102,8 @@ def test_steps_are_executions_of_all_pipelines(strategies, data, build, num_ipus
         model = compiled(build(gradient_accumulation_count=16))
         history = model.fit(batches, epochs=2, steps_per_epoch=2, shuffle=False, verbose=0)
         # 2 steps of 16 batches, however many replicas share them.
-        assert len(model.predict(batches.take(32), steps=2, verbose=0)) == 32
+        inputs = batches.take(32).map(lambda x, y: (x,))
+        assert len(model.predict(inputs, steps=2, verbose=0)) == 32
     num_replicas = num_ipus // 2
     assert history.params["steps"] == 2 // num_replicas
     assert int(model.optimizer.iterations) == 4 // num_replicas

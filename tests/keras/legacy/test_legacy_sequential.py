@@ -83,8 +83,8 @@ def test_no_trainable_variables_before_a_run(strategies, data, capsys):
 def test_a_run_that_fails_is_none(strategies, data):
     with strategies[1].scope():
         model = compiled(Sequential(layers()))
-        with raises(ValueError, "The provided set of data has a partial batch, which could result"):
-            model.fit(*data, batch_size=7, verbose=0)
+        with raises(ValueError, "`fit` of Sequential needs labels"):
+            model.fit(data[0], batch_size=8, verbose=0)
         with raises(ValueError, "Weights for model "):
             _ = model.trainable_variables
 
