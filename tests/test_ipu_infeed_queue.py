@@ -118,6 +118,16 @@ def test_deprecated_arguments_change_nothing(graph, option):
     assert opened(queue.initializer).run(total) == 3.0
 
 
+def test_the_order_of_later_releases(graph):
+    queue = IPUInfeedQueue(counting(9), 0, 5, optimise_latency=True)
+    assert queue._iterator.prefetch_depth == 5
+    total = summed(queue, 9)
+    assert opened(queue.initializer).run(total) == 36.0
+    assert IPUInfeedQueue(counting(9), 1)._device_ordinal == 1
+    with pytest.raises(TypeError, match="`optimise_latency` must be True or False"):
+        IPUInfeedQueue(counting(9), optimise_latency=1)
+
+
 @pytest.mark.parametrize("depth", [1, 255])
 def test_prefetch_depths(graph, depth):
     queue = IPUInfeedQueue(counting(9), prefetch_depth=depth)

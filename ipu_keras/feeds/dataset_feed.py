@@ -23,6 +23,7 @@ from ipu_keras.internals.tensorflow.datasets import (
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import FEED_DTYPES
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
+from ipu_keras.settings.argument_errors import noted
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
@@ -394,11 +395,14 @@ def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
             f"with `drop_remainder=True` or give the shape. Received: index {index} of the element"
         )
     if 0 in leaf.shape:
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove "
-            f"it from the inputs. Received: shape {leaf.shape} at index {index} of the element",
+        raise noted(
+            tf.errors.InvalidArgumentError(
+                None,
+                None,
+                "Detected an input tensor to an infeed queue with a dimension of size 0. "
+                "Please remove it from the inputs.",
+            ),
+            f"Received: shape {leaf.shape} at index {index} of the element",
         )
     dtype = "float32" if leaf.dtype == tf.float64 else leaf.dtype.name
     if dtype not in FEED_DTYPES:

@@ -12,6 +12,7 @@ from keras import tree
 
 from ipu_keras.feeds.dataset_feed import ElementFormat, dtype_of
 from ipu_keras.program.data_types import FEED_DTYPES
+from ipu_keras.settings.argument_errors import noted
 
 
 def refuse_generators(x: Any) -> None:
@@ -111,15 +112,20 @@ def num_steps(
 
 def _refuse_unknown_size(is_endless: bool) -> NoReturn:
     if is_endless:
-        raise ValueError(
-            "When providing an infinite dataset, you must specify the number of steps to run: pass "
-            "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do not repeat the "
-            "dataset without a count."
+        raise noted(
+            ValueError(
+                "When providing an infinite dataset, you must specify the number of steps to "
+                "run (if you did not intend to create an infinite dataset, make sure to not "
+                "call `repeat()` on the dataset)."
+            ),
+            "Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`.",
         )
-    raise ValueError(
-        "Could not infer the size of the data. You must specify the number of steps to run: pass "
-        "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or state the size with "
-        "`tf.data.experimental.assert_cardinality`."
+    raise noted(
+        ValueError(
+            "Could not infer the size of the data. You must specify the number of steps to run."
+        ),
+        "Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or state the "
+        "size with `tf.data.experimental.assert_cardinality`.",
     )
 
 

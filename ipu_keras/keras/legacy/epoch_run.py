@@ -5,6 +5,7 @@ from collections.abc import Callable
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.run import Run
+from ipu_keras.settings.argument_errors import noted
 
 
 class EpochRun(Run):
@@ -48,10 +49,13 @@ class EpochRun(Run):
         """
         steps = data.steps_per_epoch
         if steps is None and data.num_batches is None and data.is_endless():
-            raise ValueError(
-                "When using an infinitely repeating dataset, you must provide the number of steps "
-                "per epoch (steps_per_epoch). Pass `steps_per_epoch` to `fit`, `steps` to "
-                "`evaluate` or `predict`, or do not repeat the dataset without a count."
+            raise noted(
+                ValueError(
+                    "When using an infinitely repeating dataset, you must provide the number "
+                    "of steps per epoch (steps_per_epoch)."
+                ),
+                "Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do "
+                "not repeat the dataset without a count.",
             )
         available = super()._num_steps(data, 1)
         if replicas == 1:

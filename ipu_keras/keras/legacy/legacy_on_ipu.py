@@ -16,6 +16,7 @@ from ipu_keras.keras.extensions.array_data import WholeBatches, with_array_data
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu
 from ipu_keras.keras.legacy.epoch_run import EpochRun
+from ipu_keras.settings.argument_errors import noted
 
 
 class LegacyOnIpu(ModelOnIpu):
@@ -105,10 +106,10 @@ class LegacyOnIpu(ModelOnIpu):
         """As of `ModelOnIpu`."""
         strategy = current_ipu_strategy()
         if strategy is None:
-            raise ValueError(
-                f"{type(self._model).__name__} can only be used on an IPU device. Call `fit`, "
-                "`evaluate` and `predict` inside the scope of an IPUStrategy: "
-                "`with strategy.scope():`"
+            raise noted(
+                ValueError(f"{type(self._model).__name__} can only be used on an IPU device."),
+                "Call `fit`, `evaluate` and `predict` inside the scope of an IPUStrategy: "
+                "`with strategy.scope():`",
             )
         if not has_strategy(self._model) and strategy.device is not None:
             self._move_to(strategy)
