@@ -18,7 +18,7 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
-from ipu_keras.internals.keras_2_habits import explain
+from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -115,6 +115,7 @@ class IPUStrategy(tf.distribute.Strategy):
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
     @left_by_autograph
+    @explained
     def run(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """Runs a `tf.function` on the device as one program.
 

@@ -164,7 +164,7 @@ def test_types_that_feeds_carry(graph, dtype):
 
 def test_empty_elements(named):
     queue = named(counting().map(lambda x: tf.zeros([0, 2])))
-    text = r"a dimension of size 0. Please remove it .*shape \(0, 2\) at index 0 of numbers"
+    text = r"of size 0. Please remove it from the inputs\.\n.*shape \(0, 2\) at index 0 of numbers"
     with pytest.raises(tf.errors.InvalidArgumentError, match=text):
         initialize(queue)
 
@@ -175,7 +175,7 @@ def test_empty_elements(named):
 def test_the_initializer_of_a_graph_is_one(graph, named):
     queue = named(counting())
     assert isinstance(queue.initializer, tf.Operation)
-    text = "`initializer` function can only be accessed once. .*'numbers'"
+    text = "`initializer` function can only be accessed once.\n.*'numbers'"
     with pytest.raises(ValueError, match=text):
         initialize(queue)
 

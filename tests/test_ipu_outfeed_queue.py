@@ -75,7 +75,7 @@ def test_examples():
             {"outfeed_mode": "all"},
             ValueError,
             "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but "
-            "is str. Received: outfeed_mode='all'",
+            "is <class 'str'>.\nReceived: outfeed_mode='all'",
         ),
         ({"device_ordinal": -1}, ValueError, "Device ordinal must be >= 0"),
         ({"feed_name": ""}, ValueError, "`feed_name` must be a text"),

@@ -58,9 +58,10 @@ class Place:
         try:
             return self.num_replicas(ipus_of_shards(num_shards))
         except ValueError as error:
-            raise ValueError(
-                f"{error} Received: `ipu_shard({num_shards - 1})`, whose `index` counts from 0, on "
-                f"the device {self.device.name!r}"
+            raise noted(
+                error,
+                f"Received: `ipu_shard({num_shards - 1})`, whose `index` counts from 0, on the "
+                f"device {self.device.name!r}",
             ) from None
 
 

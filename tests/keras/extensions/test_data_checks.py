@@ -95,8 +95,9 @@ def test_fewer_batches_than_steps_per_execution_are_one_execution(model, data, e
 
 def test_an_infinite_dataset(model, data):
     message = (
-        "When providing an infinite dataset, you must specify the number of steps to run: pass "
-        "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`"
+        "When providing an infinite dataset, you must specify the number of steps to run (if you "
+        "did not intend to create an infinite dataset, make sure to not call `repeat()` on the "
+        "dataset).\nPass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`"
     )
     for call in each_call(model, batched(data).repeat()):
         with raises(message):
@@ -106,8 +107,8 @@ def test_an_infinite_dataset(model, data):
 def test_a_dataset_of_unknown_size(model, data):
     dataset = batched(data).filter(lambda x, y: True)
     message = (
-        "Could not infer the size of the data. You must specify the number of steps to run: pass "
-        "`steps_per_epoch` to `fit`"
+        "Could not infer the size of the data. You must specify the number of steps to run.\n"
+        "Pass `steps_per_epoch` to `fit`"
     )
     for call in each_call(model, dataset):
         with raises(message):
@@ -334,7 +335,7 @@ def test_a_dimension_without_elements(model, data):
     dataset = batched((data[0][:, :0], data[1]))
     message = (
         "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
-        "from the inputs. Received: shape (8, 0) at index 0 of the element"
+        "from the inputs.\nReceived: shape (8, 0) at index 0 of the element"
     )
     x, y = data[0][:, :0], data[1]
     for call in (

@@ -213,7 +213,7 @@ def test_not_in_training_loops_of_users(strategies, data, build):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, ValueError, "gradient_accumulation_count must be specified. It is how many batches "),
+        ({}, ValueError, "gradient_accumulation_count must be specified.\nIt is how many batches "),
         (
             {"gradient_accumulation_count": -2},
             ValueError,
@@ -222,17 +222,17 @@ def test_not_in_training_loops_of_users(strategies, data, build):
         (
             {"gradient_accumulation_count": 4, "device_mapping": 1},
             TypeError,
-            "device_mapping argument needs to be a list or a tuple. Received: device_mapping=1",
+            "device_mapping argument needs to be a list or a tuple.\nReceived: device_mapping=1",
         ),
         (
             {"gradient_accumulation_count": 4, "device_mapping": [0, 1, 2]},
             ValueError,
-            "Each stage must be mapped to an IPU: 3 mappings != 2 stages. Give `device_mapping` ",
+            "Each stage must be mapped to an IPU: 3 mappings != 2 stages\nGive `device_mapping` ",
         ),
         (
             {"gradient_accumulation_count": 4, "device_mapping": ["0", "1"]},
             ValueError,
-            "Expected `device_mapping` to be a list of integers. Each is the IPU of a stage, ",
+            "Expected `device_mapping` to be a list of integers.\nEach is the IPU of a stage, ",
         ),
         (
             {"gradient_accumulation_count": 4, "batch_serialization_iterations": 2},
@@ -295,7 +295,7 @@ def test_made_outside_of_a_scope(strategies, data, kind):
     else:
         model = PipelineSequential([[first], [last]], gradient_accumulation_count=4)
     model = compiled(model)
-    message = f"{kind.__name__} can only be used on an IPU device. Call `fit`, `evaluate` and `pre"
+    message = f"{kind.__name__} can only be used on an IPU device.\nCall `fit`, `evaluate` and `pre"
     with raises(ValueError, message):
         model.fit(*data, batch_size=8, verbose=0)
     with strategies[2].scope():
@@ -349,7 +349,7 @@ def staged(stages):
         ([0, None], "All layers of a pipelined model must have an associated pipeline stage. How"),
         ([None], "All layers of a pipelined model must have an associated pipeline stage. How"),
         ([1, 0], "Layer "),
-        ([0, 0], "Pipeline requires at least two computational stages. Use `Model` or `Sequentia"),
+        ([0, 0], "Pipeline requires at least two computational stages.\nUse `Model` or `Sequentia"),
     ],
 )
 def test_stages_of_a_functional_model(strategies, stages, message):
@@ -363,7 +363,7 @@ def test_stages_of_a_functional_model(strategies, stages, message):
         (
             None,
             "An IPU pipeline must take a non-empty list of stages, where each stage is a list of "
-            "Keras Layers. Received: stages=None",
+            "Keras Layers.\nReceived: stages=None",
         ),
         ([], "An IPU pipeline must take a non-empty list of stages, where each stage is a list of"),
         (

@@ -113,7 +113,7 @@ def test_costs(strategies, mode):
 
 
 def test_refusals(strategies, data):
-    message = "Sequential can only be used on an IPU device. Call `fit`, `evaluate` and `predict` "
+    message = "Sequential can only be used on an IPU device.\nCall `fit`, `evaluate` and `predict` "
     with strategies[1].scope():
         model = compiled(Sequential(layers()))
         with raises(ValueError, "Sequential can only be called through the `fit`, `evaluate` or "):
