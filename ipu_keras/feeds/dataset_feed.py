@@ -389,10 +389,13 @@ def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
             "convert it, for instance with `to_tensor()` or `tf.sparse.to_dense`."
         )
     if not leaf.shape.is_fully_defined():
-        raise ValueError(
-            f"The provided set of data contains a shape {leaf.shape} which is not fully defined. "
-            "Executing on IPU requires all shapes to be known when the program is compiled: batch "
-            f"with `drop_remainder=True` or give the shape. Received: index {index} of the element"
+        raise noted(
+            ValueError(
+                f"The provided set of data contains a shape {leaf.shape} which is not fully "
+                "defined. Executing on IPU requires all shapes to be known when the program is "
+                "compiled: batch with `drop_remainder=True` or give the shape."
+            ),
+            f"Received: index {index} of the element",
         )
     if 0 in leaf.shape:
         raise noted(

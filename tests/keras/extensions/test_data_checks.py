@@ -66,7 +66,7 @@ def test_a_number_of_batches_that_executions_do_not_divide(model, data):
     x, y = (array[:56] for array in data)
     message = (
         "`steps_per_execution` (2) must be a divisor of the number of batches (7) in the dataset "
-        "provided. Change either, for instance with `take(6)`"
+        "provided.\nChange either, for instance with `take(6)`"
     )
     for call in each_call(model, x, y, batch_size=8):
         with raises(message):
@@ -121,8 +121,8 @@ def test_a_dataset_of_unknown_size(model, data):
 def test_a_dataset_that_ends_too_early(model, data):
     message = (
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        "generate at least 18 batches (steps_per_epoch=6 for 3 epochs), for instance with "
-        "`repeat()`. Received: 8 batches"
+        "generate at least 18 batches.\nThat is steps_per_epoch=6 for 3 epochs; `repeat()` begins "
+        "a dataset again. Received: 8 batches"
     )
     with raises(message):
         model.fit(batched(data), steps_per_epoch=6, epochs=5, initial_epoch=2, shuffle=False)
@@ -461,7 +461,7 @@ def test_steps_of_an_epoch_that_executions_do_not_divide():
         data_checks.executed_steps(4, 6, per_epoch=True)
     with raises(
         "`steps_per_execution` (4) must be a divisor of the number of batches (6) in the dataset "
-        "provided for each of the 2 replicas. Change either, for instance with `take(8)`, so that "
+        "provided for each of the 2 replicas.\nChange either, for instance with `take(8)`, so that "
     ):
         data_checks.executed_steps(4, 6, per_epoch=False, num_replicas=2)
 
@@ -524,7 +524,7 @@ def test_enough_batches_for_all_epochs():
         data_checks.refuse_shortage(8, 3, epochs=3)
     with raises(
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        "generate at least 12 batches (steps_per_epoch=7 for 2 epochs), for instance with "
+        "generate at least 12 batches.\nThat is steps_per_epoch=7 for 2 epochs; `repeat()` "
     ):
         data_checks.refuse_shortage(9, 7, epochs=2, num_replicas=3)
 
