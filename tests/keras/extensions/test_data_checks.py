@@ -39,7 +39,7 @@ def test_a_partial_batch_of_arrays(model, data):
     message = (
         "The provided set of data has a partial batch, which could result in data being dropped. "
         "Either adjust the `batch_size` so that it divides the number of samples, or pass a "
-        "`tf.data.Dataset` batched with `drop_remainder=True`. Received: batch_size=8 with 4 "
+        "`tf.data.Dataset` batched with `drop_remainder=True`.\nReceived: batch_size=8 with 4 "
         "samples in the last batch"
     )
     for call in each_call(model, x, y, batch_size=8):

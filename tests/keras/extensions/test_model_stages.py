@@ -323,7 +323,7 @@ def test_interleaved_stages_on_one_ipu(staged):
 
 def test_one_stage_is_no_pipeline(model):
     assign(model, [0, 0, 0])
-    with raises(ValueError, "Pipeline requires at least two computational stages. Received: 1"):
+    with raises(ValueError, "Pipeline requires at least two computational stages.\nReceived: 1"):
         model._ipu.stages.pipeline(False, 4)
 
 

@@ -50,7 +50,7 @@ def batches(data, batch_size=8):
 def test_infinite_datasets(model, data):
     message = (
         "When using an infinitely repeating dataset, you must provide the number of steps per epoch"
-        " (steps_per_epoch). Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, "
+        " (steps_per_epoch).\nPass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, "
     )
     dataset = batches(data).repeat()
     for run in (model.fit, model.evaluate, model.predict):

@@ -179,7 +179,7 @@ def test_tensorboard(strategies, data, tmp_path):
 def test_direct_calls(strategies, data):
     x, y = data
     message = (
-        "Model can only be called through the `fit`, `evaluate` or `predict` interfaces. For a "
+        "Model can only be called through the `fit`, `evaluate` or `predict` interfaces.\nFor a "
         "training loop of your own, or as a part of another model, use a `keras.Model`."
     )
     with strategies[1].scope():
@@ -330,7 +330,7 @@ def test_a_strategy_without_extensions(strategies, data):
         (
             {"gradient_accumulation_count": -1},
             ValueError,
-            "gradient_accumulation_count must be >= 0. It is how many batches each replica takes ",
+            "gradient_accumulation_count must be >= 0.\nIt is how many batches each replica takes ",
         ),
         (
             {"gradient_accumulation_dtype": "int32"},

@@ -217,7 +217,7 @@ def test_not_in_training_loops_of_users(strategies, data, build):
         (
             {"gradient_accumulation_count": -2},
             ValueError,
-            "gradient_accumulation_count must be >= 0. It is how many batches each replica takes ",
+            "gradient_accumulation_count must be >= 0.\nIt is how many batches each replica takes ",
         ),
         (
             {"gradient_accumulation_count": 4, "device_mapping": 1},
@@ -237,7 +237,7 @@ def test_not_in_training_loops_of_users(strategies, data, build):
         (
             {"gradient_accumulation_count": 4, "batch_serialization_iterations": 2},
             NotImplementedError,
-            "Batch serialization is only supported with the `Sequential` schedule. Pass ",
+            "Batch serialization is only supported with the `Sequential` schedule.\nPass ",
         ),
         (
             {
@@ -373,7 +373,7 @@ def test_stages_of_a_functional_model(strategies, stages, message):
         ),
         ([[keras.layers.Dense(3)], [abs]], "An IPU pipeline may only contain lists of stages, whe"),
         ([[keras.layers.Dense(3)], []], "An IPU pipeline may only contain stages with at least on"),
-        ([[keras.layers.Dense(3)]], "Pipeline requires at least two computational stages. Use "),
+        ([[keras.layers.Dense(3)]], "Pipeline requires at least two computational stages.\nUse "),
     ],
 )
 def test_stages_of_a_sequential_model(strategies, stages, message):
