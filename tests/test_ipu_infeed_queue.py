@@ -120,7 +120,6 @@ def test_deprecated_arguments_change_nothing(graph, option):
 
 def test_the_order_of_later_releases(graph):
     queue = IPUInfeedQueue(counting(9), 0, 5, optimise_latency=True)
-    assert queue._iterator.prefetch_depth == 5
     total = summed(queue, 9)
     assert opened(queue.initializer).run(total) == 36.0
     assert IPUInfeedQueue(counting(9), 1)._device_ordinal == 1

@@ -48,7 +48,6 @@ def counted(queue, num_steps=3, sent=lambda x: x):
         ((LAST,), {}, LAST, 0),
         ((LAST, 1), {}, LAST, 1),
         ((ALL, 2, 8, True), {}, ALL, 2),
-        ((LAST, None, 8), {}, LAST, 0),
         ((LAST,), {"device_ordinal": 1, "buffer_depth": 2, "optimise_latency": True}, LAST, 1),
     ],
 )
