@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from ipu_keras.functions.loop_bodies import as_list, checked_function
@@ -174,7 +173,7 @@ def export_pipeline(
 
 
 def export_keras(
-    model: keras.Model,
+    model: tf.keras.Model,
     export_dir: str | os.PathLike,
     batch_size: int | None = None,
     output_names: Sequence[str] | str | None = None,
@@ -208,12 +207,13 @@ def export_keras(
     Example:
 
     >>> import tempfile
-    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="scores")])
+    >>> from keras import Input, Sequential, layers
+    >>> model = Sequential([Input((3,)), layers.Dense(1, name="scores")])
     >>> folder = tempfile.mkdtemp()
     >>> export_keras(model, folder, batch_size=2)(tf.ones((2, 3)))["scores"].shape
     TensorShape([2, 1])
     """
-    if not isinstance(model, keras.Model):
+    if not isinstance(model, tf.keras.Model):
         raise TypeError(f"`model` must be a Keras model. Received: {received('model', model)}")
     if batch_size is not None:
         positive_integer("batch_size", batch_size)
@@ -231,15 +231,15 @@ def export_keras(
             "`batch_size` is needed for a model whose inputs have none, as programs of IPUs are "
             f"static. Received: batch_size=None for inputs of shape {specs[0].shape}"
         )
-    is_sequence = isinstance(model, keras.Sequential)
+    is_sequence = isinstance(model, tf.keras.Sequential)
     structure = model.inputs[0] if is_sequence else model.input
     names = [model.layers[-1].name] if is_sequence else model.output_names
 
     def predict(*inputs: tf.Tensor) -> Any:
-        results = model(keras.tree.pack_sequence_as(structure, inputs), training=False)
+        results = model(tf.nest.pack_sequence_as(structure, inputs), training=False)
         if isinstance(results, Mapping) or len(set(names)) < len(names):
             return results
-        return dict(zip(names, keras.tree.flatten(results), strict=True))
+        return dict(zip(names, tf.nest.flatten(results), strict=True))
 
     return _export(
         predict,

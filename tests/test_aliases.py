@@ -123,7 +123,7 @@ def test_modules_that_have_moved(run_forked):
         from tensorflow.python.training.tracking.util import Checkpoint
         import tensorflow as tf, tensorflow_core
         assert mnist is datasets.mnist is tf.keras.datasets.mnist
-        assert applications is tf.keras.applications
+        assert applications.ResNet50 is tf.keras.applications.ResNet50
         assert base.__name__ == "tensorflow.python.trackable.base"
         assert Checkpoint is tf.train.Checkpoint
         assert tensorflow_core is tf

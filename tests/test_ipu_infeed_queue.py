@@ -101,7 +101,7 @@ def test_properties():
         (counting(), {"prefetch_depth": 256}, ValueError, "must be less than 256, but it is 256"),
         (counting(), {"prefetch_depth": 1.5}, ValueError, "greater than zero, but it is 1.5"),
         (counting(), {"device_ordinal": -1}, ValueError, "Device ordinal must be >= 0"),
-        (counting(), {"feed_name": 3}, TypeError, "`feed_name` must be a string"),
+        (counting(), {"feed_name": b"a"}, TypeError, "`feed_name` must be a string"),
         (counting(), {"replication_factor": 0}, ValueError, "`replication_factor` must be"),
     ],
 )
