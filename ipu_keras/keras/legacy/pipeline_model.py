@@ -30,7 +30,8 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     one execution on the device. A step is one pass of `gradient_accumulation_count` batches of
     each replica through the pipeline, in training with one weight update: `steps_per_epoch`,
     the progress bar and callbacks count these. A device with IPUs for several pipelines has as
-    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all.
+    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all. Of arrays,
+    samples that fill no batch are dropped, with a warning; `predict` takes no labels.
 
     Args:
         inputs: As of a functional `keras.Model`.
