@@ -23,7 +23,7 @@ from ipu_keras.popart.graphs.tensor_types import (
     tensor_type,
 )
 from ipu_keras.popart.model.data_types import number_of
-from ipu_keras.popart.model.external_data import note_written
+from ipu_keras.popart.model.external_data import check_unused, note_written
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.options.enumerations import RecomputeType
@@ -360,9 +360,11 @@ class _BuilderCore(Annotations, _Opsets):
             filename: Path of the file.
 
         Raises:
-            popart_exception: It cannot be written there, or is larger than a message may be.
+            popart_exception: It cannot be written there, is larger than a message may be, or the
+                file has values of the model.
         """
         path = Path(filename)
+        self._check_unused(path)
         _write(path, _serialised(model_of(self.draft, path.parent)))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
@@ -374,8 +376,10 @@ class _BuilderCore(Annotations, _Opsets):
 
         Raises:
             popart_exception: A tensor has no value, or has it in a file already; or the file
-                cannot be written.
+                cannot be written, or has values of the model.
         """
+        path = Path(filename)
+        self._check_unused(path)
         for id_ in ids:
             self.draft.check(id_, self.draft.initialisers)
             if id_ in self.draft.external:
@@ -395,15 +399,19 @@ class _BuilderCore(Annotations, _Opsets):
             parts.append(data)
             offset += len(data)
             messages[id_] = message
-        _write(Path(filename), parts)
-        note_written(Path(filename))
+        _write(path, parts)
+        note_written(path)
         self.draft.external.update(messages)
+        self.draft.files[Path(os.path.realpath(path))] = next(iter(messages), "")
 
     def _createSubgraphBuilder(self) -> "_BuilderCore":
         """A builder of a graph that an operation of this one has."""
         child = _BuilderCore()
         child.draft = GraphDraft(self.draft)
         return child
+
+    def _check_unused(self, path: Path) -> None:
+        check_unused(path, ((id_, file) for file, id_ in self.draft.files.items()))
 
     def _is_value(self, id_: str) -> bool:
         return bool(id_) and id_ not in self.draft.outputs

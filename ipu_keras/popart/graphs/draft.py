@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class GraphDraft:
         self.initialisers: dict[str, np.ndarray] = {}
         # Where the data of an initialiser is, if it is in a file: its message without the data.
         self.external: dict[str, onnx.TensorProto] = {}
+        # Of all graphs of the model: the files that have such data, each with one whose it is.
+        self.files: dict[Path, str] = {} if parent is None else parent.files
         # Annotations that nodes get when they are added.
         self.annotations: dict[str, onnx.AttributeProto] = {}
         self._own_types: dict[str, onnx.TypeProto | None] = {}

@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.messages import all_tensors
 
 # The format of models, by the version of ai.onnx: in the older one each value is an input too.
 _OLD_FORMAT, _NEW_FORMAT = 3, 4
@@ -46,7 +47,7 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
 def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
     """Names the files of values by paths from a folder, if they are in it."""
     root = Path(os.path.realpath(folder))
-    for tensor in graph.initializer:
+    for tensor, _ in all_tensors(graph):
         for entry in tensor.external_data:
             if entry.key == "location":
                 path = Path(os.path.realpath(entry.value))

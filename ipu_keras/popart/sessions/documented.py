@@ -92,6 +92,9 @@ class SessionMethods:
     def modelToHost(self, arg0: str) -> None:
         """Writes the model, with the weights as they are, to a file.
 
+        The weights are the host's from then on, too: `readWeights` and `weightsFromHost` go on
+        from them.
+
         Args:
             arg0: Its path.
         """

@@ -241,6 +241,25 @@ def test_values_in_a_file_of_their_own(tmp_path, monkeypatch):
     assert not (tmp_path / "more.bin").exists()
 
 
+def test_no_file_is_written_over_values_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    builder, ids = model_with_values()
+    builder.saveInitializersExternally(ids[:1], "values.bin")
+    os.link("values.bin", "same.bin")
+    content = (tmp_path / "values.bin").read_bytes()
+    inner = builder._createSubgraphBuilder()
+    within = inner.addInitializedInputTensor(np.zeros(2, np.float32))
+    text = "has the data of 'init_input', which would be lost"
+    for path in ("values.bin", os.path.abspath("values.bin"), "./values.bin", "same.bin"):
+        with pytest.raises(popart_exception, match=text):
+            builder.saveInitializersExternally(ids[1:], path)
+        with pytest.raises(popart_exception, match=text):
+            inner.saveInitializersExternally([within], path)
+        with pytest.raises(popart_exception, match=text):
+            builder.saveModelProto(path)
+    assert (tmp_path / "values.bin").read_bytes() == content
+
+
 def test_a_model_in_a_file(tmp_path):
     builder, _ = model_with_values()
     builder.saveModelProto(tmp_path / "model.onnx")

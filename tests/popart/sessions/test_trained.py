@@ -228,9 +228,12 @@ def test_weights_of_host_and_device(training_of, weights_of):
     np.testing.assert_array_equal(read[k], trained)
     session.weightsFromHost()
     np.testing.assert_array_equal(weights_of(session, read)[k], model.weights["k"])
-    session.writeWeights(popart.PyWeightsIO({k: trained}))
+    # A flat array is as good.
+    session.writeWeights(popart.PyWeightsIO({k: trained.ravel()}))
     session.weightsFromHost()
-    np.testing.assert_array_equal(weights_of(session, read)[k], trained)
+    np.testing.assert_array_equal(weights_of(session, {k: trained.ravel()})[k], trained.ravel())
+    with pytest.raises(popart.popart_exception, match=r"Received: float32 of the shape \[9, 6\]"):
+        session.readWeights(popart.PyWeightsIO({k: trained.reshape(9, 6).copy()}))
     with pytest.raises(popart.popart_exception, match="no weight 'w' in the model"):
         session.readWeights(popart.PyWeightsIO({**read, "w": trained}))
 
