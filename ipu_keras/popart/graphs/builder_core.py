@@ -166,7 +166,9 @@ class _BuilderCore(Annotations, _Opsets):
         return self.draft.add_input(name, None)
 
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
-        """Makes sure that a tensor of a graph around can be used; it is used by its id.
+        """Takes a tensor of a graph around, which is used by its id.
+
+        Where the graph is called it may be one of `args`, in the order of the inputs.
 
         Args:
             tensorId: The id of the tensor.
@@ -174,8 +176,7 @@ class _BuilderCore(Annotations, _Opsets):
         Raises:
             popart_exception: There is no such tensor in the graphs around.
         """
-        parent = self.draft.parent
-        self.draft.check(tensorId, {} if parent is None else parent.types)
+        self.draft.take(tensorId)
 
     def addInitializedInputTensor(
         self, initVal: np.ndarray, debugContext: Any = "", *, debugPrefix: Any = ""

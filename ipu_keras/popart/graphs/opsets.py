@@ -104,6 +104,8 @@ class _Opset:
         # The older Scan begins with the lengths of sequences, which its graph does not see.
         is_first_scan = method.kind == "Scan" and method.since == 8
         wanted = num_inputs - is_first_scan if method.kind in _MORE_INPUTS else 0
+        if method.kind == "Call" and len(draft.parameters) == wanted:
+            return draft.proto(has_all_parameters=True)
         if len(draft.inputs) != wanted:
             raise popart_exception(
                 f"The graph `{attribute.called}` of {method.kind} has {wanted} input(s), by the "

@@ -31,7 +31,7 @@ from ipu_keras.popart.sessions.number_checks import check_numbers
 from ipu_keras.popart.sessions.offline import (
     check_executes,
     compiled_offline,
-    is_offline,
+    is_absent,
     place_of,
 )
 from ipu_keras.popart.sessions.randomness import draws
@@ -124,11 +124,14 @@ class Session:
             loads: Whether it may run right away.
 
         Raises:
-            popart_exception: A node of the model cannot be computed, or the device is detached.
+            popart_exception: A node of the model cannot be computed, or the device is detached, or
+                to be attached now and not free.
             tf.errors.ResourceExhaustedError: It does not fit on the device.
         """
         self._check_process()
-        if is_offline(self._device) and not loads:
+        if loads:
+            self._device.attach_for_engine()
+        elif is_absent(self._device):
             self._prepare_offline()
             return
         ipu_device = self._device.device
@@ -156,10 +159,15 @@ class Session:
         """Lets the prepared program run.
 
         Raises:
-            popart_exception: Nothing was prepared, or the device is offline.
+            popart_exception: Nothing was prepared, or the device is offline, or to be attached now
+                and not free.
         """
-        self._prepared("loadEngineAndConnectStreams")
+        executable = self._prepared("loadEngineAndConnectStreams")
         check_executes(self._device)
+        self._device.attach_for_engine()
+        if executable.host is None:
+            # It was prepared before the device was there.
+            self.prepare()
         self._is_loaded = True
 
     @logged("Running a step", logging.DEBUG)

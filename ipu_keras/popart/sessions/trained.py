@@ -16,6 +16,7 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.loss_scaler import LossScaler
+from ipu_keras.popart.sessions.offline import is_absent
 from ipu_keras.popart.sessions.reached import (
     factors_of_products,
     kept_statistics,
@@ -76,7 +77,7 @@ class TrainedSession(Session):
         self._loss_scaler: LossScaler | None = None
         self._host_reduction: HostReduction | None = None
         super().__init__(model, flow, device, infos, options)
-        if device.isAttached:
+        if device.isAttached or is_absent(device):
             # What gradients, losses and anchors cannot be is known when it was traced.
             self._make_sure_of_infos()
 
