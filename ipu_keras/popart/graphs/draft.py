@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.inference import MOST_KNOWN_ELEMENTS, Surroundings, infer
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.graphs.tensor_types import shape_of, type_of_array
 from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.tensors import tensor_of
 
 # How many names an error lists.
 _MOST_LISTED = 20
@@ -284,7 +284,7 @@ class GraphDraft:
             input=[self._info(id_) for id_ in inputs],
             output=[self._info(id_) for id_ in self.outputs],
             initializer=[
-                self.external.get(id_) or numpy_helper.from_array(array, id_)
+                self.external.get(id_) or tensor_of(array, id_, in_field=True)
                 for id_, array in self.initialisers.items()
             ],
             value_info=[self._info(id_) for id_ in between],

@@ -25,6 +25,7 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.dot_files import write_dot_files
 from ipu_keras.popart.sessions.exported import read_exported, write_exported
 from ipu_keras.popart.sessions.failures import in_words_of_popart
+from ipu_keras.popart.sessions.inferred_places import placed
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.messages import logged
 from ipu_keras.popart.sessions.number_checks import check_numbers
@@ -81,7 +82,7 @@ class Session:
         infos: InputShapeInfo,
         options: Any,
     ):
-        self._loaded: LoadedModel = load(model)
+        self._loaded: LoadedModel = _placed(load(model), options, device.numIpus)
         self._flow = flow
         self._device = device
         configuration = Configuration(
@@ -522,6 +523,13 @@ def _kept_in(program: Program, folder: str) -> Program:
     assert program.device_choices is not None
     choices = replace(program.device_choices, cache_folder=Path(folder))
     return replace(program, device_choices=choices)
+
+
+def _placed(loaded: LoadedModel, options: Any, num_ipus: int) -> LoadedModel:
+    """A model whose nodes say where they run."""
+    replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    graph = placed(loaded.model.graph, options, max(num_ipus // max(replicas, 1), 1))
+    return replace(loaded, model=replace(loaded.model, graph=graph))
 
 
 def _spec(stream: Stream) -> TensorSpec:

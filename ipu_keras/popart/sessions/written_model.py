@@ -86,7 +86,9 @@ class WrittenModel:
             array = others.pop(tensor.name, None)
             if array is not None:
                 dtype = self._loaded.model.graph.initialisers[tensor.name].dtype
-                tensor.CopyFrom(tensor_of(array.astype(dtype), tensor.name))
+                in_field = len(tensor.float_data) > 0
+                made = tensor_of(array.astype(dtype), tensor.name, in_field=in_field)
+                tensor.CopyFrom(made)
         # What an optimizer keeps, which the model had not.
         proto.graph.initializer.extend(tensor_of(each, name) for name, each in others.items())
         return proto

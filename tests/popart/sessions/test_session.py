@@ -408,7 +408,7 @@ def test_pipelines_need_nodes_that_say_where_they_are():
             y = builder.aiOnnx.neg([y])
     options = popart.SessionOptions()
     options.enablePipelining = True
-    options.virtualGraphMode = popart.VirtualGraphMode.Auto
+    options.virtualGraphMode = popart.VirtualGraphMode.ExecutionPhases
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
     with pytest.raises(popart.popart_exception, match=r"other than VirtualGraphMode\.Off: Virtual"):
         popart.InferenceSession(
