@@ -29,9 +29,13 @@ from ipu_keras.popart.graphs.opsets import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
 from ipu_keras.popart.model.numerics_report import NumericsReport as NumericsReport
+from ipu_keras.popart.operations.identifiers import OpDefinition as OpDefinition
 from ipu_keras.popart.operations.identifiers import OperatorIdentifier as OperatorIdentifier
 from ipu_keras.popart.operations.identifiers import (
     getSupportedOperations as getSupportedOperations,
+)
+from ipu_keras.popart.operations.identifiers import (
+    getSupportedOperationsDefinition as getSupportedOperationsDefinition,
 )
 from ipu_keras.popart.operations.identifiers import (
     getUnsupportedOperations as getUnsupportedOperations,

@@ -236,3 +236,33 @@ def test_floats_are_where_scripts_read_them():
     assert list(proto.graph.initializer[0].float_data) == values.ravel().tolist()
     again = popart.Builder(builder.getModelProto())
     np.testing.assert_array_equal(again._impl.draft.initialisers["init_input"], values)
+
+
+def test_opsets_name_themselves():
+    builder = Builder(opsets={"ai.onnx": 9, "ai.graphcore": 1})
+    assert (f"{builder.aiOnnx}", str(builder.aiGraphcore)) == ("AiOnnx9", "AiGraphcore")
+
+
+def test_a_loop_may_return_a_tensor_twice():
+    """What is carried on is stacked as well."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    body = builder.createSubgraphBuilder()
+    body.addInputTensor("INT64", [])
+    goes_on = body.addInputTensor("BOOL", [])
+    twice = body.aiOnnx.add([carried := body.addInputTensor("FLOAT", [2]), carried])
+    for each in (goes_on, twice, twice):
+        body.addOutputTensor(each)
+    count = builder.aiOnnx.constant(np.array(3, np.int64))
+    starts = builder.aiOnnx.constant(np.array(True))
+    last, stacked = builder.aiOnnx.loop([count, starts, x], 2, body)
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [last, stacked]),
+        popart.DeviceManager().createIpuModelDevice({}),
+    )
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: np.float32([1, 3])}, anchors))
+    assert anchors[last].tolist() == [8, 24]
+    assert anchors[stacked].tolist() == [[2, 6], [4, 12], [8, 24]]

@@ -274,8 +274,8 @@ class _BuilderCore(Annotations, _Opsets):
         return list(self.draft.outputs)
 
     def getValueTensorIds(self) -> list[str]:
-        """Ids of the results of operations that are no outputs."""
-        return [id_ for node in self.draft.nodes for id_ in node.output if self._is_value(id_)]
+        """Ids of the results of operations, those that are outputs as well."""
+        return [id_ for node in self.draft.nodes for id_ in node.output if id_]
 
     def getTrainableTensorIds(self) -> list[str]:
         """Ids of the tensors that have a value."""
@@ -413,9 +413,6 @@ class _BuilderCore(Annotations, _Opsets):
 
     def _check_unused(self, path: Path) -> None:
         check_unused(path, ((id_, file) for file, id_ in self.draft.files.items()))
-
-    def _is_value(self, id_: str) -> bool:
-        return bool(id_) and id_ not in self.draft.outputs
 
 
 def _serialised(model: onnx.ModelProto) -> bytes:

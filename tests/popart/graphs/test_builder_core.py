@@ -96,7 +96,7 @@ def test_outputs_and_values():
     z = opset.neg([y])
     builder.addOutputTensor(z)
     assert builder.getOutputTensorIds() == [z]
-    assert builder.getValueTensorIds() == [y]
+    assert builder.getValueTensorIds() == [y, z]
     assert not builder.isInitializer(y)
     with pytest.raises(popart_exception, match="'Neg:0' is an output of the graph already"):
         builder.addOutputTensor(z)
