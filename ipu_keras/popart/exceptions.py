@@ -1,19 +1,43 @@
 """The exceptions that PopART raises, which have the names that users catch."""
 
 
-class popart_exception(Exception):
+def in_print(text: str) -> str:
+    r"""A text without what terminals obey: models come from anywhere, and so do names in them.
+
+    Args:
+        text: It.
+
+    Example:
+
+    >>> in_print("\x1b[2Jgone")
+    '\\x1b[2Jgone'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+class _InPrint(Exception):
+    def __init__(self, *args: object):
+        super().__init__(*(in_print(each) if isinstance(each, str) else each for each in args))
+
+
+class popart_exception(_InPrint):
     """What users asked for cannot be done; the text says what, and what to do instead."""
 
 
-class popart_internal_exception(Exception):
+class popart_internal_exception(_InPrint):
     """Something went wrong that users have no part in."""
 
 
-class poplar_exception(Exception):
+class poplar_exception(_InPrint):
     """The device, or its options, refused something."""
 
 
-class poplibs_exception(Exception):
+class poplibs_exception(_InPrint):
     """An operation's implementation refused something."""
 
 

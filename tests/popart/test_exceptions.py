@@ -1,4 +1,28 @@
+import doctest
+
+import pytest
+
+from ipu_keras.popart import exceptions
 from ipu_keras.popart.exceptions import OutOfMemoryError
+
+
+def test_examples():
+    assert doctest.testmod(exceptions).failed == 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        exceptions.popart_exception,
+        exceptions.popart_internal_exception,
+        exceptions.poplar_exception,
+        exceptions.poplibs_exception,
+    ],
+)
+def test_no_text_of_a_model_tells_terminals_anything(kind):
+    error = kind("In \x1b]0;x\x07\x9b1m\u202e\ud800 'ä':\n\tline")
+    assert str(error) == "In \\x1b]0;x\\x07\\x9b1m\\u202e\\ud800 'ä':\n\tline"
+    assert kind(3).args == (3,)
 
 
 def test_what_is_known_of_memory():

@@ -139,6 +139,11 @@ class Configuration:
         return self.options.compileEngine
 
     @property
+    def caches(self) -> bool:
+        """Whether what was compiled is kept for others."""
+        return self.options.enableEngineCaching and bool(self.options.cachePath)
+
+    @property
     def checks_numbers(self) -> bool:
         """Whether a step fails in which a number is not finite."""
         return self.options.enableFloatingPointChecks

@@ -1,5 +1,6 @@
 """Runs ONNX models on a device: what sessions for inference and for training have in common."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from ipu_keras.host import host_program as host
 from ipu_keras.ir import Graph, TensorSpec
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.exceptions import in_print, popart_exception
 from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.model.loading import LoadedModel, load
 from ipu_keras.popart.sessions.configuration import Configuration
@@ -54,6 +55,7 @@ from ipu_keras.report import Report
 from ipu_keras.runtime import FeedMemory
 from ipu_keras.runtime.feed import SuperBatch
 from ipu_keras.store.executable_cache import content_key
+from ipu_keras.tracing.lowering import LoweringError
 
 
 class Session:
@@ -155,6 +157,7 @@ class Session:
         self._anchors = self._described_anchors()
         self._executable = executable
         self._is_loaded = loads
+        self._fill_cache(executable)
 
     def load(self) -> None:
         """Lets the prepared program run.
@@ -404,6 +407,16 @@ class Session:
             executable = compiled_offline(self._program())
         self._anchors = self._described_anchors()
         self._executable = executable
+        self._fill_cache(executable)
+
+    def _fill_cache(self, executable: Executable) -> None:
+        """Models a program that is to be kept, so that whoever compiles it next finds it."""
+        choices = executable.program.device_choices
+        if choices is None or not choices.is_modelled or not self._configuration.caches:
+            return
+        # What cannot be modelled runs nevertheless; `report` says why it cannot be.
+        with contextlib.suppress(LoweringError, ValueError, NotImplementedError):
+            model_of_executable(executable)
 
     def _prepared(self, what: str) -> Executable:
         if self._executable is None:
@@ -429,7 +442,7 @@ class Session:
             # There is no stock program whose rounding it could be meant to have.
             fast_math=True,
             pipeline=self._configuration.pipeline,
-            model_name=self._loaded.model.graph.name or None,
+            model_name=in_print(self._loaded.model.graph.name) or None,
             device_choices=self._configuration.device_choices,
         )
         exported = self._exported

@@ -32,7 +32,8 @@ STAGE = "__pipeline_stage"
 PARTIALS = "__partials_type"
 MEMORY = "__available_memory_proportion"
 
-_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.\\/>-]")
+# TensorFlow's scopes may have `>` and backslashes, at which XLA and reports cut names.
+_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_./-]")
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,10 @@ class Step:
                 texts = {}
                 if self.placement.has_ipus and IPU in annotations:
                     texts[SHARD] = str(annotations[IPU])
-                if PARTIALS in annotations:
+                # Several convolutions in one node have a list, which that operation looks at.
+                if isinstance(annotations.get(PARTIALS), str):
                     texts[PARTIALS_TYPE] = annotations[PARTIALS].lower()
-                if MEMORY in annotations:
+                if isinstance(annotations.get(MEMORY), float | int):
                     texts[MEMORY_PROPORTION] = repr(float(annotations[MEMORY]))
                 for name, text in texts.items():
                     opened.enter_context(attributed(graph, name, text))

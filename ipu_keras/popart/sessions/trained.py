@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.exceptions import in_print, popart_exception
 from ipu_keras.popart.optimizers.optimizer import Optimizer
 from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, Patterns
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
@@ -69,7 +69,7 @@ class TrainedSession(Session):
                 "`optimizer` must be an SGD, ConstSGD, Adam or Adaptive. Received: "
                 f"optimizer={optimizer!r} of type {type(optimizer).__name__}"
             )
-        self._program_name = name
+        self._program_name = in_print(name)
         self._loss = loss
         self._passes_softmax = patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT)
         self._optimizer = optimizer.copy()

@@ -123,6 +123,10 @@ def test_several_convolutions_are_written_one_after_the_other():
         builder.aiGraphcore.multiconv([[x, w], [x, w]], pads=[[1, 1, 1, 1]])
     with pytest.raises(popart_exception, match="number of inputs 1 of a convolution"):
         builder.aiGraphcore.multiconv([[x]])
+    with pytest.raises(popart_exception, match=r"must be in \(0,1\]\. Received: .*=\[1\.5\]"):
+        builder.aiGraphcore.multiconv([[x, w]], availableMemoryProportions=[1.5])
+    with pytest.raises(popart_exception, match=r"is 'float' or 'half'\. Received: .*=\['double'\]"):
+        builder.aiGraphcore.multiconv([[x, w]], partialsTypes=["double"])
 
 
 def test_losses_reduce_as_they_are_told():
