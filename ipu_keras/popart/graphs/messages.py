@@ -46,10 +46,10 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
 
 def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
     """Names the files of values by paths from a folder, if they are in it."""
-    root = Path(os.path.realpath(folder))
     for tensor, _ in all_tensors(graph):
         for entry in tensor.external_data:
             if entry.key == "location":
+                root = Path(os.path.realpath(folder))
                 path = Path(os.path.realpath(entry.value))
                 is_within = path.is_relative_to(root)
                 entry.value = str(path.relative_to(root) if is_within else path)

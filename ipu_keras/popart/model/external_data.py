@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class ExternalData:
     """
 
     def __init__(self, folder: Path):
-        self._folder = Path(os.path.realpath(folder))
+        self._given = folder
 
     def bytes_of(self, tensor: onnx.TensorProto, num_bytes: int) -> bytes:
         """The data of a tensor.
@@ -78,6 +79,15 @@ class ExternalData:
         location = entries.get("location", "")
         path = self._path(location, where)
         return Place(location, path, _count(entries, "offset", where) or 0)
+
+    @cached_property
+    def _folder(self) -> Path:
+        try:
+            return Path(os.path.realpath(self._given))
+        except OSError as error:
+            raise popart_exception(
+                f"The model's folder {str(self._given)!r} cannot be found: {error.strerror}."
+            ) from error
 
     def _path(self, location: str | bytes, where: str) -> Path:
         """Where a file really is, which has to be within the folder."""

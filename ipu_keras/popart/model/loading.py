@@ -96,14 +96,19 @@ def _read(path: Path) -> bytes:
     try:
         return read_whole(path, MOST_BYTES)
     except FileNotFoundError as error:
-        raise popart_exception(
-            f"There is no such file. Relative paths begin in {os.getcwd()!r}."
-        ) from error
+        raise popart_exception(f"There is no such file. {_where_paths_begin()}") from error
     except IsADirectoryError as error:
         raise popart_exception("It is a folder. Expected: a file.") from error
     except (OSError, ValueError) as error:
         # A null character in a path is a ValueError.
         raise popart_exception(f"{getattr(error, 'strerror', None) or error}.") from error
+
+
+def _where_paths_begin() -> str:
+    try:
+        return f"Relative paths begin in {os.getcwd()!r}."
+    except OSError:
+        return "Relative paths begin nowhere, as the working directory was removed."
 
 
 def _decoded(content: bytes) -> ModelProto:

@@ -573,3 +573,16 @@ def test_names_that_no_scope_has(training_of, name):
     session.run(popart.PyStepIO({}, arrays))
     assert arrays[loss] == 1
     assert session.getSummaryReport().replace("\n", "").isprintable()
+
+
+def test_a_session_in_a_folder_that_is_gone(relu, session_of, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    session, arrays = session_of(relu.proto, [relu.y])
+    session.run(popart.PyStepIO({relu.x: relu.data()}, arrays))
+    np.testing.assert_allclose(arrays[relu.y], relu.computed(relu.data()), **ONLY)
+    with pytest.raises(popart.popart_exception, match="as the working directory was removed"):
+        popart.Builder("model.onnx")
+    with pytest.raises(popart.popart_exception, match=r"'m\.onnx' cannot be written"):
+        popart.Builder(relu.proto).saveModelProto("m.onnx")
