@@ -21,8 +21,9 @@ def in_print(text: str) -> str:
 
 
 class _InPrint(Exception):
-    def __init__(self, *args: object):
-        super().__init__(*(in_print(each) if isinstance(each, str) else each for each in args))
+    # No `__init__`: TensorFlow's AutoGraph raises anew what has Python's own.
+    def __str__(self) -> str:
+        return in_print(super().__str__())
 
 
 class popart_exception(_InPrint):

@@ -1,6 +1,7 @@
 import doctest
 
 import pytest
+import tensorflow as tf
 
 from ipu_keras.popart import exceptions
 from ipu_keras.popart.exceptions import OutOfMemoryError
@@ -22,7 +23,16 @@ def test_examples():
 def test_no_text_of_a_model_tells_terminals_anything(kind):
     error = kind("In \x1b]0;x\x07\x9b1m\u202e\ud800 'ä':\n\tline")
     assert str(error) == "In \\x1b]0;x\\x07\\x9b1m\\u202e\\ud800 'ä':\n\tline"
-    assert kind(3).args == (3,)
+    assert str(kind(3)) == "3"
+
+
+def test_autograph_keeps_the_type_of_what_is_raised():
+    @tf.function
+    def fails():
+        raise exceptions.popart_exception("\x1b[31mno")
+
+    with pytest.raises(exceptions.popart_exception, match=r"\\x1b\[31mno"):
+        fails()
 
 
 def test_what_is_known_of_memory():
