@@ -41,6 +41,7 @@ from ipu_keras.popart.core import (
     BatchSerializationTransformContext as BatchSerializationTransformContext,
 )
 from ipu_keras.popart.core import ClipNormSettings as ClipNormSettings
+from ipu_keras.popart.core import CommGroup as CommGroup
 from ipu_keras.popart.core import CommGroupType as CommGroupType
 from ipu_keras.popart.core import ConstSGD as ConstSGD
 from ipu_keras.popart.core import DataFlow as DataFlow

@@ -227,6 +227,7 @@ from ipu_keras.popart.options.settings import (
     BatchSerializationSettings as BatchSerializationSettings,
 )
 from ipu_keras.popart.options.settings import ClipNormSettings as ClipNormSettings
+from ipu_keras.popart.options.settings import CommGroup as CommGroup
 from ipu_keras.popart.options.settings import ExecutionPhaseSettings as ExecutionPhaseSettings
 from ipu_keras.popart.options.settings import NumIOTiles as NumIOTiles
 from ipu_keras.popart.options.settings import TensorLocation as TensorLocation

@@ -13,7 +13,13 @@ from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1
 from ipu_keras.popart.model.graph import AI_GRAPHCORE
 from ipu_keras.popart.operations.table import OPERATIONS
-from ipu_keras.popart.options.enumerations import DataType, InitType, ReductionType
+from ipu_keras.popart.options.enumerations import (
+    CommGroupType,
+    DataType,
+    InitType,
+    ReductionType,
+)
+from ipu_keras.popart.options.settings import CommGroup
 
 
 def test_there_are_41_of_them():
@@ -135,3 +141,10 @@ def test_losses_reduce_as_they_are_told():
     for reduction in ReductionType:
         loss = builder.aiGraphcore.identityloss([x], reduction)
         assert builder.getStringNodeAttribute("reduction", {loss}) == reduction.name
+
+
+def test_groups_of_replicas_are_numbers_in_models():
+    builder = Builder()
+    (x,) = inputs(builder, (2,))
+    y = builder.aiGraphcore.replicatedallreduce([x], CommGroup(CommGroupType.Orthogonal, 2))
+    assert builder.getInt64VectorNodeAttribute("commGroup", {y}) == [2, 2]
