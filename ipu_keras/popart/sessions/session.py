@@ -59,7 +59,8 @@ from ipu_keras.tracing.lowering import LoweringError
 
 
 class Session:
-    """A model on a device; `written_model` writes it, `random_seeds` is what it draws from.
+    """A model on a device; `written_model` writes it, `random_seeds` is what it draws from, `flow`
+    and `size` say what a step takes and returns.
 
     Args:
         model: A serialized model, or the path of a file.
@@ -85,7 +86,7 @@ class Session:
         options: Any,
     ):
         self._loaded: LoadedModel = _placed(load(model), options, device.numIpus)
-        self._flow = flow
+        self.flow = flow
         self._device = device
         configuration = Configuration(
             options.copy(),
@@ -95,10 +96,10 @@ class Session:
             trains=self._trains,
         )
         self._configuration = configuration
-        self._size = StepSize(
+        self.size = StepSize(
             flow.batchesPerStep(), configuration.accumulation, configuration.num_replicas
         )
-        self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
+        self._inputs = inputs_of(self._loaded.model.graph, infos, self.size)
         self._input_specs = tuple(map(_spec, self._inputs))
         self._weights = self._made_weights(_weights_in(self._loaded))
         self._check_anchors()
@@ -389,7 +390,7 @@ class Session:
 
     def _digest(self) -> str:
         """Of all that the program follows from."""
-        flow = self._flow
+        flow = self.flow
         anchors = [[name, repr(flow.art(name))] for name in flow.anchors()]
         device = [self._device.version, self._device.numIpus, self._device.tilesPerIPU]
         content = [flow.batchesPerStep(), anchors, device, self._configuration.options_in_words()]
@@ -429,16 +430,16 @@ class Session:
         return self._executable
 
     def _program(self) -> Program:
-        returned = map(self._flow.art, self._anchors_of(updates=False))
+        returned = map(self.flow.art, self._anchors_of(updates=False))
         checked = [OutfeedMode.ALL] if self._configuration.checks_numbers else []
         program = Program(
             name=self._program_name,
             step=self._step(),
             infeed=self._input_specs,
             unflatten=list,
-            repeat_count=self._size.batches * self._size.accumulation,
+            repeat_count=self.size.batches * self.size.accumulation,
             outfeed_modes=(*map(mode_of, returned), *checked),
-            num_replicas=self._size.replicas,
+            num_replicas=self.size.replicas,
             # There is no stock program whose rounding it could be meant to have.
             fast_math=True,
             pipeline=self._configuration.pipeline,
@@ -479,7 +480,7 @@ class Session:
         """Refuses anchors that are no tensors."""
         names = self._loaded.model.graph.tensor_names()
         known = set(names)
-        for name in self._flow.anchors():
+        for name in self.flow.anchors():
             if name not in known:
                 raise no_such_anchor(name, names)
 
@@ -488,7 +489,7 @@ class Session:
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         """The anchors that there are after an update of weights, or in each micro-batch."""
-        return [] if updates else self._flow.anchors()
+        return [] if updates else self.flow.anchors()
 
     def _more_content(self) -> list[Any]:
         """What else the program follows from."""
@@ -528,7 +529,7 @@ class Session:
         self.random_seeds.place(device, attachment)
 
     def _described_anchors(self) -> list[Anchor]:
-        return anchors_of(self._flow, self._size, self._infos, self._anchors_of(updates=True))
+        return anchors_of(self.flow, self.size, self._infos, self._anchors_of(updates=True))
 
 
 def _kept_in(program: Program, folder: str) -> Program:

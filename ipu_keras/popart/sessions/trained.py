@@ -140,13 +140,13 @@ class TrainedSession(Session):
 
     def _program(self) -> Program:
         step = self._step()
-        returned = map(self._flow.art, self._anchors_of(updates=True))
+        returned = map(self.flow.art, self._anchors_of(updates=True))
         return replace(
             super()._program(),
             step=step,
             update=step.update,
             update_modes=tuple(map(mode_of, returned)),
-            accumulation=Accumulation(count=self._size.accumulation),
+            accumulation=Accumulation(count=self.size.accumulation),
         )
 
     def _step(self) -> TrainedStep:
@@ -221,7 +221,7 @@ class TrainedSession(Session):
         names = self._loaded.model.graph.tensor_names()
         known = {*names, *self._update.infos, *self._update.scalars.names}
         known.update(reservedGradientPrefix() + name for name in names)
-        for name in self._flow.anchors():
+        for name in self.flow.anchors():
             if name not in known:
                 others = [*self._update.infos, *self._update.scalars.names]
                 raise no_such_anchor(name, [*names, *(n for n in others if n not in names)])
@@ -243,7 +243,7 @@ class TrainedSession(Session):
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         results = self._update.infos
-        return [name for name in self._flow.anchors() if (name in results) == updates]
+        return [name for name in self.flow.anchors() if (name in results) == updates]
 
     def _more_content(self) -> list[Any]:
         return [self._loss, self._passes_softmax, self._update.content]

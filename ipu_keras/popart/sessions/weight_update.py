@@ -20,6 +20,7 @@ from ipu_keras.popart.options.prefixes import (
     reservedAcclPrefix,
     reservedAcclToUpdatePrefix,
     reservedAccumPrefix,
+    reservedUpdatedVarPrefix,
 )
 from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.loss_scaler import UPDATE_FACTOR, Counted, LossScaler
@@ -155,6 +156,8 @@ class WeightUpdate:
         else:
             reduced = clipped(self._optimizer, accumulated, scaling, self._factors)
             found.update(self._updated(reduced, weights))
+        for name in accumulated:
+            found[reservedUpdatedVarPrefix() + name] = found[name]
         if self._loss_scaler is not None and counted is not None:
             variable = weights.variable(UPDATE_FACTOR)
             factor = variable.read_value()
@@ -210,7 +213,8 @@ class WeightUpdate:
             return weights.value(name).tensor
         if name.startswith(reservedAccumPrefix()):
             return tf.zeros(*self.infos[name])
-        return weights.value(reservedAcclPrefix() + owner).tensor
+        is_weight = name.startswith(reservedUpdatedVarPrefix())
+        return weights.value(owner if is_weight else reservedAcclPrefix() + owner).tensor
 
     def _all_scalars(self, optimizer: Optimizer) -> list[Scalar]:
         rule = rule_of(optimizer, self._factors, self._accumulates)
@@ -236,6 +240,7 @@ def _infos(
         # As steps return them.
         dtype = np.result_type(array.dtype, np.float32)
         infos[reservedAccumPrefix() + name] = array.shape, dtype
+        infos[reservedUpdatedVarPrefix() + name] = array.shape, array.dtype
         kept = infos.get(reservedAcclPrefix() + name)
         if kept is not None:
             infos[reservedAcclToUpdatePrefix() + name] = kept

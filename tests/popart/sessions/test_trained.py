@@ -216,13 +216,15 @@ def test_what_momentum_is_before_and_after_the_weights_are_updated(training_of):
     w = builder.addInitializedInputTensor(np.ones(2, np.float32), "w")
     loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([w, w])], popart.ReductionType.Sum)
     optimizer = popart.SGD({"defaultLearningRate": (0.5, True), "defaultMomentum": (0.9, True)})
-    prefixes = ("AcclToUpdate___", "AcclFinalOut___", "Accl___", "")
+    prefixes = ("AcclToUpdate___", "AcclFinalOut___", "Accl___", "UpdatedVar___", "")
     session, found = training_of(
         builder.getModelProto(), loss, optimizer, [prefix + w for prefix in prefixes]
     )
     session.run(popart.PyStepIO({}, found))
     values = [found[prefix + w].tolist() for prefix in prefixes]
-    np.testing.assert_allclose(values, [[2, 2], [1.8, 1.8], [1.8, 1.8], [0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(values, [[2, 2], [1.8, 1.8], [1.8, 1.8], [0, 0], [0, 0]], rtol=1e-6)
+    factors = session.replicationFactor, session.accumulationFactor
+    assert (session.dataFlow.nAnchors(), *factors) == (5, 1, 1)
 
 
 def test_integers_that_are_cast_have_gradients_of_their_type(training_of):
