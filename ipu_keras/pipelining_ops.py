@@ -252,7 +252,7 @@ def pipeline(
             sums=_sums(accumulate_outfeed, accumulate_outfeed_dtype),
             check=lambda: _check_depth(count, step),
         ),
-        place.device,
+        place,
         num_replicas,
     )
     return tf.compat.v1.get_default_graph().get_operations()[-1]

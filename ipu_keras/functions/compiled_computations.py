@@ -1,6 +1,11 @@
-"""Computations that are compiled as a whole, as operations of the graph that is being built."""
+"""Computations that are compiled as a whole, as operations of the graph that is being built.
 
-from collections.abc import Callable, Sequence
+How many IPUs their device has is asked for when a session runs them: scripts compile first, and
+configure the system afterwards.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +20,7 @@ from ipu_keras.functions.graph_programs import (
     refuse_another_trace,
     running,
 )
-from ipu_keras.functions.loop_bodies import tensors_then_operations
+from ipu_keras.functions.loop_bodies import as_list, tensors_then_operations
 from ipu_keras.functions.place import Place, placed_on
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.sessions import SessionStep, mark
@@ -39,7 +44,8 @@ def call_in_graph(
     *,
     compile_program: Callable[..., Executable],
     configure: Callable[[], None],
-) -> list[tf.Tensor] | tf.Operation:
+    check_placement: Callable[[tf.Graph, bool], None],
+) -> Any:
     """Puts a computation into the graph that is being built.
 
     Args:
@@ -48,14 +54,16 @@ def call_in_graph(
         device: Which runs it.
         compile_program: As `ipu_keras.profiling.compilation.compiled`.
         configure: Makes the device exist if nothing was configured.
+        check_placement: Takes the graph of the computation, and whether it has results; raises if
+            it runs elsewhere.
 
     Returns:
-        Its tensors; if there are none, an operation that runs it.
+        Its tensors, in the structure in which they were returned; of one tensor, and of a tuple,
+        a list. If there are none, an operation that runs it.
 
     Raises:
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor, takes what is not in the graph, or has
-            a shard that the device has no IPU for.
+        ValueError: It returns an operation before a tensor, or takes what is not in the graph.
     """
     given = converted(
         "inputs", lambda given: tf.nest.map_structure(tf.convert_to_tensor, given), list(inputs)
@@ -63,29 +71,80 @@ def call_in_graph(
     flat = tf.nest.flatten(given)
     graph = tf.compat.v1.get_default_graph()
 
+    structure: list[Any] = []
+
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         # What is in a function is on the device of the function.
         with tf.device(None):
             returned = computation(*tf.nest.pack_sequence_as(given, tensors))
-            results, operations = tensors_then_operations(returned, _ORDER)
+            if not is_trace(graph):
+                returned = tf.nest.map_structure(_as_before, returned)
+            structure[:], results, operations = _taken_apart(returned)
             with tf.control_dependencies(operations):
                 return [tf.identity(result) for result in results]
 
     if is_trace(graph):
-        return run(*flat) or graph.get_operations()[-1]
+        found = run(*flat)
+        return _put_together(structure, found) if structure else graph.get_operations()[-1]
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
     name = getattr(computation, "__name__", "computation").strip("<>")
     # So that variables are made in this graph, also after eager execution was disabled.
-    with graph.as_default(), placed_on(device):
+    with graph.as_default(), placed_on(device, is_final=False):
         with replicated(max(1, len(device.ipus)), shards="shared"):
             concrete = traced_where_variables_are_made(run, specs, name)
+        check_placement(concrete.graph, bool(concrete.outputs))
         _check_captures(concrete)
         with tf.device(None):
-            whole = _by_all(concrete, specs, device)
+            whole = _by_all(concrete, specs, Place(device, is_final=False))
     found = whole(*flat)
     call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
     mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
-    return list(found) or call
+    return _put_together(structure, found) if structure else call
+
+
+def _as_before(value: Any) -> Any:
+    """What is returned of a variable: its value before the computation, which may change it."""
+    if not isinstance(value, tf.Variable):
+        return value
+    with tf.init_scope():
+        return value.read_value()
+
+
+def _taken_apart(returned: Any) -> tuple[list[Any], list[tf.Tensor], list[tf.Operation]]:
+    """What a computation returned: its structure, tensors, and operations.
+
+    Args:
+        returned: By the user's function.
+
+    Returns:
+        A list of one structure, with a number for each tensor, or an empty one if there are no
+        tensors; the tensors; the operations.
+
+    Raises:
+        ValueError: An operation comes before a tensor, or is in a nested structure, or something
+            is neither.
+    """
+    values = as_list(returned)
+    if not isinstance(returned, Mapping) and not any(map(tf.nest.is_nested, values)):
+        tensors, operations = tensors_then_operations(returned, _ORDER)
+        return [list(range(len(tensors)))][: len(tensors)], tensors, operations
+    leaves = tf.nest.flatten(returned)
+    inside = [leaf for leaf in leaves if isinstance(leaf, tf.Operation)]
+    if inside:
+        raise ValueError(
+            f"{_ORDER} It must not return operations in a nested structure: make tensors of it "
+            f"depend on them, with `tf.control_dependencies`. Received: {returned!r}"
+        )
+    tensors, _ = tensors_then_operations([leaf for leaf in leaves if leaf is not None], _ORDER)
+    numbers = itertools.count()
+    kept = [None if leaf is None else next(numbers) for leaf in leaves]
+    return [tf.nest.pack_sequence_as(returned, kept)][: len(tensors)], tensors, []
+
+
+def _put_together(structure: Sequence[Any], tensors: Sequence[tf.Tensor]) -> Any:
+    return tf.nest.map_structure(
+        lambda number: None if number is None else tensors[number], structure[0]
+    )
 
 
 def _check_captures(concrete: Any) -> None:
@@ -98,9 +157,9 @@ def _check_captures(concrete: Any) -> None:
         )
 
 
-def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], device: IpuDevice) -> Any:
+def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], place: Place) -> Any:
     """What a session runs of a computation that was traced for one replica."""
-    found = run_by_all(concrete, graph_of(concrete), device, jit_compile=False)
+    found = run_by_all(concrete, graph_of(concrete), place, jit_compile=False)
     if found is None:
         return concrete
     variables, together = found
@@ -137,7 +196,9 @@ class _Computation:
         self._compile = compile_program
         self._configure = configure
         self._programs: tuple[GraphProgram, ...] = ()
-        self._traced_for = max(1, len(device.ipus))
+        # Of those that are known when it is traced.
+        self._shards = num_shards_of(concrete.graph)
+        self._num_replicas = Place(device, is_final=False).num_replicas_with_shards(self._shards)
 
     def session_step(self) -> SessionStep:
         """What happens around its runs."""
@@ -151,14 +212,15 @@ class _Computation:
         self._configure()
         # Of a session's graph TensorFlow does not check it.
         DRIVER.device_for(self._device.ordinal)
-        num_ipus = len(self._device.ipus)
-        if num_ipus != self._traced_for:
+        num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
+        if num_replicas != self._num_replicas:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                "A computation is compiled for the IPUs that its device has, so configure the "
+                "A computation is compiled for the replicas that its device has, so configure the "
                 "system before `ipu_compiler.compile`. Received: "
-                f"{num_ipus} IPUs, for {self._name!r}, which was compiled for {self._traced_for}",
+                f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
+                f"{self._num_replicas}",
             )
         if not self._programs:
             inside = programs_in(self._concrete.graph) or [self._whole()]
@@ -181,9 +243,7 @@ class _Computation:
             unflatten=tuple,
             repeat_count=1,
             carried=tuple(TensorSpec(tuple(a.shape.as_list()), a.dtype.name) for a in arguments),
-            num_replicas=Place(self._device).num_replicas_with_shards(
-                num_shards_of(concrete.graph)
-            ),
+            num_replicas=self._num_replicas,
         )
         executable = Executable(
             program=program,

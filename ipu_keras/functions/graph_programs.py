@@ -235,12 +235,12 @@ def infeeds_in(graph: Any) -> list[DatasetIterator]:
     return list(dict.fromkeys(graph.get_collection(_INFEEDS)))
 
 
-def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.Tensor]:
+def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tensor]:
     """Puts a program into the graph that is being built.
 
     Args:
         work: What it does.
-        device: Which runs it.
+        place: Where it runs.
         num_replicas: How many replicas it has, if its steps have no shards.
 
     Returns:
@@ -248,7 +248,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     """
     step, found = _traced(work, num_replicas)
     if work.pipeline is None:
-        num_replicas = Place(device).num_replicas_with_shards(step.num_shards)
+        num_replicas = place.num_replicas_with_shards(step.num_shards)
     # For replicas of the function to have as many IPUs.
     ipus_each = step.num_shards if work.pipeline is None else work.pipeline.num_ipus
     if ipus_each > 1:
@@ -256,7 +256,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     program = _program(work, step, found, num_replicas)
     num_steps = _steps_per_call(program, step)
     executable = build_traced(
-        replace(program, repeat_count=num_steps), step, device, onednn=uses_onednn()
+        replace(program, repeat_count=num_steps), step, place.device, onednn=uses_onednn()
     )
     host: Any = executable.host
     call = host.in_a_graph()

@@ -19,9 +19,12 @@ class Place:
 
     Args:
         device: The device.
+        is_final: Whether it has the IPUs now that it will run with. If not, a device that has too
+            few is taken for one of a single replica.
     """
 
     device: IpuDevice
+    is_final: bool = True
 
     def num_replicas(self, ipus_per_replica: int = 1) -> int:
         """How many replicas the device has.
@@ -34,6 +37,8 @@ class Place:
         """
         num_ipus = max(1, len(self.device.ipus))
         if num_ipus % ipus_per_replica:
+            if not self.is_final:
+                return 1
             raise ValueError(
                 f"Current device has {num_ipus} IPUs attached, however the current program "
                 f"requires a multiple of {ipus_per_replica} IPUs. Configure as many, for instance "
@@ -93,13 +98,14 @@ _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
 @contextlib.contextmanager
-def placed_on(device: IpuDevice) -> Iterator[None]:
+def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
     """While a function is traced, says which device will run it.
 
     Args:
         device: The device.
+        is_final: As of `Place`.
     """
-    token = _place.set(Place(device))
+    token = _place.set(Place(device, is_final))
     try:
         yield
     finally:

@@ -104,9 +104,19 @@ class _Placements:
         return self._found[key]
 
 
+def placements_in(graph: tf.Graph) -> frozenset[int]:
+    """The ordinals of the IPU devices on which operations of a graph are placed.
+
+    Args:
+        graph: Of a session, or of a function.
+    """
+    placed = {operation.device for operation in _with_bodies(graph.get_operations())}
+    found = map(ordinal_of_placement, placed)
+    return frozenset(ordinal for ordinal in found if ordinal is not None)
+
+
 def _uses_ipus(graph: tf.Graph) -> bool:
-    placed = (operation.device for operation in _with_bodies(graph.get_operations()))
-    return any(ordinal_of_placement(device) is not None for device in placed)
+    return bool(placements_in(graph))
 
 
 def _is_concerned(graph: tf.Graph) -> bool:
