@@ -205,7 +205,8 @@ class IPUOutfeedQueue:
             return send(lambda num_replicas: self._queue_for(structure, num_replicas), flat)
         found.written[self._queue_for(structure, found.num_replicas, found.sums)] = flat
         with tf.control_dependencies(flat):
-            return tf.no_op(name=self._name)
+            # Not by the name of the feed, which need not be one of an operation.
+            return tf.no_op(name="outfeed")
 
     def _queue_for(
         self, structure: Any, num_replicas: int, dtype_of: Callable[[Any], tf.DType] | None = None

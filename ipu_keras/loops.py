@@ -193,7 +193,7 @@ def _count(argument: str, value: Any) -> int:
 
 
 def _count_or_tensor(argument: str, value: Any) -> int | tf.Tensor:
-    """A count; of a tensor its value, if that is known, and else a scalar that TensorFlow counts to."""
+    """A count; of a tensor its value if that is known, and else a scalar of int32."""
     given = value.read_value() if isinstance(value, tf.Variable) else value
     if not tf.is_tensor(given):
         return _count(argument, value)

@@ -32,6 +32,7 @@ from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.argument_errors import converted
 from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.accumulations import begun_accumulators
 from ipu_keras.tracing.replication import num_shards_of, replicated
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
@@ -96,7 +97,8 @@ def call_in_graph(
         _check_captures(concrete)
         with tf.device(None):
             whole = _by_all(concrete, specs, Place(device, is_final=False))
-    found = whole(*flat)
+    with tf.control_dependencies(begun_accumulators(concrete.graph)):
+        found = whole(*flat)
     call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
     mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
     return _put_together(structure, found) if structure else call

@@ -22,6 +22,7 @@ from ipu_keras.functions.place import Place
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
@@ -289,7 +290,7 @@ def _traceable(function: Any) -> Any:
 def _leaf_of(value: Any) -> Any:
     """What a program has of an argument: of tensors and iterators no more than their types."""
     if isinstance(value, tf.Tensor | np.ndarray | np.generic):
-        return TensorSpec(tuple(value.shape), tf.as_dtype(value.dtype).name)
+        return TensorSpec(static_sizes(value), tf.as_dtype(value.dtype).name)
     return InfeedIterator(value.element_spec) if isinstance(value, tf.data.Iterator) else value
 
 

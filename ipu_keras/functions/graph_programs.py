@@ -26,10 +26,12 @@ from ipu_keras.host.rewrites.table import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
 from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.counts import divisors
+from ipu_keras.tracing.accumulations import check_accumulations
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import current_replicas, note_shards
@@ -268,7 +270,7 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
             executable=replace(executable, program=program, host=None),
             synchronize=_nothing if in_session else host.synchronize,
             note_execution=_nothing if in_session else host.note_execution,
-            check=work.check,
+            check=lambda: _check(work, step),
             is_named=work.is_named,
             variables=host.variables,
         )
@@ -277,6 +279,11 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
     if num_replicas == 1:
         return execution(call, work.carried)
     return _by_all(execution, host, call, step.whole.captured_inputs)
+
+
+def _check(work: Work, step: StepInAGraph) -> None:
+    work.check()
+    check_accumulations(step.whole.graph, work.num_steps)
 
 
 @dataclass(frozen=True)
@@ -464,11 +471,11 @@ def _sent(
     if program.outfeed_mode is OutfeedMode.LAST:
         return [tensor[None] for tensor in tensors]
     leading = () if program.num_replicas == 1 else (program.num_replicas,)
-    by_step = [tf.reshape(t, (-1, *leading, *t.shape[1:])) for t in tensors]
+    by_step = [tf.reshape(t, (-1, *leading, *static_sizes(t)[1:])) for t in tensors]
     if sums is None:
         return by_step
     count = program.accumulation.count
-    parted = [tf.reshape(t, (-1, count, *t.shape[1:])) for t in by_step]
+    parted = [tf.reshape(t, (-1, count, *static_sizes(t)[1:])) for t in by_step]
     return [tf.reduce_sum(tf.cast(t, sums(t)), axis=1) for t in parted]
 
 

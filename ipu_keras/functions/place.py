@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER, IpuDevice
-from ipu_keras.internals.tensorflow.functions import is_trace
+from ipu_keras.internals.tensorflow.functions import outermost_trace
 from ipu_keras.tracing.replication import ipus_of_shards, num_shards_so_far
 
 
@@ -88,10 +88,7 @@ def refuse_replicas(what: str, num_replicas: int | None = None) -> None:
 
 def outermost_graph() -> Any:
     """That of the outermost function that is being traced, or of the session around it."""
-    graph = tf.compat.v1.get_default_graph()
-    while is_trace(graph) and is_trace(graph.outer_graph):
-        graph = graph.outer_graph
-    return graph
+    return outermost_trace() or tf.compat.v1.get_default_graph()
 
 
 _place: ContextVar[Place | None] = ContextVar("place", default=None)

@@ -1,11 +1,12 @@
 """Optimizers that update weights once for several batches."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import outermost_trace
 from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.optimizers.accumulator_options import (
     DTypeChoice,
@@ -17,6 +18,7 @@ from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer, 
 from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
 from ipu_keras.settings.counts import MOST
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.tracing.accumulations import note_accumulation, note_accumulators
 
 _SUPPORTED_BY_V1 = (
     tf.compat.v1.train.GradientDescentOptimizer,
@@ -128,6 +130,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _accumulate(self, pairs: Sequence[tuple], global_step: Any, scope: str) -> Any:
         variables = [variable for _, variable in pairs]
+        note_accumulation(self._num_mini_batches)
         accumulators, count = self._state(variables)
         num_before = count.read_value()
         accumulated = [
@@ -158,10 +161,16 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
         """The accumulators of variables, and how many gradients they hold."""
+        is_traced = outermost_trace() is not None
         # As TensorFlow does it for the state of optimizers: outside of loops and functions.
         with tf.init_scope():
-            accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
-            return accumulators, self._own_slot(variables[0], _COUNT)
+            is_hidden = is_traced and not tf.executing_eagerly()
+            with tf.variable_creator_scope(_in_no_collection if is_hidden else _as_usual):
+                accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
+                count = self._own_slot(variables[0], _COUNT)
+        if is_hidden:
+            note_accumulators([*accumulators, count])
+        return accumulators, count
 
     def _own_slot(self, variable: Any, name: str) -> Any:
         if name == _COUNT:
@@ -322,6 +331,15 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
         name: str = "CrossReplicaGradientAccumulationOptimizer",
     ):
         super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage, name)
+
+
+def _as_usual(create: Callable[..., Any], **options: Any) -> Any:
+    return create(**options)
+
+
+def _in_no_collection(create: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of a program, of which scripts know nothing: none that they initialize."""
+    return create(**{**options, "collections": []})
 
 
 def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:

@@ -449,7 +449,7 @@ ERRORS = {
         "`continuous_weight_updates` is not implemented",
     ),
     "sharded state": (
-        {"replicated_optimizer_state_sharding": True},
+        {"replicated_optimizer_state_sharding": True, "offload_weight_update_variables": False},
         ValueError,
         "optimizer state must be offloaded by using",
     ),

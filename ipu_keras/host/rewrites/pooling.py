@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
 # Each element of a window is one comparison of whole tensors more, and the kernel looks at each
@@ -69,8 +70,8 @@ def max_pool_gradient(
     Returns:
         The gradient of the inputs. Rows and columns that no window reaches get 0.
     """
-    batch, height, width, channels = inputs.shape.as_list()
-    rows, columns = outputs.shape.as_list()[1:3]
+    batch, height, width, channels = static_sizes(inputs)
+    rows, columns = static_sizes(outputs)[1:3]
     used = inputs[:, : rows * window[0], : columns * window[1]]
     windows = tf.reshape(used, [batch, rows, window[0], columns, window[1], channels])
     places = np.arange(math.prod(window), dtype=np.int32)
