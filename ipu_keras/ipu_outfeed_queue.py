@@ -1,6 +1,7 @@
 """Outfeeds: results that loops, pipelines and other functions send to the host."""
 
 import enum
+import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -203,8 +204,8 @@ class IPUOutfeedQueue:
             if is_traced_for_model():
                 return tf.no_op()
             return send(lambda num_replicas: self._queue_for(structure, num_replicas), flat)
-        found.written[self._queue_for(structure, found.num_replicas, found.sums)] = flat
-        with tf.control_dependencies(flat):
+        done = found.write(functools.partial(self._queue_for, structure), flat)
+        with tf.control_dependencies(done):
             # Not by the name of the feed, which need not be one of an operation.
             return tf.no_op(name="outfeed")
 

@@ -18,6 +18,7 @@ from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.place import Place, outermost_graph
 from ipu_keras.functions.together import note_together
+from ipu_keras.functions.update_results import UpdateResults
 from ipu_keras.host.host_program import HostCallable, build_traced
 from ipu_keras.host.joint_operations import Together
 from ipu_keras.host.replica_values import Captures
@@ -138,12 +139,47 @@ class StepResults:
         sums: As of `Work`.
         written: By queue, the tensors of what is written to it.
         own_updates: Whether each replica updates weights of its own.
+        num_updates: How often weights are updated by all steps.
+        gradients: While a weight update is traced, what it begins with.
+        updates: What weight updates write.
     """
 
     graph: Any
     sums: Callable[[tf.Tensor], tf.DType] | None
     written: dict[ResultQueue, Sequence[tf.Tensor]] = field(default_factory=dict)
     own_updates: bool = False
+    num_updates: int = 0
+    gradients: Sequence[tf.Tensor] = ()
+    updates: list[UpdateResults] = field(default_factory=list)
+
+    def write(
+        self, queue_for: Callable[..., ResultQueue], tensors: Sequence[tf.Tensor]
+    ) -> Sequence[Any]:
+        """Has a queue get a result of each step or, in a weight update, of each update.
+
+        Args:
+            queue_for: Makes the queue; as of `IPUOutfeedQueue`.
+            tensors: Of the result.
+
+        Returns:
+            What is done before it is written.
+
+        Raises:
+            NotImplementedError: It is of a weight update, and each replica has its own.
+        """
+        if not self.gradients:
+            self.written[queue_for(self.num_replicas, self.sums)] = tensors
+            return tensors
+        if self.own_updates:
+            raise NotImplementedError(
+                "What a weight update sends is the same for all replicas: wrap the optimizer in a "
+                "CrossReplicaOptimizer, or send gradients from a stage. Received: an enqueue in "
+                f"`apply_gradients`, by {self.num_replicas} replicas that exchange none"
+            )
+        queue = queue_for(self.num_replicas)
+        found = UpdateResults.of(queue, tensors, self.num_updates, self.num_replicas)
+        self.updates.append(found)
+        return [found.write(tensors, self.gradients)]
 
     @property
     def num_replicas(self) -> int:
@@ -275,7 +311,7 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
             variables=host.variables,
         )
     )
-    execution = _Execution(work, program, list(found.written), num_steps)
+    execution = _Execution(work, program, list(found.written), found.updates, num_steps)
     if num_replicas == 1:
         return execution(call, work.carried)
     return _by_all(execution, host, call, step.whole.captured_inputs)
@@ -294,12 +330,14 @@ class _Execution:
         work: What became the program.
         program: It, with all steps.
         queues: Those that its steps write.
+        updates: What its weight updates write.
         num_steps: How many steps the host runs at once.
     """
 
     work: Work
     program: Program
     queues: Sequence[ResultQueue]
+    updates: Sequence[UpdateResults]
     num_steps: int
 
     def __call__(self, call: Callable, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -318,6 +356,8 @@ class _Execution:
             results, handed = found if self.work.carried else (found, [])
             for queue, tensors in zip(self.queues, results, strict=True):
                 queue.write(_sent(tensors, self.program, self.work.sums))
+            for update in self.updates:
+                update.send()
             return list(handed)
 
         return _repeated(run, self.program.repeat_count // self.num_steps, carried)
@@ -392,7 +432,9 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
     traces: list[StepResults] = []
 
     def step(*tensors: tf.Tensor) -> Any:
-        found = StepResults(tf.compat.v1.get_default_graph(), work.sums)
+        num_updates = work.num_steps // work.accumulation.count
+        graph = tf.compat.v1.get_default_graph()
+        found = StepResults(graph, work.sums, num_updates=num_updates)
         traces.append(found)
         token = _step_results.set(found)
         try:

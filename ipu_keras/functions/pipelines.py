@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.functions.graph_programs import current_step_results
 from ipu_keras.functions.loop_bodies import as_list, call_with_element
 from ipu_keras.host.step_in_a_graph import accumulated
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
@@ -96,8 +97,12 @@ class Trained:
     def update(self) -> None:
         """Updates the weights with accumulated gradients."""
         pairs = [(accumulated(gradient), variable) for gradient, variable in self.pairs]
+        step = current_step_results()
+        assert step is not None, "weights are updated while a step is traced"
+        step.gradients = [gradient for gradient, _ in pairs]
         with tf.name_scope(f"{WEIGHT_UPDATE_SCOPE}/"):
             self.apply(pairs)
+        step.gradients = ()
 
 
 def check_captures(graph: Any, inputs: Sequence[tf.Tensor]) -> None:
