@@ -224,6 +224,8 @@ class _Computation:
                 f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
                 f"{self._num_replicas}",
             )
+        for infeed in infeeds_in(self._concrete.graph):
+            infeed.read_by(num_replicas)
         if not self._programs:
             inside = programs_in(self._concrete.graph) or [self._whole()]
             name = self._name if len(inside) == 1 else None

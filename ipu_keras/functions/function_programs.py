@@ -158,6 +158,8 @@ class FunctionPrograms:
             return
         inside = programs_in(concrete.graph)
         num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
+        for infeed in self._infeeds[key]:
+            infeed.read_by(num_replicas)
         self._programs[key] = tuple(self._compiled_inside(inside, device)) or (
             GraphProgram(
                 executable=self._compile(
