@@ -15,6 +15,7 @@ from ipu_keras.functions.graph_programs import current_step_results
 from ipu_keras.functions.place import outermost_graph
 from ipu_keras.functions.replicas import send
 from ipu_keras.functions.sessions import SessionStep, mark
+from ipu_keras.functions.traces_again import is_traced_again
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
 from ipu_keras.settings.argument_errors import converted
@@ -212,12 +213,8 @@ class IPUOutfeedQueue:
     def _queue_for(
         self, structure: Any, num_replicas: int, dtype_of: Callable[[Any], tf.DType] | None = None
     ) -> ResultQueue:
-        leading = () if num_replicas == 1 else (num_replicas,)
         specs = [
-            tf.TensorSpec(
-                tf.TensorShape(leading).concatenate(tensor.shape),
-                tensor.dtype if dtype_of is None else dtype_of(tensor),
-            )
+            tf.TensorSpec(tensor.shape, tensor.dtype if dtype_of is None else dtype_of(tensor))
             for tensor in tf.nest.flatten(structure)
         ]
         if self._queue is None:
@@ -227,12 +224,15 @@ class IPUOutfeedQueue:
                         "What is sent to an outfeed must have a fully defined shape, as IPU "
                         f"programs are static. Received: {spec} for {self._name!r}"
                     )
-            self._queue = ResultQueue(specs, _MODES[self._mode], self._name)
+            self._queue = ResultQueue(specs, _MODES[self._mode], self._name, num_replicas)
             self._structure = tf.nest.map_structure(lambda tensor: 0, structure)
-        elif list(self._queue.specs) != specs:
+        elif is_traced_again():
+            self._queue.set_replicas(num_replicas)
+        elif list(self._queue.specs) != specs or self._queue.num_replicas != num_replicas:
             raise ValueError(
-                "All that is sent to an outfeed must have the same shapes and types. Received: "
-                f"{specs}, after {list(self._queue.specs)}, for {self._name!r}"
+                "All that is sent to an outfeed must have the same shapes and types, and be sent "
+                f"by as many replicas. Received: {specs} of {num_replicas} replicas, after "
+                f"{list(self._queue.specs)} of {self._queue.num_replicas}, for {self._name!r}"
             )
         return self._queue
 

@@ -4,6 +4,7 @@ How many IPUs their device has is asked for when a session runs them: scripts co
 configure the system afterwards.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,9 +24,12 @@ from ipu_keras.functions.graph_programs import (
 from ipu_keras.functions.loop_bodies import as_list, tensors_then_operations
 from ipu_keras.functions.place import Place, placed_on
 from ipu_keras.functions.replicas import run_by_all
-from ipu_keras.functions.sessions import SessionStep, mark
+from ipu_keras.functions.sessions import SessionStep, before_runs, mark
+from ipu_keras.functions.traces_again import Traces
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
+from ipu_keras.internals.tensorflow.operations import set_control_input, set_input
+from ipu_keras.internals.tensorflow.variable_scopes import changeable
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
@@ -87,21 +91,10 @@ def call_in_graph(
     if is_trace(graph):
         found = run(*flat)
         return _put_together(structure, found) if structure else graph.get_operations()[-1]
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
     name = getattr(computation, "__name__", "computation").strip("<>")
-    # So that variables are made in this graph, also after eager execution was disabled.
-    with graph.as_default(), placed_on(device, is_final=False):
-        with replicated(max(1, len(device.ipus)), shards="shared"):
-            concrete = traced_where_variables_are_made(run, specs, name)
-        check_placement(concrete.graph, bool(concrete.outputs))
-        _check_captures(concrete)
-        with tf.device(None):
-            whole = _by_all(concrete, specs, Place(device, is_final=False))
-    with tf.control_dependencies(begun_accumulators(concrete.graph)):
-        found = whole(*flat)
-    call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
-    mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
-    return _put_together(structure, found) if structure else call
+    made = _Computation(name, run, flat, device, compile_program, configure)
+    results, operation = made.put_into_graph(check_placement)
+    return _put_together(structure, results) if structure else operation
 
 
 def _as_before(value: Any) -> Any:
@@ -176,9 +169,13 @@ def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], place: Place) -> Any:
 class _Computation:
     """A computation that sessions run.
 
+    It is traced again if the device has another number of replicas when a session first runs
+    anything of its graph. What others take of it stays, and gets what the new trace computes.
+
     Args:
         name: Of the user's function.
-        concrete: Its trace, a `tf.ConcreteFunction`.
+        function: Takes tensors, and returns a list of tensors.
+        given: The tensors.
         device: Which runs it.
         compile_program: As of `call_in_graph`.
         configure: As of `call_in_graph`.
@@ -187,28 +184,104 @@ class _Computation:
     def __init__(
         self,
         name: str,
-        concrete: Any,
+        function: Callable[..., list[tf.Tensor]],
+        given: Sequence[tf.Tensor],
         device: IpuDevice,
         compile_program: Callable[..., Executable],
         configure: Callable[[], None],
     ):
         self._name = name
-        self._concrete = concrete
+        self._function = function
+        self._given = given
         self._device = device
+        self._place = Place(device, is_final=False)
         self._compile = compile_program
         self._configure = configure
+        self._graph = tf.compat.v1.get_default_graph()
+        self._traces = Traces()
         self._programs: tuple[GraphProgram, ...] = ()
-        # Of those that are known when it is traced.
-        self._shards = num_shards_of(concrete.graph)
-        self._num_replicas = Place(device, is_final=False).num_replicas_with_shards(self._shards)
+        self._concrete: Any = None
+        self._shards = self._num_replicas = 1
+        self._results: list[tf.Tensor] = []
+        self._operation: Any = None
+        self._placement = ""
+        self._is_settled = False
 
-    def session_step(self) -> SessionStep:
-        """What happens around its runs."""
-        return SessionStep(
+    def put_into_graph(
+        self, check_placement: Callable[[tf.Graph, bool], None]
+    ) -> tuple[list[tf.Tensor], tf.Operation]:
+        """Puts it into the graph of the session.
+
+        Args:
+            check_placement: As of `call_in_graph`.
+
+        Returns:
+            Its results, and an operation that runs it.
+        """
+        with self._traces.first():
+            self._trace()
+            check_placement(self._concrete.graph, bool(self._concrete.outputs))
+            found, call = self._called()
+        self._placement = call.device
+        self._results = list(map(tf.identity, found))
+        with tf.control_dependencies([call]):
+            self._operation = tf.no_op(name=f"{call.name}_done")
+        before_runs(self._graph, self._settle)
+        return self._results, self._operation
+
+    def _trace(self) -> None:
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
+        # So that variables are made in this graph, also after eager execution was disabled.
+        place = placed_on(self._device, is_final=False)
+        num_ipus = max(1, len(self._device.ipus))
+        with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
+            concrete = traced_where_variables_are_made(self._function, specs, self._name)
+        self._concrete = concrete
+        self._shards = num_shards_of(concrete.graph)
+        self._num_replicas = self._place.num_replicas_with_shards(self._shards)
+
+    def _called(self) -> tuple[list[tf.Tensor], tf.Operation]:
+        """A call of the trace in the graph of the session."""
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
+        _check_captures(self._concrete)
+        with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
+            whole = _by_all(self._concrete, specs, self._place)
+        with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
+            found = whole(*self._given)
+        operations = reversed(self._graph.get_operations())
+        call = next(op for op in operations if "PartitionedCall" in op.type)
+        step = SessionStep(
             before=self._prepare,
             during=lambda: running(self._programs, self._device),
             explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
         )
+        mark(call, step)
+        return list(found), call
+
+    def _settle(self) -> None:
+        """Traces it again for the replicas that there are, before sessions have seen its graph."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        if not self._device.ipus:
+            return
+        try:
+            num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
+        except ValueError:
+            return  # which is said when it runs
+        if num_replicas == self._num_replicas:
+            return
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(changeable(self._graph))
+            opened.enter_context(self._graph.as_default())
+            opened.enter_context(tf.device(self._placement or None))
+            opened.enter_context(tf.control_dependencies(None))
+            opened.enter_context(self._traces.again())
+            self._trace()
+            found, call = self._called()
+            for result, tensor in zip(self._results, found, strict=True):
+                set_input(result.op, tensor)
+            set_control_input(self._operation, call)
 
     def _prepare(self) -> None:
         self._configure()
@@ -219,8 +292,8 @@ class _Computation:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                "A computation is compiled for the replicas that its device has, so configure the "
-                "system before `ipu_compiler.compile`. Received: "
+                "A computation is compiled for the replicas that its device has when a session "
+                "first runs anything of its graph: configure the system before that. Received: "
                 f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
                 f"{self._num_replicas}",
             )

@@ -17,6 +17,8 @@ from ipu_keras.hooks.tensorflow.sessions import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
 _COLLECTION = "ipu_session_steps"
+# What is called before anything of a graph is run.
+_BEFORE = "ipu_before_runs"
 # What a session has its `_Placements` as.
 _PLACEMENTS = "_ipu_placements"
 
@@ -80,6 +82,16 @@ def mark(operation: tf.Operation, step: SessionStep) -> None:
     marks[0].add(operation, step)
 
 
+def before_runs(graph: tf.Graph, prepare: Callable[[], None]) -> None:
+    """Says what happens whenever a session is about to run anything of a graph.
+
+    Args:
+        graph: Of sessions.
+        prepare: What happens. Sessions have not seen yet what it changes in the graph.
+    """
+    graph.add_to_collection(_BEFORE, prepare)
+
+
 class _Placements:
     """The IPU devices on which a session's operations are placed."""
 
@@ -134,6 +146,8 @@ def serve_sessions(configure: Callable[[], None]) -> None:
     def run_checked(
         session: tf.compat.v1.Session, operations: Sequence[tf.Operation], run: Callable[[], Any]
     ) -> Any:
+        for prepare in session.graph.get_collection(_BEFORE):
+            prepare()
         for ordinal in _ordinals(session, operations):
             configure()
             DRIVER.device_for(ordinal)

@@ -297,7 +297,7 @@ class _JointGraph:
         """Multiplies the matrices of all batches with one that is the same for all of them."""
         left, right = map(self._pfor.converted, op.inputs)
         matrices, matrix = op.inputs
-        shape = static_sizes(matrix)[-2:]
+        shape = matrix.shape[-2:]
         if (
             not left.is_stacked
             or right.is_stacked

@@ -29,7 +29,7 @@ def rows_or_zeros(params: tf.Tensor, indices: tf.Tensor, exist: tf.Tensor) -> tf
     array([[2.],
            [0.]], dtype=float32)>
     """
-    row = static_sizes(params)[1:]
+    row = params.shape[1:]
     if static_sizes(params)[0] == 0:
         # TensorFlow refuses to gather from nothing, even where nothing is used of it.
         return tf.zeros(tf.concat([tf.shape(indices), row], axis=0), params.dtype)
