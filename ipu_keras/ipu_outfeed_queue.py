@@ -230,9 +230,9 @@ class IPUOutfeedQueue:
             self._queue.set_replicas(num_replicas)
         elif list(self._queue.specs) != specs or self._queue.num_replicas != num_replicas:
             raise ValueError(
-                "All that is sent to an outfeed must have the same shapes and types, and be sent "
-                f"by as many replicas. Received: {specs} of {num_replicas} replicas, after "
-                f"{list(self._queue.specs)} of {self._queue.num_replicas}, for {self._name!r}"
+                "All that is sent to an outfeed must have the same shapes and types. Received: "
+                f"{specs} of {num_replicas} replicas, after {list(self._queue.specs)} of "
+                f"{self._queue.num_replicas}, for {self._name!r}"
             )
         return self._queue
 

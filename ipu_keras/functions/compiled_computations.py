@@ -36,7 +36,7 @@ from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.argument_errors import converted
 from ipu_keras.tracing import graph_of
-from ipu_keras.tracing.accumulations import begun_accumulators
+from ipu_keras.tracing.accumulations import begun_accumulators, hide_accumulators
 from ipu_keras.tracing.replication import num_shards_of, replicated
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
@@ -78,17 +78,21 @@ def call_in_graph(
 
     structure: list[Any] = []
 
+    is_within = is_trace(graph)
+
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        if not is_within:
+            hide_accumulators()
         # What is in a function is on the device of the function.
         with tf.device(None):
             returned = computation(*tf.nest.pack_sequence_as(given, tensors))
-            if not is_trace(graph):
+            if not is_within:
                 returned = tf.nest.map_structure(_as_before, returned)
             structure[:], results, operations = _taken_apart(returned)
             with tf.control_dependencies(operations):
                 return [tf.identity(result) for result in results]
 
-    if is_trace(graph):
+    if is_within:
         found = run(*flat)
         return _put_together(structure, found) if structure else graph.get_operations()[-1]
     name = getattr(computation, "__name__", "computation").strip("<>")

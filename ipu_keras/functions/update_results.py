@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.feeds.result_queues import ResultQueue
-from ipu_keras.tracing.accumulations import note_accumulators
+from ipu_keras.internals.tensorflow.shapes import static_sizes
+from ipu_keras.tracing.accumulations import are_accumulators_hidden, note_accumulators
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,16 @@ class UpdateResults:
             num_updates: How many the program has.
             num_replicas: How many run it.
         """
+        is_hidden = are_accumulators_hidden()
+        options = {"use_resource": True, "collections": []} if is_hidden else {}
+
+        def zeros(sizes: Sequence[Any], dtype: tf.DType) -> Any:
+            # Not one that scripts list, initialize and save.
+            return tf.compat.v1.Variable(tf.zeros(sizes, dtype), trainable=False, **options)
+
         with tf.init_scope():
-            rows = [_zeros((num_updates, *tensor.shape), tensor.dtype) for tensor in tensors]
-            count = _zeros((), tf.int32)
-            is_hidden = not tf.executing_eagerly()
+            rows = [zeros((num_updates, *static_sizes(one)), one.dtype) for one in tensors]
+            count = zeros((), tf.int32)
         if is_hidden:
             note_accumulators([*rows, count])
         return cls(queue, rows, count, num_replicas)
@@ -70,9 +77,3 @@ class UpdateResults:
             rows = [tf.repeat(row[:, None], self.num_replicas, axis=1) for row in rows]
         self.queue.write(rows)
         self.count.assign(tf.zeros_like(count), read_value=False)
-
-
-def _zeros(shape: Sequence[Any], dtype: tf.DType) -> Any:
-    # Not one that scripts list, initialize and save.
-    options = {} if tf.executing_eagerly() else {"use_resource": True, "collections": []}
-    return tf.compat.v1.Variable(tf.zeros(shape, dtype), trainable=False, **options)

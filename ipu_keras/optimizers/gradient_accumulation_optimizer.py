@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.tensorflow.functions import outermost_trace
 from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.optimizers.accumulator_options import (
     DTypeChoice,
@@ -18,7 +17,11 @@ from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer, 
 from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
 from ipu_keras.settings.counts import MOST
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.tracing.accumulations import note_accumulation, note_accumulators
+from ipu_keras.tracing.accumulations import (
+    are_accumulators_hidden,
+    note_accumulation,
+    note_accumulators,
+)
 
 _SUPPORTED_BY_V1 = (
     tf.compat.v1.train.GradientDescentOptimizer,
@@ -161,13 +164,12 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
         """The accumulators of variables, and how many gradients they hold."""
-        is_traced = outermost_trace() is not None
+        is_hidden = are_accumulators_hidden()
         # As TensorFlow does it for the state of optimizers: outside of loops and functions.
-        with tf.init_scope():
-            is_hidden = is_traced and not tf.executing_eagerly()
-            with tf.variable_creator_scope(_in_no_collection if is_hidden else _as_usual):
-                accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
-                count = self._own_slot(variables[0], _COUNT)
+        make = _in_no_collection if is_hidden else _as_usual
+        with tf.init_scope(), tf.variable_creator_scope(make):
+            accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
+            count = self._own_slot(variables[0], _COUNT)
         if is_hidden:
             note_accumulators([*accumulators, count])
         return accumulators, count

@@ -9,6 +9,7 @@ from ipu_keras.internals.tensorflow.functions import is_trace, outermost_trace
 
 _COUNTS = "ipu_accumulated_batches"
 _ACCUMULATORS = "ipu_accumulators"
+_HIDDEN = "ipu_hides_accumulators"
 
 
 def note_accumulation(count: int) -> None:
@@ -20,6 +21,20 @@ def note_accumulation(count: int) -> None:
     graph = tf.compat.v1.get_default_graph()
     if not tf.executing_eagerly() and is_trace(graph):
         graph.add_to_collection(_COUNTS, count)
+
+
+def hide_accumulators() -> None:
+    """Has what accumulates be known to nobody but the function that is being traced.
+
+    Whoever calls that has to call `begun_accumulators` before.
+    """
+    tf.compat.v1.get_default_graph().add_to_collection(_HIDDEN, True)
+
+
+def are_accumulators_hidden() -> bool:
+    """Whether the outermost function that is being traced has called `hide_accumulators`."""
+    graph = outermost_trace()
+    return graph is not None and bool(graph.get_collection(_HIDDEN))
 
 
 def note_accumulators(variables: Sequence[Any]) -> None:
