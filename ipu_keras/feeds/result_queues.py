@@ -68,7 +68,7 @@ class ResultQueue:
             with tf.control_dependencies(tf.nest.flatten(gone)):
                 written = self._queue.enqueue_many(self._rows([t[-1:] for t in results]))
             done += [] if written is None else [written]
-        return written
+        return done[0] if done else None
 
     @property
     def handle(self) -> tf.Tensor:
@@ -143,8 +143,8 @@ class ResultQueue:
         """Has what is done within it wait for its turn.
 
         Yields:
-            A list, for what has to be there, or done, when the turn of others comes. Its tensors
-            are there after that.
+            A list, for what has to be there, or done, when the turn of others comes. What is in
+            it then is there, or done, after that.
         """
         done: list = []
         # Whatever happens, the turn ends when this is forgotten.
@@ -153,6 +153,6 @@ class ResultQueue:
             yield done
         with tf.control_dependencies(done):
             over = tf.raw_ops.ConsumeMutexLock(mutex_lock=turn)
-        # A session runs nothing but what is asked for.
+        # A session runs nothing but what is asked for, and a turn that nobody ends is over at once.
         with tf.control_dependencies([] if over is None else [over]):
-            done[:] = [tf.identity(each) if tf.is_tensor(each) else each for each in done]
+            done[:] = [tf.identity(each) if tf.is_tensor(each) else over for each in done]

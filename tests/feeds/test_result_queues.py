@@ -51,7 +51,7 @@ def test_results_outlive_functions():
     assert int(queue.take()[1]) == 4
 
 
-@pytest.mark.parametrize("mode", OutfeedMode)
+@pytest.mark.parametrize("mode", [OutfeedMode.ALL, OutfeedMode.LAST])
 def test_what_several_replicas_send_has_an_axis_for_them(mode):
     queue = ResultQueue([tf.TensorSpec([3], tf.float32)], mode, "queue", 2)
     sent = np.arange(24.0, dtype=np.float32).reshape(4, 2, 3)
@@ -65,7 +65,7 @@ def test_what_several_replicas_send_has_an_axis_for_them(mode):
 
 
 @pytest.mark.parametrize("in_a_session", [False, True])
-@pytest.mark.parametrize("mode", OutfeedMode)
+@pytest.mark.parametrize("mode", [OutfeedMode.ALL, OutfeedMode.LAST])
 def test_several_threads_take_turns(mode, in_a_session, monkeypatch):
     """Who asks how many results there are gets as many, though others take and write."""
     with tf.Graph().as_default() if in_a_session else contextlib.nullcontext():
