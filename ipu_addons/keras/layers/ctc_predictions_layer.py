@@ -3,7 +3,6 @@
 import keras
 
 from ipu_addons.keras.layers.ctc_inference_layer import CTCInferenceLayer
-from ipu_keras.internals.tensorflow.shapes import static_sizes
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
@@ -36,7 +35,7 @@ class CTCPredictionsLayer(CTCInferenceLayer):
 
     def call(self, data, data_length, **kwargs):
         _, lengths, labels = super().call(data, data_length, **kwargs)
-        max_time, _, num_classes = static_sizes(data)
+        max_time, _, num_classes = data.shape
         is_label = keras.ops.arange(max_time) < lengths[:, :1]
         return keras.ops.where(is_label, labels[:, 0], self.blank_index % num_classes)
 

@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
@@ -166,19 +165,19 @@ class EffectiveTransformer(keras.layers.Layer):
         self._parameters[name] = add_weight(self, argument, initializer, name=name, shape=shape)
 
     def call(self, inputs, training=True):
-        _check_inputs([static_sizes(tensor) for tensor in inputs], self.num_attention_heads)
+        _check_inputs([tuple(tensor.shape) for tensor in inputs], self.num_attention_heads)
         _check_types(inputs)
         from_sequences, from_lengths, to_sequences, to_lengths, *q_mask = inputs
         rows = [_with_features(from_sequences), _with_features(to_sequences)]
         lengths = [
-            tf.clip_by_value(tf.reshape(tf.cast(given, tf.int32), [-1]), 0, static_sizes(row)[1])
+            tf.clip_by_value(tf.reshape(tf.cast(given, tf.int32), [-1]), 0, row.shape[1])
             for given, row in zip((from_lengths, to_lengths), rows, strict=True)
         ]
         if q_mask:
             rows.append(_by_query(tf.cast(q_mask[0], rows[0].dtype)))
         drops = training and (self.attention_dropout_prob or self.output_dropout_prob)
         seed = tf.cast(self.seed_generator.next(), tf.int32) if drops else None
-        max_tokens = tuple(self.sequences_per_iter * static_sizes(row)[1] for row in rows[:2])
+        max_tokens = tuple(self.sequences_per_iter * row.shape[1] for row in rows[:2])
         sizes = [self.output_layer_size, self._context_size]
         results = map_chunks(
             lambda chunk: self._results(chunk, seed),
@@ -186,7 +185,7 @@ class EffectiveTransformer(keras.layers.Layer):
             lengths,
             [tf.convert_to_tensor(variable) for variable in self._parameters.values()],
             ChunkSizes(max_rows=self.max_batch_size, max_tokens=max_tokens),
-            tf.TensorSpec((static_sizes(rows[0])[1], sum(sizes)), rows[0].dtype),
+            tf.TensorSpec((rows[0].shape[1], sum(sizes)), rows[0].dtype),
         )
         return tuple(tf.split(tf.reshape(results, (-1, sum(sizes))), sizes, axis=1))
 
@@ -194,7 +193,7 @@ class EffectiveTransformer(keras.layers.Layer):
         """Of a chunk's rows, outputs beside context; what needs no rows is computed of tokens."""
         weights = dict(zip(self._parameters, chunk.parameters, strict=True))
         (from_rows, to_rows, *masks), (from_lengths, to_lengths) = chunk.rows, chunk.lengths
-        from_length, to_length = static_sizes(from_rows)[1], static_sizes(to_rows)[1]
+        from_length, to_length = from_rows.shape[1], to_rows.shape[1]
         num_tokens = self.sequences_per_iter * from_length
         from_tokens = pack(from_rows, from_lengths, num_tokens)
         to_tokens = pack(to_rows, to_lengths, self.sequences_per_iter * to_length)
@@ -222,7 +221,7 @@ class EffectiveTransformer(keras.layers.Layer):
         if self.use_scale:
             query *= weights["scale"]
         scores = tf.einsum("bfhd,bthd->bhft", query, key)
-        mask = tf.sequence_mask(to_lengths, static_sizes(key)[1])[:, tf.newaxis, tf.newaxis]
+        mask = tf.sequence_mask(to_lengths, key.shape[1])[:, tf.newaxis, tf.newaxis]
         shares = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
         # Of a sequence without tokens all are masked, and have the same share.
         shares = tf.where(mask, shares, tf.zeros([], shares.dtype))
