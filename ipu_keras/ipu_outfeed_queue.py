@@ -100,8 +100,8 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether a program writes to it."""
-        return self._queue is not None
+        """Whether a program of the current graph writes to it; without one, of no graph."""
+        return self._queue is not None and self._queue.is_of_current_graph
 
     def enqueue(self, tensors: Any) -> tf.Operation:
         """Sends a result, from within a function or the body of a loop.

@@ -71,6 +71,11 @@ class ResultQueue:
         return done[0] if done else None
 
     @property
+    def is_of_current_graph(self) -> bool:
+        """Whether it can be used where this is asked."""
+        return self._graph.is_current
+
+    @property
     def handle(self) -> tf.Tensor:
         """Of TensorFlow's queue."""
         return self._queue.queue_ref

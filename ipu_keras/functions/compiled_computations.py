@@ -83,6 +83,8 @@ def call_in_graph(
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         if not is_within:
             hide_accumulators()
+            traced = tf.compat.v1.get_default_graph()
+            traced.seed = device.engine.seed if traced.seed is None else traced.seed
         # What is in a function is on the device of the function.
         with tf.device(None):
             returned = computation(*tf.nest.pack_sequence_as(given, tensors))
