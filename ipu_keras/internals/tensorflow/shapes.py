@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def static_sizes(tensor: Any) -> tuple[int | None, ...]:
+def static_sizes(tensor: Any) -> tuple[Any, ...]:
     """The sizes of a tensor or an array, `None` where one is not known.
 
     In TensorFlow 1's mode `tensor.shape[0]` is an object that cannot be negated, hashed or compared
