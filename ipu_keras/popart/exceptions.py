@@ -3,28 +3,36 @@
 from ipu_keras.settings.names import legible
 
 
-class _Legible(Exception):
-    """Models come from anywhere, and so do the names in them: terminals obey none of it."""
-
-    # No `__init__`: TensorFlow's AutoGraph raises anew what has Python's own.
-    def __str__(self) -> str:
-        return legible(super().__str__(), "\n\t")
+def _text(error: Exception) -> str:
+    """What it says; models come from anywhere, and terminals obey no name in them."""
+    return legible(Exception.__str__(error), "\n\t")
 
 
-class popart_exception(_Legible):
+# They have no `__init__` of their own: TensorFlow's AutoGraph raises anew what has Python's.
+
+
+class popart_exception(Exception):
     """What users asked for cannot be done; the text says what, and what to do instead."""
 
+    __str__ = _text
 
-class popart_internal_exception(_Legible):
+
+class popart_internal_exception(Exception):
     """Something went wrong that users have no part in."""
 
+    __str__ = _text
 
-class poplar_exception(_Legible):
+
+class poplar_exception(Exception):
     """The device, or its options, refused something."""
 
+    __str__ = _text
 
-class poplibs_exception(_Legible):
+
+class poplibs_exception(Exception):
     """An operation's implementation refused something."""
+
+    __str__ = _text
 
 
 class OutOfMemoryError:

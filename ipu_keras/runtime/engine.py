@@ -43,6 +43,8 @@ class Engine:
         self.identical_replicas = False
         # How often it was called: all replicas then start their streams anew.
         self.num_seedings = 0
+        # The last of these seeds; `None` before the first.
+        self.seed: int | None = None
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._num_running = 0

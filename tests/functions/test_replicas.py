@@ -160,7 +160,7 @@ def test_a_loop_beside_all_that_a_replica_can_do(make_door, num_replicas):
             inside.assign_add(element * outside)
             return total + element * first, outfeed.enqueue({"inside": inside.read_value()})
 
-        (total,) = loops.repeat(3, body, [first + x], infeed)
+        total = loops.repeat(3, body, [first + x], infeed)
         total_sum = cross_replica_sum(total)
         with tf.control_dependencies([outside.assign_add(0.125 * inside)]):
             sent = last.enqueue((inside.read_value(), outside.read_value(), total))
@@ -208,7 +208,7 @@ def test_two_loops_share_the_variables_of_each_replica(make_door, num_replicas):
         return total * 2.0, outfeed.enqueue((weight * element, total))
 
     def function(x):
-        (total,) = loops.repeat(2, adding, [x], infeed)
+        total = loops.repeat(2, adding, [x], infeed)
         return loops.repeat(2, scaling, [total], infeed)
 
     door.compile(function, outfeed)
@@ -285,7 +285,7 @@ def test_a_long_loop_that_is_run_in_parts(make_door):
 
     def function(x):
         start = x + 10.0 * index()
-        (total,) = loops.repeat(16, lambda total, e: total + e[0, 0], [start], infeed)
+        total = loops.repeat(16, lambda total, e: total + e[0, 0], [start], infeed)
         return total, outfeed.enqueue(total)
 
     door.compile(function, outfeed)
@@ -306,7 +306,7 @@ def test_loops_in_functions_that_functions_call(make_door):
 
     @tf.function
     def inner(start):
-        return loops.repeat(2, body, [start + index()], infeed)[0]
+        return loops.repeat(2, body, [start + index()], infeed)
 
     def function(x):
         total = cross_replica_sum(inner(x))
@@ -469,7 +469,7 @@ def test_programs_with_other_replicas_than_the_function(make_door):
     stages = Stages(door, averages=True)
 
     def function(x):
-        (total,) = loops.repeat(2, lambda total: total + x, [x])
+        total = loops.repeat(2, lambda total: total + x, [x])
         trained = stages.pipeline(x, 4)
         with tf.control_dependencies([trained]):
             return cross_replica_sum(total)
@@ -500,7 +500,7 @@ def test_a_loop_that_not_all_replicas_reach(make_door):
 
     @tf.function
     def looping(x):
-        return loops.repeat(2, lambda total: total + 1.0, [x])[0]
+        return loops.repeat(2, lambda total: total + 1.0, [x])
 
     def function(x):
         own = x * index()

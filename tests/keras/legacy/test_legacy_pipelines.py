@@ -259,7 +259,11 @@ def test_not_in_training_loops_of_users(strategies, data, build):
             "`continuous_weight_updates` is not implemented, here as on hardware: ",
         ),
         (
-            {"gradient_accumulation_count": 4, "replicated_optimizer_state_sharding": True},
+            {
+                "gradient_accumulation_count": 4,
+                "replicated_optimizer_state_sharding": True,
+                "offload_weight_update_variables": False,
+            },
             ValueError,
             "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by ",
         ),
