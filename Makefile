@@ -12,10 +12,10 @@ PYTEST := $(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses
 # What to run before a commit: each test function, of those with many cases a few. Slow tests and
 # documents are for `make test-rest`, which runs exactly what this leaves out.
 test: lint
-	$(PYTEST) --cases chosen $(ARGS)
+	$(PYTEST) --cases=chosen $(ARGS)
 
 test-rest: $(VENV)/test.stamp
-	$(PYTEST) --cases rest $(ARGS)
+	$(PYTEST) --cases=rest $(ARGS)
 
 test-all: lint
 	$(PYTEST) $(ARGS)
@@ -29,7 +29,7 @@ lint: $(VENV)/test.stamp
 
 # Which tests are slow, from their processor time in a run of all of them.
 slow-tests: $(VENV)/test.stamp
-	$(PYTEST) --processor-times build/processor_times.json
+	$(PYTEST) --processor-times=build/processor_times.json
 	$(VENV)/bin/python tests/slow_tests.py build/processor_times.json
 
 # Reports and the site in Chromium, which has to be installed (Debian: apt-get install chromium).
