@@ -61,4 +61,5 @@ def run_forked(request):
 
     with ForkedPython() as python:
         watch(request.config, python.pid)
+        python.run("")  # imports are no test's time
         yield python.run
