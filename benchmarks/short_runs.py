@@ -64,10 +64,11 @@ def measure(script: str, num_turns: int, num_steps: int, trees: dict[str, str]) 
             process = subprocess.run(
                 command(script, side, num_steps),
                 env=environment,
-                stdout=subprocess.PIPE,
+                capture_output=True,
                 text=True,
-                check=True,
             )
+            if process.returncode:
+                sys.exit(f"{script} failed as {side}:\n{process.stderr}")
             runs.append(json.loads(process.stdout))
     return found
 

@@ -8,10 +8,12 @@ timed, so that the same script computes the same numbers on every machine
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from ipu_keras.host.operation_kinds import ELEMENTWISE, LOOPS
-from ipu_keras.ir import Graph
+import tensorflow as tf
+
+from ipu_keras.host.operation_kinds import LOOPS
+from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.program import Program
 
 ENVIRONMENT_VARIABLE = "IPU_KERAS_FIRST_STEPS"
@@ -21,17 +23,33 @@ ENVIRONMENT_VARIABLE = "IPU_KERAS_FIRST_STEPS"
 LEAST_STEPS = 32
 MOST_STEPS = 1024
 
-# Measured on two cores without AVX-512, in processor time, of models that
-# docs/design/0012-op-by-op-first.md lists: seconds to compile a program at all, and for each of its
-# operations; what a step gains for each operation that runs, and for each byte that a pass over
-# elements writes.
-_SECONDS_TO_COMPILE = 0.5
-_SECONDS_FOR_EACH_OPERATION = 0.002
-_SECONDS_SAVED_BY_EACH_OPERATION = 1e-6
-_SECONDS_SAVED_BY_EACH_BYTE = 1e-10
+# Fitted to processor times of sixteen models on two cores without AVX-512, which
+# docs/design/0012-op-by-op-first.md lists beside what comes out: seconds to compile a program at
+# all, and for each of its operations; seconds that a step gains for each operation that runs, in
+# loops and outside of them, and for each byte of the results that are written.
+_TO_COMPILE = 1.05
+_TO_COMPILE_AN_OPERATION = 1.9e-3
+_GAINED_BY_AN_OPERATION = 5e-7
+_GAINED_BY_AN_OPERATION_IN_A_LOOP = 8e-7
+_GAINED_BY_A_BYTE = 1.7e-10
 
 # They are no work of the executor's, or next to none.
 _FREE = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "VarHandleOp"})
+
+# What XLA computes as TensorFlow does, and what writes nothing.
+_AS_FAST = frozenset(
+    {
+        "BatchMatMul",
+        "BatchMatMulV2",
+        "BatchMatMulV3",
+        "Einsum",
+        "ExpandDims",
+        "MatMul",
+        "Reshape",
+        "Squeeze",
+        "StridedSlice",
+    }
+)
 
 # Turns of a loop whose number depends on what it computes.
 _UNKNOWN_TURNS = 16
@@ -67,29 +85,32 @@ def steps_that_pay(graph: Graph) -> int:
         graph: A step, in TensorFlow's operations.
     """
     num_compiled = sum(op.kind not in _FREE for op in graph.walk())
-    to_compile = _SECONDS_TO_COMPILE + num_compiled * _SECONDS_FOR_EACH_OPERATION
-    saved = _saved(graph, graph)
-    return min(max(math.ceil(to_compile / saved), LEAST_STEPS), MOST_STEPS)
+    to_compile = _TO_COMPILE + num_compiled * _TO_COMPILE_AN_OPERATION
+    gained = _gained(graph, graph.functions, _GAINED_BY_AN_OPERATION)
+    return min(max(math.ceil(to_compile / max(gained, 1e-9)), LEAST_STEPS), MOST_STEPS)
 
 
-def _saved(graph: Graph, whole: Graph) -> float:
-    """Seconds that a run of a graph is shorter in XLA, those of the graphs that it calls included.
-
-    Args:
-        graph: What runs.
-        whole: The graph that has all others.
-    """
+def _gained(graph: Graph, functions: Mapping[str, Graph], by_an_operation: float) -> float:
+    """Seconds by which a run of a graph is shorter in XLA, with the graphs that it calls."""
     seconds = 0.0
     for op in graph.ops:
         if op.kind in _FREE:
             continue
-        seconds += _SECONDS_SAVED_BY_EACH_OPERATION
-        if op.kind in ELEMENTWISE:
-            seconds += _SECONDS_SAVED_BY_EACH_BYTE * sum(spec.nbytes for spec in op.outputs)
-        turns = op.attributes.get("turns", _UNKNOWN_TURNS) if op.kind in LOOPS else 1
-        called = [whole.functions[name] for name in op.body if name in whole.functions]
-        seconds += turns * sum(_saved(each, whole) for each in called)
+        seconds += by_an_operation
+        if op.kind not in _AS_FAST:
+            seconds += _GAINED_BY_A_BYTE * sum(map(_bytes_of, op.outputs))
+        turns, in_called = 1, by_an_operation
+        if op.kind in LOOPS:
+            turns = op.attributes.get("turns", _UNKNOWN_TURNS)
+            in_called = _GAINED_BY_AN_OPERATION_IN_A_LOOP
+        called = [functions[name] for name in op.body if name in functions]
+        seconds += turns * sum(_gained(each, functions, in_called) for each in called)
     return seconds
+
+
+def _bytes_of(spec: TensorSpec) -> int:
+    """Those of numbers that a pass over elements writes; handles and lists have none."""
+    return 0 if -1 in spec.shape or not tf.as_dtype(spec.dtype).is_floating else spec.nbytes
 
 
 class FirstSteps:

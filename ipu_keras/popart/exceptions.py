@@ -1,8 +1,16 @@
 """The exceptions that PopART raises, which have the names that users catch."""
 
+from typing import Any
+
+from ipu_keras.settings.names import legible
+
 
 class popart_exception(Exception):
     """What users asked for cannot be done; the text says what, and what to do instead."""
+
+    def __init__(self, *args: Any):
+        # Models come from anywhere, and so do the names in them.
+        super().__init__(*(legible(one, "\n\t") if isinstance(one, str) else one for one in args))
 
 
 class popart_internal_exception(Exception):

@@ -20,6 +20,9 @@ from ipu_keras.feeds.dataset_feed import (
     tensors_of,
 )
 from ipu_keras.host import host_program as host
+from ipu_keras.host.traced_step import TracedStep
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.machine.system import SYSTEM
@@ -127,6 +130,7 @@ class StepFunction:
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
         self._executables: dict[tuple, Executable] = {}
+        self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
         # The call in which each of them ran last; a call ends with its model's method.
         self._calls: dict[tuple, weakref.ref] = {}
@@ -232,33 +236,52 @@ class StepFunction:
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
             )
-            self._executables[key] = self._compile(program, _signature(program, element))
+            self._executables[key] = self._compile(program, element)
         return key, self._executables[key]
 
-    def _compile(self, program: Program, signature: Signature) -> Executable:
+    def _compile(self, program: Program, element: ElementFormat) -> Executable:
         # Variables that the step makes while it is traced belong on the device.
         with self._strategy.scope():
             return compiled(
                 program.name,
-                signature,
+                _signature(program, element),
                 self._history,
                 self._device,
-                lambda: self._build(program),
+                lambda: self._build(program, element),
             )
 
-    def _build(self, program: Program) -> Executable:
-        executable = host.build(program, self._device)
+    def _build(self, program: Program, element: ElementFormat) -> Executable:
+        # What a step computes does not depend on how many of them an execution has.
+        if element.key not in self._traced:
+            self._traced[element.key] = host.traced(program)
+        executable = host.build_traced(program, self._traced[element.key], self._device)
         refuse_bfloat16(executable.graph)
         return executable
 
     def _run_step(self, data: Any) -> Any:
         norms = SYSTEM.config.norms.experimental
         groups = norms.distributed_batch_norm_replica_group_size
-        with distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1):
+        with (
+            distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1),
+            tf.variable_creator_scope(_made_outside),
+        ):
             return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
+
+
+def _made_outside(next_creator: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of Keras's at once, such as the state of an optimizer in a `train_step`.
+
+    TensorFlow would lift its initial value out of the trace, and trace the step a second time.
+    """
+    if not fallbacks().attempt(
+        "one trace of steps that make variables", is_of_an_initializer, options["initial_value"]
+    ):
+        return next_creator(**options)
+    with tf.init_scope():
+        return next_creator(**{**options, "experimental_enable_variable_lifting": False})
 
 
 def _signature(program: Program, element: ElementFormat) -> Signature:

@@ -17,7 +17,7 @@ from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import Value
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
-from ipu_keras.program import stage_scope
+from ipu_keras.program import legal_in_scopes, stage_scope
 from ipu_keras.tracing.frontend_attributes import (
     MEMORY_PROPORTION,
     PARTIALS_TYPE,
@@ -31,8 +31,6 @@ IPU = "__ipu_number"
 STAGE = "__pipeline_stage"
 PARTIALS = "__partials_type"
 MEMORY = "__available_memory_proportion"
-
-_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.\\/>-]")
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def scope_of(node: Node) -> str:
     called = node.name or next((name for name in node.outputs if name), node.kind)
     # The number that makes a name another is no scope of its own.
     called = re.sub(r"[:/](\d+)(?=$|/)", r".\1", called)
-    called = _NOT_IN_SCOPES.sub("_", called).strip("/")
+    called = legal_in_scopes(called).strip("/")
     return called if called[:1].isalnum() else f"node.{called}"
 
 
