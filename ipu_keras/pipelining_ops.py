@@ -12,7 +12,7 @@ from ipu_keras.functions.graph_programs import (
     is_program_allowed,
     put_into_graph,
 )
-from ipu_keras.functions.loop_bodies import checked_function, tensors_of
+from ipu_keras.functions.loop_bodies import call_with_element, checked_function, tensors_of
 from ipu_keras.functions.pipelines import PipelineStep, Trained, check_captures
 from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
@@ -22,8 +22,9 @@ from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, 
 from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
 from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
 from ipu_keras.program import Accumulation, Pipeline
-from ipu_keras.settings.argument_errors import converted
+from ipu_keras.settings.argument_errors import converted, noted
 from ipu_keras.settings.counts import MOST, integer_in, positive_integer
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
@@ -98,6 +99,8 @@ def pipeline(
     accumulate_outfeed_dtype: DTypeChoice = None,
     outfeed_mask: Sequence[bool] | None = None,
     name: str | None = None,
+    *,
+    reduction_method: Any = GradientAccumulationReductionMethod.SUM,
 ) -> tf.Operation:
     """Runs a function in stages, each on an IPU, which pass batches on to each other.
 
@@ -110,7 +113,7 @@ def pipeline(
 
     Args:
         computational_stages: Two functions or more. The first takes `inputs` and then the parts of
-            an element of the infeed, each other what the one before returns.
+            an element of the infeed, each other what the one before returns, of a dict by name.
         gradient_accumulation_count: How many batches pass the stages in an execution, an integer
             or a tensor whose value is known.
         gradient_accumulation_dtype: Of the accumulated gradients: `None` for that of each variable,
@@ -121,8 +124,9 @@ def pipeline(
             infeed; with `PipelineSchedule.Sequential` and all stages on one IPU.
         inputs: Tensors that are the same for all batches, such as a learning rate.
         infeed_queue: Elements for the first stage.
-        outfeed_queue: Gets what the last stage returns, as a list.
-        optimizer_function: Takes what the last stage returns; returns an
+        outfeed_queue: Gets what the last stage returns, as a list or a dict; needed if that is
+            something.
+        optimizer_function: Takes what the last stage returns, of a dict by name; returns an
             `OptimizerFunctionOutput`. Without it, nothing is trained.
         device_mapping: The IPU of each stage. Defaults to one after the other. Stages that use the
             same variables must be on one IPU.
@@ -145,6 +149,8 @@ def pipeline(
         accumulate_outfeed_dtype: Of these sums, as `gradient_accumulation_dtype`.
         outfeed_mask: For each result of the last stage, whether it is left out.
         name: Of the program.
+        reduction_method: How the gradients of the batches become one, a
+            `GradientAccumulationReductionMethod` or its name. Of later releases.
 
     Returns:
         The operation that runs the pipeline.
@@ -198,6 +204,7 @@ def pipeline(
         }
     )
     layout = Pipeline(device_mapping=mapping, **choices)
+    reduction = GradientAccumulationReductionMethod.parse("reduction_method", reduction_method)
     warn_of_idle(layout)
     trains = optimizer_function is not None
     if trains:
@@ -214,13 +221,13 @@ def pipeline(
     gradient_dtype = dtype_choice("gradient_accumulation_dtype", gradient_accumulation_dtype)
     num_replicas = place.num_replicas(layout.num_ipus)
 
-    def train(results: Sequence[Any], variables: Sequence[Any]) -> Trained:
+    def train(results: Any, variables: Sequence[Any]) -> Trained:
         assert optimizer_function is not None
         return _trained(
             optimizer_function, results, variables, gradient_dtype, layout, num_replicas
         )
 
-    def outfeed(results: Sequence[Any], loss: Any) -> Any:
+    def outfeed(results: Any, loss: Any) -> Any:
         if outfeed_loss:
             return loss
         return _unmasked(results, outfeed_mask)
@@ -246,13 +253,13 @@ def pipeline(
             step=traced_step,
             num_steps=num_batches,
             infeed=None if infeed_queue is None else infeed_queue._elements,
-            accumulation=Accumulation(count=count * serial),
+            accumulation=Accumulation(count=count * serial, reduction=reduction),
             trains=trains,
             pipeline=layout,
             sums=_sums(accumulate_outfeed, accumulate_outfeed_dtype),
             check=lambda: _check_depth(count, step),
         ),
-        place.device,
+        place,
         num_replicas,
     )
     return tf.compat.v1.get_default_graph().get_operations()[-1]
@@ -299,17 +306,19 @@ def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
 
 def _trained(
     optimizer_function: Callable[..., OptimizerFunctionOutput],
-    results: Sequence[Any],
+    results: Any,
     variables: Sequence[Any],
     dtype: DTypeChoice,
     layout: Pipeline,
     num_replicas: int,
 ) -> Trained:
-    made = optimizer_function(*results)
+    made = call_with_element("optimizer", optimizer_function, (), results)
     if not isinstance(made, OptimizerFunctionOutput):
-        raise TypeError(
-            "`optimizer_function` needs to return an instance of OptimizerFunctionOutput. "
-            f"Received: {made!r}"
+        raise noted(
+            TypeError(
+                "`optimizer_function` needs to return an instance of OptimizerFunctionOutput."
+            ),
+            f"Received: {made!r}",
         )
     optimizer, averages = without_exchange(made.opt)
     step = current_step_results()
@@ -356,9 +365,14 @@ def _check_nothing_is_shared(layout: Pipeline, optimizer: Any) -> None:
             )
 
 
-def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:
+def _unmasked(results: Any, mask: Sequence[bool] | None) -> Any:
     if mask is None:
-        return list(results)
+        return results
+    if isinstance(results, dict):
+        raise ValueError(
+            "`outfeed_mask` is for results of the last stage that are in a list. Leave out of its "
+            f"dict what is not to be sent. Received: outfeed_mask={list(mask)} for {results!r}"
+        )
     if len(mask) != len(results):
         raise ValueError(
             "`outfeed_mask` must have an entry for each result of the last stage. Received: "
@@ -369,14 +383,15 @@ def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:
 
 def _stages(stages: Any) -> list[Callable]:
     if not isinstance(stages, list | tuple):
-        raise TypeError(
-            "computational_stages argument needs to be a list or a tuple. "
-            f"Received: computational_stages={stages!r}"
+        raise noted(
+            TypeError("computational_stages argument needs to be a list or a tuple."),
+            f"Received: computational_stages={stages!r}",
         )
     if len(stages) < 2:
-        raise ValueError(
-            "Pipeline requires at least two computational stages. Use `loops.repeat` for a single "
-            f"function. Received: computational_stages of length {len(stages)}"
+        raise noted(
+            ValueError("Pipeline requires at least two computational stages."),
+            "Use `loops.repeat` for a single function. Received: computational_stages of "
+            f"length {len(stages)}",
         )
     for stage in stages:
         checked_function("computational_stages", stage)
@@ -387,29 +402,33 @@ def _mapping(device_mapping: Any, num_stages: int) -> tuple[int, ...]:
     if device_mapping is None:
         return tuple(range(num_stages))
     if not isinstance(device_mapping, list | tuple):
-        raise TypeError(
-            "device_mapping argument needs to be a list or a tuple. "
-            f"Received: device_mapping={device_mapping!r}"
+        raise noted(
+            TypeError("device_mapping argument needs to be a list or a tuple."),
+            f"Received: device_mapping={device_mapping!r}",
         )
     if len(device_mapping) != num_stages:
-        raise ValueError(
-            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
-            f"stages. Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            ValueError(
+                f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != "
+                f"{num_stages} stages"
+            ),
+            f"Received: device_mapping={list(device_mapping)}",
         )
     numbers = [integer_in(ipu) for ipu in device_mapping]
     if any(number is None or number < 0 for number in numbers):
-        raise ValueError(
-            "Expected `device_mapping` to be a list of integers. Each is the IPU of a stage, from "
-            f"0. Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            ValueError("Expected `device_mapping` to be a list of integers."),
+            f"Each is the IPU of a stage, from 0. Received: device_mapping={list(device_mapping)}",
         )
     return tuple(number for number in numbers if number is not None)
 
 
 def _count(count: Any) -> int:
     if count is None:
-        raise ValueError(
-            "gradient_accumulation_count must be specified. It is how many batches pass the stages "
-            "for a weight update. Received: gradient_accumulation_count=None"
+        raise noted(
+            ValueError("gradient_accumulation_count must be specified."),
+            "It is how many batches pass the stages for a weight update. Received: "
+            "gradient_accumulation_count=None",
         )
     value = tf.get_static_value(count) if tf.is_tensor(count) else count
     if tf.is_tensor(count) and value is None:
@@ -419,9 +438,9 @@ def _count(count: Any) -> int:
         )
     number = integer_in(value)
     if number is None or number < 1:
-        raise ValueError(
-            "gradient_accumulation_count must be >= 0. It must be a positive integer. "
-            f"Received: gradient_accumulation_count={count!r}"
+        raise noted(
+            ValueError("gradient_accumulation_count must be >= 0."),
+            f"It must be a positive integer. Received: gradient_accumulation_count={count!r}",
         )
     return positive_integer("gradient_accumulation_count", number)
 
@@ -440,14 +459,19 @@ def _num_batches(count: int, serial: int, repeats: Any) -> int:
 def _serialization(iterations: Any, layout: Pipeline) -> int:
     count = positive_integer("batch_serialization_iterations", iterations)
     if count > 1 and layout.schedule is not PipelineSchedule.Sequential:
-        raise NotImplementedError(
-            "Batch serialization is only supported with the `Sequential` schedule. "
-            f"Received: batch_serialization_iterations={count} with {layout.schedule}"
+        raise noted(
+            NotImplementedError(
+                "Batch serialization is only supported with the `Sequential` schedule."
+            ),
+            f"Received: batch_serialization_iterations={count} with {layout.schedule}",
         )
     if count > 1 and len(set(layout.device_mapping)) > 1:
-        raise NotImplementedError(
-            "When using batch serialization, all computational stages need to be mapped to a "
-            f"single device. Received: device_mapping={list(layout.device_mapping)}"
+        raise noted(
+            NotImplementedError(
+                "When using batch serialization, all computational stages need to be mapped to "
+                "a single device."
+            ),
+            f"Received: device_mapping={list(layout.device_mapping)}",
         )
     return count
 
@@ -463,9 +487,9 @@ def _check_outfeed(
             f"Received: outfeed_queue={queue!r} of type {type(queue).__name__}"
         )
     if loss and mask is not None:
-        raise ValueError(
-            "Only one of `outfeed_loss` and `outfeed_mask` can be set. "
-            f"Received: outfeed_mask={mask!r}"
+        raise noted(
+            ValueError("Only one of `outfeed_loss` and `outfeed_mask` can be set."),
+            f"Received: outfeed_mask={mask!r}",
         )
     if mask is not None and not isinstance(mask, list | tuple):
         raise TypeError(f"`outfeed_mask` must be a list. Received: outfeed_mask={mask!r}")
@@ -476,8 +500,9 @@ def _check_outfeed(
         which = "outfeed_loss" if loss else "accumulate_outfeed"
         raise ValueError(f"An outfeed_queue must be provided when {which} is True.")
     if accumulates and queue is not None and queue._mode is not IPUOutfeedMode.ALL:
-        raise ValueError(
-            f"To accumulate the outfeed, it must be in IPUOutfeedMode ALL. Received: {queue._mode}"
+        raise noted(
+            ValueError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL."),
+            f"Received: {queue._mode}",
         )
 
 

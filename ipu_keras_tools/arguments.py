@@ -186,6 +186,9 @@ def _options(command: argparse.ArgumentParser) -> None:
 
 def _check(command: argparse.ArgumentParser) -> None:
     command.add_argument("paths", nargs="+", metavar="SCRIPT", help="a Python file, or a folder")
+    command.add_argument(
+        "--tf1", action="store_true", help="for `run --tf1`: with the names of TensorFlow 1"
+    )
 
 
 _ADDED = {

@@ -73,7 +73,8 @@ def refusals_as_usage_errors() -> Iterator[None]:
         try:
             yield
         except (LoweringError, TypeError, ValueError) as error:
-            raise UsageError(_BOLD.sub("", str(error))) from error
+            said = " ".join([str(error), *getattr(error, "__notes__", ())])
+            raise UsageError(_BOLD.sub("", said)) from error
         finally:
             for warning in raised:
                 print(f"warning: {warning.message}", file=sys.stderr)

@@ -242,6 +242,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras_tools.held_reports.HeldReports",
     ): "imports TensorFlow, which is for tests that ask for it",
     (
+        "ipu_keras_tools.results",
+        "ipu_keras.report.text.printable",
+    ): "imports TensorFlow, and few texts have what it is needed for",
+    (
         "ipu_keras._aliases",
         "tensorflow.keras",
     ): "must not be loaded in a process without TensorFlow",

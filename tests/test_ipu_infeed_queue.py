@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from in_sessions import compiled, configure, counting, opened
 
-from ipu_keras import ipu_infeed_queue, loops
+from ipu_keras import ipu_infeed_queue, loops, scopes
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -42,7 +42,7 @@ def function_of(queue, num_steps=3):
     def total():
         return loops.repeat(num_steps, lambda total, x: total + x, [0.0], queue)
 
-    return lambda: float(IPUStrategy().run(total)[0])
+    return lambda: float(IPUStrategy().run(total))
 
 
 def initialize(queue):
@@ -101,7 +101,7 @@ def test_properties():
         (counting(), {"prefetch_depth": 256}, ValueError, "must be less than 256, but it is 256"),
         (counting(), {"prefetch_depth": 1.5}, ValueError, "greater than zero, but it is 1.5"),
         (counting(), {"device_ordinal": -1}, ValueError, "Device ordinal must be >= 0"),
-        (counting(), {"feed_name": 3}, TypeError, "`feed_name` must be a string"),
+        (counting(), {"feed_name": b"a"}, TypeError, "`feed_name` must be a string"),
         (counting(), {"replication_factor": 0}, ValueError, "`replication_factor` must be"),
     ],
 )
@@ -116,6 +116,15 @@ def test_deprecated_arguments_change_nothing(graph, option):
         queue = IPUInfeedQueue(counting(), **{option: 2})
     total = summed(queue)
     assert opened(queue.initializer).run(total) == 3.0
+
+
+def test_the_order_of_later_releases(graph):
+    queue = IPUInfeedQueue(counting(9), 0, 5, optimise_latency=True)
+    total = summed(queue, 9)
+    assert opened(queue.initializer).run(total) == 36.0
+    assert IPUInfeedQueue(counting(9), 1)._device_ordinal == 1
+    with pytest.raises(TypeError, match="`optimise_latency` must be True or False"):
+        IPUInfeedQueue(counting(9), optimise_latency=1)
 
 
 @pytest.mark.parametrize("depth", [1, 255])
@@ -154,7 +163,7 @@ def test_types_that_feeds_carry(graph, dtype):
 
 def test_empty_elements(named):
     queue = named(counting().map(lambda x: tf.zeros([0, 2])))
-    text = r"a dimension of size 0. Please remove it .*shape \(0, 2\) at index 0 of numbers"
+    text = r"of size 0. Please remove it from the inputs\.\n.*shape \(0, 2\) at index 0 of numbers"
     with pytest.raises(tf.errors.InvalidArgumentError, match=text):
         initialize(queue)
 
@@ -165,7 +174,7 @@ def test_empty_elements(named):
 def test_the_initializer_of_a_graph_is_one(graph, named):
     queue = named(counting())
     assert isinstance(queue.initializer, tf.Operation)
-    text = "`initializer` function can only be accessed once. .*'numbers'"
+    text = "`initializer` function can only be accessed once.\n.*'numbers'"
     with pytest.raises(ValueError, match=text):
         initialize(queue)
 
@@ -405,3 +414,25 @@ def test_sessions_end_while_feeds_read_ahead(run_forked):
         """
     )
     assert found.stdout == "ended well\n"
+
+
+def test_programs_with_other_replicas_read_feeds_of_their_own():
+    configure(2)
+    with tf.Graph().as_default():
+        queue = IPUInfeedQueue(counting())
+        two = compiled(lambda: loops.repeat(2, lambda sum, x: sum + x, [0.0], queue))
+
+        def sharded():
+            with scopes.ipu_shard(1):
+                return loops.repeat(2, lambda sum, x: sum + x, [0.0], queue)
+
+        one = compiled(sharded)
+        session = opened(queue.initializer)
+        assert session.run(two) == [2.0]
+        text = (
+            "Iterator for feed infeed.* has already been setup with a replication factor of 2 "
+            "when it should have 1.Infeeds must"
+        )
+        with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+            session.run(one)
+    configure(1)

@@ -4,8 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 from ipu_keras.ops.row_gather import rows_or_zeros, sum_of_rows
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
 _KIND = "EmbeddingLookup"
@@ -52,7 +54,7 @@ def embedding_lookup(
             "Received: params of shape ()"
         )
     ids = integers(ids, "ids")
-    num_rows = params.shape[0] if params.shape.rank else None
+    num_rows = static_sizes(params)[0] if params.shape.rank else None
     serialization_factor = checked_serialization_factor(serialization_factor, num_rows)
     with tf.name_scope(name or "embedding_lookup"):
         if serialization_factor == 1:
@@ -75,15 +77,19 @@ def checked_serialization_factor(value: Any, num_rows: int | None, table: str = 
     """
     factor = check_integer("serialization_factor", value)
     if factor < 1:
-        raise ValueError(
-            f"serialization_factor has to be at least 1, but was {factor}. Use 1 for a lookup in "
-            f"the whole table at once. Received: serialization_factor={factor}"
+        raise noted(
+            ValueError(f"serialization_factor has to be at least 1, but was {factor}."),
+            "Use 1 for a lookup in the whole table at once. Received: "
+            f"serialization_factor={factor}",
         )
     if factor > 1 and (num_rows is None or num_rows % factor):
-        raise ValueError(
-            f"The serialization_factor ({factor}) must divide the size of the first dimension of "
-            "the table, so that its parts are alike. Use a divisor, or a table with more rows. "
-            f"Received: serialization_factor={factor} for {num_rows} rows of `{table}`"
+        raise noted(
+            ValueError(
+                f"The serialization_factor ({factor}) must divide the size of the first "
+                f"dimension of params ({num_rows})."
+            ),
+            "Its parts have to be alike: use a divisor, or a table with more rows. Received: "
+            f"serialization_factor={factor} for {num_rows} rows of `{table}`",
         )
     return factor
 
@@ -106,8 +112,8 @@ def integers(values: Any, argument: str) -> tf.Tensor:
 
 def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
     """The lookup as one in each part of the table; each part has some of the ids."""
-    size = params.shape[0] // factor
-    starts = range(0, params.shape[0], size)
+    size = static_sizes(params)[0] // factor
+    starts = range(0, static_sizes(params)[0], size)
 
     def run(params):
         found = None
@@ -134,5 +140,5 @@ def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
 
 def _in_table(ids: tf.Tensor, params: tf.Tensor) -> tf.Tensor:
     """Which ids are of rows that there are."""
-    size = params.shape[0]
+    size = static_sizes(params)[0]
     return (ids >= 0) & (ids < (tf.shape(params, ids.dtype)[0] if size is None else size))

@@ -16,6 +16,7 @@ from ipu_keras.ops.argument_checks import (
     static,
 )
 from ipu_keras.ops.random_keys import fresh_key
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # `tf.random.Algorithm.PHILOX`, which programs compute with XLA too, bit by bit.
@@ -51,7 +52,7 @@ def dropout(
         **kwargs: `ref`, a tensor of the shape of the mask. An IPU draws each number on the tile
             where it is needed, so that masks of one seed are equal only if they are laid out
             as a common reference is. Here they do not depend on a layout, and are equal
-            without it; `False` is as `None`.
+            without it; `True` and `False` are as `None`.
 
     Returns:
         A tensor of the shape and type of `x`.
@@ -89,9 +90,9 @@ def _mask_shape(x: tf.Tensor, noise_shape: Sequence[int | None] | None) -> list[
     if not sizes:
         return x.shape.as_list()
     if len(sizes) != x.shape.rank:
-        raise ValueError(
-            "The length of noise_shape must equal the rank of x. "
-            f"Received: noise_shape={sizes} for x of shape {x.shape}"
+        raise noted(
+            ValueError("The length of noise_shape must equal the rank of x."),
+            f"Received: noise_shape={sizes} for x of shape {x.shape}",
         )
     for size, of_x in zip(sizes, x.shape, strict=True):
         if size not in (None, 1) and of_x not in (None, size):
@@ -118,8 +119,8 @@ def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
 
 
 def _check_reference(shape: list[int | None], ref: Any) -> None:
-    # As upstream's default, which is no tensor.
-    if ref is None or ref is False:
+    # Upstream's is a switch, which asks for what the mask is laid out as.
+    if ref is None or isinstance(ref, bool):
         return
     of_reference = check_tensor("ref", ref).shape
     if not of_reference.is_compatible_with(shape):

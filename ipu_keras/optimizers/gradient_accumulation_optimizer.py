@@ -1,7 +1,7 @@
 """Optimizers that update weights once for several batches."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,8 +15,14 @@ from ipu_keras.optimizers.accumulator_options import (
 )
 from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer, averages
 from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.tracing.accumulations import (
+    are_accumulators_hidden,
+    note_accumulation,
+    note_accumulators,
+)
 
 _SUPPORTED_BY_V1 = (
     tf.compat.v1.train.GradientDescentOptimizer,
@@ -128,6 +134,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _accumulate(self, pairs: Sequence[tuple], global_step: Any, scope: str) -> Any:
         variables = [variable for _, variable in pairs]
+        note_accumulation(self._num_mini_batches)
         accumulators, count = self._state(variables)
         num_before = count.read_value()
         accumulated = [
@@ -158,10 +165,15 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
         """The accumulators of variables, and how many gradients they hold."""
+        is_hidden = are_accumulators_hidden()
         # As TensorFlow does it for the state of optimizers: outside of loops and functions.
-        with tf.init_scope():
+        make = _in_no_collection if is_hidden else _as_usual
+        with tf.init_scope(), tf.variable_creator_scope(make):
             accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
-            return accumulators, self._own_slot(variables[0], _COUNT)
+            count = self._own_slot(variables[0], _COUNT)
+        if is_hidden:
+            note_accumulators([*accumulators, count])
+        return accumulators, count
 
     def _own_slot(self, variable: Any, name: str) -> Any:
         if name == _COUNT:
@@ -324,6 +336,15 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
         super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage, name)
 
 
+def _as_usual(create: Callable[..., Any], **options: Any) -> Any:
+    return create(**options)
+
+
+def _in_no_collection(create: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of a program, of which scripts know nothing: none that they initialize."""
+    return create(**{**options, "collections": []})
+
+
 def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:
     """Assigns values one after the other, and returns something to wait for."""
     done: list[Any] = []
@@ -352,10 +373,10 @@ def _conditional(condition: tf.Tensor, update: Any, wait: Any, name: str) -> Any
 def _checked_num_mini_batches(num_mini_batches: Any) -> int:
     count = integer_in(num_mini_batches)
     if count is None or not 1 <= count <= MOST:
-        raise ValueError(
-            "num_mini_batches must be a positive number. Pass how many batches make a weight "
-            "update, an integer from 1 on that fits in 32 bits. "
-            f"Received: {received('num_mini_batches', num_mini_batches)}"
+        raise noted(
+            ValueError("num_mini_batches must be a positive number."),
+            "Pass how many batches make a weight update, an integer from 1 on that fits in 32 "
+            f"bits. Received: {received('num_mini_batches', num_mini_batches)}",
         )
     return count
 

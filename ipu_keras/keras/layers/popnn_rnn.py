@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
@@ -23,6 +24,7 @@ from ipu_keras.ops.rnn.options import (
     check_floating_dtype,
     check_memory_proportions,
 )
+from ipu_keras.settings.argument_errors import noted
 
 # What asks for nothing, by argument that Keras's layers have and Popnn has not.
 _UNSUPPORTED: Mapping[str, Any] = {
@@ -65,8 +67,9 @@ class PopnnRNN(keras.layers.Layer):
         kwargs: As for `keras.layers.Layer`.
     """
 
-    # As upstream's messages call it.
+    # As upstream's messages call it, and as they refuse what Keras's layer has and it has not.
     _kind = ""
+    _refusal = "IPU custom {of_keras} layer does not support {argument}."
 
     def __init__(
         self,
@@ -117,12 +120,16 @@ class PopnnRNN(keras.layers.Layer):
     def _refuse_unsupported(self, arguments: Mapping[str, Any]) -> None:
         for name, default in _UNSUPPORTED.items():
             if not _is(arguments[name], default):
-                raise UnsupportedArgumentError(
-                    f"IPU custom {self._kind} layer does not support {name}. "
-                    f"ipu_tensorflow_addons.keras.layers.Popnn{self._kind} does not support "
-                    f"__init__ argument {name}. It is included for API compatibility with "
-                    f"keras.layers.{self._kind}: leave it out, or use that layer. "
-                    f"Received: {name}={arguments[name]!r}"
+                refusal = self._refusal.format(
+                    layer=type(self).__name__,
+                    of_keras=self._kind,
+                    method="__init__",
+                    argument=name,
+                )
+                raise noted(
+                    UnsupportedArgumentError(refusal),
+                    f"`{name}` is there for code written for keras.layers.{self._kind}: leave "
+                    f"it out, or use that layer. Received: {name}={arguments[name]!r}",
                 )
 
     @property
@@ -252,10 +259,10 @@ class PopnnRNN(keras.layers.Layer):
 
     def _initial_states(self, inputs, initial_state) -> list[tf.Tensor]:
         batch_axis = 1 if self.time_major else 0
-        batch_size = inputs.shape[batch_axis]
+        batch_size = static_sizes(inputs)[batch_axis]
         if initial_state is None and self.stateful:
             initial_state = list(self.states or ())
-            expected = initial_state[0].shape[0]
+            expected = static_sizes(initial_state[0])[0]
             if batch_size is not None and batch_size != expected:
                 raise ValueError(
                     f"A stateful layer has a state for each of {expected} samples, which is "

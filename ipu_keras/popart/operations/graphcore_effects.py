@@ -8,6 +8,7 @@ import tensorflow as tf
 from ipu_keras.ops.collectives import all_gather, all_reduce_sum, replica_groups
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.settings.names import legible
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import current_replicas, replica_index
 
@@ -80,7 +81,7 @@ def end_program(text: str) -> None:
 
 
 def _print(title: str, x: tf.Tensor) -> None:
-    tf.print(f"{title}:", x, output_stream=sys.stderr, summarize=-1)
+    tf.print(f"{legible(title)}:", x, output_stream=sys.stderr, summarize=-1)
 
 
 def _group(given: Any) -> tuple[int, int | None]:
