@@ -187,6 +187,8 @@ def test_scripts_of_tensorflow_1():
         "from tensorflow.python import ipu\nc = ipu.utils.create_ipu_config()\n"
         "ipu.utils.set_ipu_connection_type(c, ipu.utils.DeviceConnectionType.NEVER, 'ipu2')",
         "import popart\no = popart.SessionOptions()\no.enableOutlining = False",
+        # What waits for a library that is not here.
+        "from keras.src.utils import module_utils\nprint(module_utils.grain.nothing)",
         # What is not looked into.
         "import json\njson.nothing\nfrom . import other\nother.thing(lr=3)",
         "def f(n): return f(n - 1)\nf(3)",
