@@ -350,6 +350,8 @@ def cost_table(
 
 def compare_speed(console: Console, args: argparse.Namespace) -> dict:
     """Measures and prints the interleaved comparison; returns the raw numbers."""
+    # Long trainings are compared: XLA compiles what the steps before the rounds run.
+    os.environ["IPU_KERAS_FIRST_STEPS"] = "0"
     by_operation: dict[str, dict[str, Times]] = {operation: {} for operation in args.only}
     for model in args.models:
         start = time.perf_counter()

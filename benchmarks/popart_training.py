@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Long trainings are compared, and what XLA takes to compile them.
+os.environ["IPU_KERAS_FIRST_STEPS"] = "0"
 
 import keras
 import models

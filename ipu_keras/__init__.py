@@ -31,6 +31,7 @@ from ipu_keras import ops as ops
 from ipu_keras import optimizers as optimizers
 from ipu_keras import pipelining_ops as pipelining_ops
 from ipu_keras import scopes as scopes
+from ipu_keras import serving as serving
 from ipu_keras import sharding as sharding
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER

@@ -65,13 +65,26 @@ ALIASES = {
     "popart_core": "ipu_keras.popart.core",
 }
 
+# What TensorFlow has moved since, or what of IPU software's plugin scripts import: everything below
+# each too. None of them hides a module that TensorFlow still has.
+MOVED = {
+    "tensorflow.compiler.plugin.poplar": "ipu_keras",
+    "tensorflow.compiler.plugin": "ipu_keras",
+    "tensorflow.python.keras.applications": "keras._tf_keras.keras.applications",
+    "tensorflow.python.keras.datasets": "keras._tf_keras.keras.datasets",
+    "tensorflow.python.keras.preprocessing": "keras._tf_keras.keras.preprocessing",
+    "tensorflow.python.training.tracking.util": "tensorflow.python.checkpoint.checkpoint",
+    "tensorflow.python.training.tracking": "tensorflow.python.trackable",
+    "tensorflow_core": "tensorflow",
+}
+
 # Names of distributions of their own. Where one is installed, it is not hidden.
 _FOREIGN = ("popart", "popart_core")
 
 
 def real_name(name: str) -> str | None:
     """Returns the module that `name` stands for, or None if it is not an alias."""
-    for alias, real in ALIASES.items():
+    for alias, real in (*ALIASES.items(), *MOVED.items()):
         if name == alias or name.startswith(f"{alias}."):
             return real + name[len(alias) :]
     return None
@@ -144,7 +157,7 @@ def install() -> None:
     if "tensorflow" in sys.modules:
         # A script that imports it later would get a `tf.keras` without `ipu`.
         importlib.import_module("tensorflow.keras")
-    for alias, real in ALIASES.items():
+    for alias, real in (*ALIASES.items(), *MOVED.items()):
         parent, _, child = alias.rpartition(".")
         if parent in sys.modules and real in sys.modules:
             setattr(sys.modules[parent], child, sys.modules[real])

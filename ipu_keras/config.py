@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.config_tree import AttributeMetadata
 from ipu_keras.settings.engine_options import (
     KNOWN_ENGINE_OPTIONS,
@@ -124,10 +125,10 @@ class IPUConfig(ConfigOptions, options=OPTIONS):
 
     def _check_io_tiles(self) -> None:
         if self.io_tiles.place_ops_on_io_tiles and not self.io_tiles.num_io_tiles:
-            raise ValueError(
-                "`io_tiles.place_ops_on_io_tiles` must be False unless there are I/O tiles. "
-                "Received: io_tiles.place_ops_on_io_tiles=True with io_tiles.num_io_tiles=0. Set "
-                "io_tiles.num_io_tiles to the number of tiles."
+            raise noted(
+                ValueError("Cannot place ops on I/O tiles when num_io_tiles == 0"),
+                "Received: io_tiles.place_ops_on_io_tiles=True with io_tiles.num_io_tiles=0. "
+                "Set io_tiles.num_io_tiles to the number of tiles.",
             )
         group_size = self.norms.experimental.distributed_batch_norm_replica_group_size
         if self.io_tiles.num_io_tiles and group_size > 1:
@@ -255,8 +256,8 @@ def _idle_options(config: IPUConfig) -> dict[str, str]:
 
 def _check_selectors(auto_select_ipus: Any, select_ipus: Any) -> None:
     if as_list(auto_select_ipus) and as_list(select_ipus):
-        raise Exception(
-            "Only one of `auto_select_ipus` and `select_ipus` can be set. Received: "
-            f"auto_select_ipus={auto_select_ipus!r}, select_ipus={select_ipus!r}. Set the one "
-            "that you do not want to []."
+        raise noted(
+            Exception("Only one of `auto_select_ipus` and `select_ipus` can be set."),
+            f"Received: auto_select_ipus={auto_select_ipus!r}, select_ipus={select_ipus!r}. Set "
+            "the one that you do not want to [].",
         )

@@ -11,8 +11,10 @@ from ipu_keras.functions.replicas import note_read
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.program.data_types import FEED_DTYPES
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST, integer_in, positive_integer
 from ipu_keras.settings.names import name_or_none
+from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing.infeeds import infeed_of
 
 _MAX_PREFETCH_DEPTH = 255
@@ -35,6 +37,11 @@ class IPUInfeedQueue:
             for replica k modulo their number.
         data_to_prefetch: Deprecated: `prefetch_depth` says it.
         prefetch_depth: How many elements are read ahead, 1 to 255. Defaults to 3.
+        optimise_latency: Of later releases: whether small elements are sent faster, by a further
+            copy. It changes no result, and the cost model has one way to send them.
+
+    Later releases have `device_ordinal` and `prefetch_depth` after the dataset: so they are taken
+    if a number comes first.
 
     Raises:
         TypeError: `dataset` is none, or a part of its elements is no dense tensor.
@@ -56,12 +63,18 @@ class IPUInfeedQueue:
     def __init__(
         self,
         dataset: tf.data.Dataset,
-        feed_name: str | None = None,
+        feed_name: str | int | None = None,
         device_ordinal: int = 0,
         replication_factor: int = 1,
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,
+        *,
+        optimise_latency: bool = False,
     ):
+        if integer_in(feed_name) is not None:  # the order of later releases
+            prefetch_depth = device_ordinal or prefetch_depth
+            device_ordinal, feed_name = feed_name, None  # type: ignore[assignment]
+        checked_switch("optimise_latency", optimise_latency)
         if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
             raise TypeError(
                 "`dataset` must be a tf.data.Dataset. "
@@ -108,9 +121,9 @@ class IPUInfeedQueue:
             self._iterator.begin()
             return None
         if self._initializer is not None:
-            raise ValueError(
-                "The IPUInfeedQueue `initializer` function can only be accessed once. Keep the "
-                f"operation that it returned. Received: {self._iterator.name!r}"
+            raise noted(
+                ValueError("The IPUInfeedQueue `initializer` function can only be accessed once."),
+                f"Keep the operation that it returned. Received: {self._iterator.name!r}",
             )
         self._initializer = self._iterator.begin()
         mark(self._initializer, SessionStep(before=self._check_dtypes))
@@ -164,12 +177,14 @@ class IPUInfeedQueue:
                     f"cast the element to one of {', '.join(FEED_DTYPES)}.",
                 )
             if 0 in spec.shape:
-                raise tf.errors.InvalidArgumentError(
-                    None,
-                    None,
-                    "Detected an input tensor to an infeed queue with a dimension of size 0. "
-                    f"Please remove it from the inputs. Received: shape {spec.shape} at index "
-                    f"{index} of {self._iterator.name}",
+                raise noted(
+                    tf.errors.InvalidArgumentError(
+                        None,
+                        None,
+                        "Detected an input tensor to an infeed queue with a dimension of size "
+                        "0. Please remove it from the inputs.",
+                    ),
+                    f"Received: shape {spec.shape} at index {index} of {self._iterator.name}",
                 )
 
     def _refuse_deletion(self) -> None:
@@ -212,9 +227,10 @@ def checked_ordinal(device_ordinal: Any) -> int:
     """
     ordinal = integer_in(device_ordinal)
     if ordinal is None or not 0 <= ordinal <= MOST:
-        raise ValueError(
-            "Device ordinal must be >= 0: `device_ordinal` is the k of '/device:IPU:k'. "
-            f"Received: device_ordinal={device_ordinal!r}"
+        raise noted(
+            ValueError("Device ordinal must be >= 0"),
+            "`device_ordinal` is the k of '/device:IPU:k'. Received: "
+            f"device_ordinal={device_ordinal!r}",
         )
     return ordinal
 
@@ -233,13 +249,14 @@ def _prefetch_depth(prefetch_depth: Any) -> int:
         return _DEFAULT_PREFETCH_DEPTH
     depth = integer_in(prefetch_depth)
     if depth is None or depth < 1:
-        raise ValueError(
-            "prefetch_depth must be greater than zero, but it is "
-            f"{prefetch_depth!r}: it is the number of elements that are read ahead."
+        raise noted(
+            ValueError(f"prefetch_depth must be greater than zero, but it is {prefetch_depth}"),
+            "It is the number of elements that are read ahead. "
+            f"Received: prefetch_depth={prefetch_depth!r}",
         )
     if depth > _MAX_PREFETCH_DEPTH:
         raise ValueError(
-            f"prefetch_depth must be less than {_MAX_PREFETCH_DEPTH + 1}, but it is {depth}."
+            f"prefetch_depth must be less than {_MAX_PREFETCH_DEPTH + 1}, but it is {depth}"
         )
     return depth
 

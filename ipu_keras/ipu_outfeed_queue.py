@@ -16,9 +16,10 @@ from ipu_keras.functions.replicas import send
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
-from ipu_keras.settings.argument_errors import converted
+from ipu_keras.settings.argument_errors import converted, noted
 from ipu_keras.settings.counts import positive_integer, positive_or_none
 from ipu_keras.settings.names import name_or_none
+from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing.infeeds import is_traced_for_model
 
 
@@ -49,6 +50,13 @@ class IPUOutfeedQueue:
         replication_factor: Deprecated: the device says how many replicas there are.
         io_batch_size: Deprecated: how many results an IPU sends at once. It changes no result,
             and the cost model counts each on its own.
+        buffer_depth: Of later releases: how many results may wait for the host. It changes no
+            result: the host has memory for all.
+        optimise_latency: Of later releases: whether small results are sent faster, by a further
+            copy. It changes no result, and the cost model has one way to send them.
+
+    Later releases have their arguments in the order `outfeed_mode`, `device_ordinal`,
+    `buffer_depth`, `optimise_latency`: so they are taken if a mode comes first.
 
     Raises:
         ValueError: `outfeed_mode` is no `IPUOutfeedMode`, or a number is out of its range.
@@ -70,17 +78,31 @@ class IPUOutfeedQueue:
 
     def __init__(
         self,
-        feed_name: str | None = None,
+        feed_name: str | IPUOutfeedMode | None = None,
         outfeed_mode: IPUOutfeedMode | None = None,
         device_ordinal: int = 0,
         replication_factor: int | None = None,
         io_batch_size: int = 1,
+        *,
+        buffer_depth: int | None = None,
+        optimise_latency: bool = False,
     ):
+        if isinstance(feed_name, IPUOutfeedMode):  # the order of later releases
+            later: list[Any] = [outfeed_mode, device_ordinal, replication_factor]
+            feed_name, outfeed_mode, replication_factor = None, feed_name, None
+            if later[0] is not None:
+                device_ordinal, buffer_depth = later[0], later[1] or buffer_depth
+                optimise_latency = optimise_latency if later[2] is None else later[2]
+        positive_or_none("buffer_depth", buffer_depth)
+        checked_switch("optimise_latency", optimise_latency)
         mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
-            raise ValueError(
-                "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, "
-                f"but is {type(outfeed_mode).__name__}. Received: outfeed_mode={outfeed_mode!r}"
+            raise noted(
+                ValueError(
+                    "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` "
+                    f"type, but is {type(outfeed_mode)}."
+                ),
+                f"Received: outfeed_mode={outfeed_mode!r}",
             )
         name = name_or_none("feed_name", feed_name)
         self._device_ordinal = checked_ordinal(device_ordinal)
@@ -121,9 +143,10 @@ class IPUOutfeedQueue:
             )
         graph = outermost_graph()
         if graph in self._graphs:
-            raise ValueError(
-                "An outfeed can only be enqueued once. Send a tuple or a dict, or use another "
-                f"IPUOutfeedQueue. Received: a second result for {self._name!r}"
+            raise noted(
+                ValueError("An outfeed can only be enqueued once."),
+                "Send a tuple or a dict, or use another IPUOutfeedQueue. Received: a second "
+                f"result for {self._name!r}",
             )
         self._graphs.add(graph)
         return self._enqueue(tensors)
@@ -146,9 +169,9 @@ class IPUOutfeedQueue:
                 a session, when the tensors are run.
         """
         if self._queue is None:
-            raise ValueError(
-                "Trying to dequeue an outfeed which has not been enqueued. Trace a function that "
-                f"calls its `enqueue` before. Received: {self._name!r}"
+            raise noted(
+                ValueError("Trying to dequeue an outfeed which has not been enqueued."),
+                f"Trace a function that calls its `enqueue` before. Received: {self._name!r}",
             )
         engine = DRIVER.known_device(self._device_ordinal).engine
         wait = engine.wait if wait_for_completion else lambda: None
@@ -176,14 +199,17 @@ class IPUOutfeedQueue:
             RuntimeError: In a graph, or of `IPUOutfeedMode.LAST`.
         """
         if not tf.executing_eagerly():
-            raise RuntimeError(
-                "IPUOutfeedQueue can only be iterated over in eager mode. Run what `dequeue` "
-                f"returns instead. Received: {self._name!r}"
+            raise noted(
+                RuntimeError("IPUOutfeedQueue can only be iterated over in eager mode."),
+                f"Run what `dequeue` returns instead. Received: {self._name!r}",
             )
         if self._mode is IPUOutfeedMode.LAST:
-            raise RuntimeError(
-                "IPUOutfeedQueue can not be iterated over if the `outfeed_mode` is set to "
-                f"`IPUOutfeedMode.LAST`. Call `dequeue`. Received: {self._name!r}"
+            raise noted(
+                RuntimeError(
+                    "IPUOutfeedQueue can not be iterated over if the `outfeed_mode` is set to "
+                    "`IPUOutfeedMode.LAST`."
+                ),
+                f"Call `dequeue`. Received: {self._name!r}",
             )
         tensors = tf.nest.flatten(self.dequeue())
         rows = zip(*map(tf.unstack, tensors), strict=True)
@@ -248,12 +274,13 @@ class IPUOutfeedQueue:
 
     def _explain(self, error: Exception) -> None:
         if "slice index -1" in str(error) and self._mode is IPUOutfeedMode.LAST:
-            raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                "Trying to get the last value from an outfeed queue before it was executed. Make "
-                "sure that the program that writes to it has run. "
-                f"Received: {self._name!r}",
+            raise noted(
+                tf.errors.FailedPreconditionError(
+                    None,
+                    None,
+                    "Trying to get the last value from an outfeed queue before it was executed.",
+                ),
+                f"Make sure that the program that writes to it has run. Received: {self._name!r}",
             ) from error
 
 

@@ -18,7 +18,7 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
-from ipu_keras.internals.keras_2_habits import explain
+from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import jit_compile_of
 from ipu_keras.internals.tensorflow.strategies import (
@@ -28,6 +28,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
@@ -114,6 +115,7 @@ class IPUStrategy(tf.distribute.Strategy):
     # Else AutoGraph rewrites this method, not only `fn`, when it is called in a
     # tf.function: it leaves methods of TensorFlow's own strategies alone.
     @left_by_autograph
+    @explained
     def run(self, fn: Callable, args=(), kwargs=None, options=None) -> Any:
         """Runs a `tf.function` on the device as one program.
 
@@ -144,10 +146,13 @@ class IPUStrategy(tf.distribute.Strategy):
         if not tf.executing_eagerly():
             return super().run(self._compilable(fn, args, kwargs), args, kwargs, options)
         if not isinstance(fn, _TRACED):
-            raise ValueError(
-                "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
-                "into a tf.function or call it from within one: an IPU runs whole programs, not "
-                f"single operations. Received: fn={fn!r}"
+            raise noted(
+                ValueError(
+                    "IPUStrategyV1.run(fn, ...) does not support eager execution. Either "
+                    "convert `fn` into a tf.function or consider calling strategy.run inside a "
+                    "tf.function."
+                ),
+                f"An IPU runs whole programs, not single operations. Received: fn={fn!r}",
             )
         with layer_scopes():
             return self.extended.call_for_each_replica(self._run_checked, (fn, args, kwargs or {}))
@@ -411,9 +416,12 @@ def _infeed_instead(iterator: Any) -> Iterator | None:
         strategy = current_ipu_strategy()
         distributed = getattr(getattr(iterator, "_dataset", None), "_ipu_distributed", False)
         if strategy is not None and strategy._guards_iterators and not distributed:
-            raise RuntimeError(
-                "Accessing dataset elements can not be accessed in eager mode when inside "
-                "'IPUStrategy'. Read the dataset outside the strategy's scope, or inside a "
-                "tf.function that is given to `strategy.run`."
+            raise noted(
+                RuntimeError(
+                    "Accessing dataset elements can not be accessed in eager mode when inside "
+                    "'IPUStrategy'."
+                ),
+                "Read the dataset outside the strategy's scope, or inside a tf.function that "
+                "is given to `strategy.run`.",
             )
     return infeed_of(iterator)

@@ -20,6 +20,7 @@ from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue, check_infeed
 from ipu_keras.settings.argument_errors import converted as checked
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST, integer_in
 from ipu_keras.settings.switches import checked_switch
 
@@ -163,9 +164,13 @@ def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
     taken, handed = ([tensor.dtype for tensor in given] for given in (carried, tensors))
     if taken != handed:
         names = ([dtype.name for dtype in dtypes] for dtypes in (taken, handed))
-        raise TypeError(
-            "Mismatch between input types and output types for loop body: {} vs {}. It must "
-            "return as many tensors as it is handed, of the same types.".format(*names)
+        raise noted(
+            TypeError(
+                "Mismatch between input types and output types for loop body: {} vs {}.".format(
+                    *names
+                )
+            ),
+            "It must return as many tensors as it is handed, of the same types.",
         )
     for before, after in zip(carried, tensors, strict=True):
         if not before.shape.is_compatible_with(after.shape):

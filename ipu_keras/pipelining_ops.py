@@ -22,8 +22,9 @@ from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, 
 from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
 from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
 from ipu_keras.program import Accumulation, Pipeline
-from ipu_keras.settings.argument_errors import converted
+from ipu_keras.settings.argument_errors import converted, noted
 from ipu_keras.settings.counts import MOST, integer_in, positive_integer
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
@@ -98,6 +99,8 @@ def pipeline(
     accumulate_outfeed_dtype: DTypeChoice = None,
     outfeed_mask: Sequence[bool] | None = None,
     name: str | None = None,
+    *,
+    reduction_method: Any = GradientAccumulationReductionMethod.SUM,
 ) -> tf.Operation:
     """Runs a function in stages, each on an IPU, which pass batches on to each other.
 
@@ -145,6 +148,8 @@ def pipeline(
         accumulate_outfeed_dtype: Of these sums, as `gradient_accumulation_dtype`.
         outfeed_mask: For each result of the last stage, whether it is left out.
         name: Of the program.
+        reduction_method: How the gradients of the batches become one, a
+            `GradientAccumulationReductionMethod` or its name. Of later releases.
 
     Returns:
         The operation that runs the pipeline.
@@ -198,6 +203,7 @@ def pipeline(
         }
     )
     layout = Pipeline(device_mapping=mapping, **choices)
+    reduction = GradientAccumulationReductionMethod.parse("reduction_method", reduction_method)
     warn_of_idle(layout)
     trains = optimizer_function is not None
     if trains:
@@ -246,7 +252,7 @@ def pipeline(
             step=traced_step,
             num_steps=num_batches,
             infeed=None if infeed_queue is None else infeed_queue._elements,
-            accumulation=Accumulation(count=count * serial),
+            accumulation=Accumulation(count=count * serial, reduction=reduction),
             trains=trains,
             pipeline=layout,
             sums=_sums(accumulate_outfeed, accumulate_outfeed_dtype),
@@ -307,9 +313,11 @@ def _trained(
 ) -> Trained:
     made = optimizer_function(*results)
     if not isinstance(made, OptimizerFunctionOutput):
-        raise TypeError(
-            "`optimizer_function` needs to return an instance of OptimizerFunctionOutput. "
-            f"Received: {made!r}"
+        raise noted(
+            TypeError(
+                "`optimizer_function` needs to return an instance of OptimizerFunctionOutput."
+            ),
+            f"Received: {made!r}",
         )
     optimizer, averages = without_exchange(made.opt)
     step = current_step_results()
@@ -369,14 +377,15 @@ def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:
 
 def _stages(stages: Any) -> list[Callable]:
     if not isinstance(stages, list | tuple):
-        raise TypeError(
-            "computational_stages argument needs to be a list or a tuple. "
-            f"Received: computational_stages={stages!r}"
+        raise noted(
+            TypeError("computational_stages argument needs to be a list or a tuple."),
+            f"Received: computational_stages={stages!r}",
         )
     if len(stages) < 2:
-        raise ValueError(
-            "Pipeline requires at least two computational stages. Use `loops.repeat` for a single "
-            f"function. Received: computational_stages of length {len(stages)}"
+        raise noted(
+            ValueError("Pipeline requires at least two computational stages."),
+            "Use `loops.repeat` for a single function. Received: computational_stages of "
+            f"length {len(stages)}",
         )
     for stage in stages:
         checked_function("computational_stages", stage)
@@ -387,29 +396,33 @@ def _mapping(device_mapping: Any, num_stages: int) -> tuple[int, ...]:
     if device_mapping is None:
         return tuple(range(num_stages))
     if not isinstance(device_mapping, list | tuple):
-        raise TypeError(
-            "device_mapping argument needs to be a list or a tuple. "
-            f"Received: device_mapping={device_mapping!r}"
+        raise noted(
+            TypeError("device_mapping argument needs to be a list or a tuple."),
+            f"Received: device_mapping={device_mapping!r}",
         )
     if len(device_mapping) != num_stages:
-        raise ValueError(
-            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
-            f"stages. Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            ValueError(
+                f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != "
+                f"{num_stages} stages"
+            ),
+            f"Received: device_mapping={list(device_mapping)}",
         )
     numbers = [integer_in(ipu) for ipu in device_mapping]
     if any(number is None or number < 0 for number in numbers):
-        raise ValueError(
-            "Expected `device_mapping` to be a list of integers. Each is the IPU of a stage, from "
-            f"0. Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            ValueError("Expected `device_mapping` to be a list of integers."),
+            f"Each is the IPU of a stage, from 0. Received: device_mapping={list(device_mapping)}",
         )
     return tuple(number for number in numbers if number is not None)
 
 
 def _count(count: Any) -> int:
     if count is None:
-        raise ValueError(
-            "gradient_accumulation_count must be specified. It is how many batches pass the stages "
-            "for a weight update. Received: gradient_accumulation_count=None"
+        raise noted(
+            ValueError("gradient_accumulation_count must be specified."),
+            "It is how many batches pass the stages for a weight update. Received: "
+            "gradient_accumulation_count=None",
         )
     value = tf.get_static_value(count) if tf.is_tensor(count) else count
     if tf.is_tensor(count) and value is None:
@@ -419,9 +432,9 @@ def _count(count: Any) -> int:
         )
     number = integer_in(value)
     if number is None or number < 1:
-        raise ValueError(
-            "gradient_accumulation_count must be >= 0. It must be a positive integer. "
-            f"Received: gradient_accumulation_count={count!r}"
+        raise noted(
+            ValueError("gradient_accumulation_count must be >= 0."),
+            f"It must be a positive integer. Received: gradient_accumulation_count={count!r}",
         )
     return positive_integer("gradient_accumulation_count", number)
 
@@ -440,14 +453,19 @@ def _num_batches(count: int, serial: int, repeats: Any) -> int:
 def _serialization(iterations: Any, layout: Pipeline) -> int:
     count = positive_integer("batch_serialization_iterations", iterations)
     if count > 1 and layout.schedule is not PipelineSchedule.Sequential:
-        raise NotImplementedError(
-            "Batch serialization is only supported with the `Sequential` schedule. "
-            f"Received: batch_serialization_iterations={count} with {layout.schedule}"
+        raise noted(
+            NotImplementedError(
+                "Batch serialization is only supported with the `Sequential` schedule."
+            ),
+            f"Received: batch_serialization_iterations={count} with {layout.schedule}",
         )
     if count > 1 and len(set(layout.device_mapping)) > 1:
-        raise NotImplementedError(
-            "When using batch serialization, all computational stages need to be mapped to a "
-            f"single device. Received: device_mapping={list(layout.device_mapping)}"
+        raise noted(
+            NotImplementedError(
+                "When using batch serialization, all computational stages need to be mapped to "
+                "a single device."
+            ),
+            f"Received: device_mapping={list(layout.device_mapping)}",
         )
     return count
 
@@ -463,9 +481,9 @@ def _check_outfeed(
             f"Received: outfeed_queue={queue!r} of type {type(queue).__name__}"
         )
     if loss and mask is not None:
-        raise ValueError(
-            "Only one of `outfeed_loss` and `outfeed_mask` can be set. "
-            f"Received: outfeed_mask={mask!r}"
+        raise noted(
+            ValueError("Only one of `outfeed_loss` and `outfeed_mask` can be set."),
+            f"Received: outfeed_mask={mask!r}",
         )
     if mask is not None and not isinstance(mask, list | tuple):
         raise TypeError(f"`outfeed_mask` must be a list. Received: outfeed_mask={mask!r}")
@@ -476,8 +494,9 @@ def _check_outfeed(
         which = "outfeed_loss" if loss else "accumulate_outfeed"
         raise ValueError(f"An outfeed_queue must be provided when {which} is True.")
     if accumulates and queue is not None and queue._mode is not IPUOutfeedMode.ALL:
-        raise ValueError(
-            f"To accumulate the outfeed, it must be in IPUOutfeedMode ALL. Received: {queue._mode}"
+        raise noted(
+            ValueError("To accumulate the outfeed, it must be in IPUOutfeedMode ALL."),
+            f"Received: {queue._mode}",
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import attribute_scope, is_trace
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import integer_in
 from ipu_keras.sharding import sharded
 from ipu_keras.tracing.frontend_attributes import (
@@ -168,15 +169,17 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     """
     scope = f"{_text('name', name)}_{next(_numbers)}"
     if _open_outside.get() is not None:
-        raise ValueError(
-            "Illegal nesting of outside_compilation_scope: leave a scope before entering another "
-            f"one. Received: name={name!r}, within the scope {_open_outside.get()!r}"
+        raise noted(
+            ValueError("Illegal nesting of outside_compilation_scope"),
+            f"Leave a scope before entering another one. Received: name={name!r}, within the "
+            f"scope {_open_outside.get()!r}",
         )
     if tf.executing_eagerly() or not is_trace(tf.compat.v1.get_default_graph()):
         where = "executed eagerly" if tf.executing_eagerly() else "in the graph of a session"
-        raise ValueError(
-            "outside_compilation_scope is only allowed in XLA context: within what is given to "
-            f"`ipu_compiler.compile`, or in a `tf.function`. Received: name={name!r}, {where}"
+        raise noted(
+            ValueError("outside_compilation_scope is only allowed in XLA context"),
+            "Enter it within what is given to `ipu_compiler.compile`, or in a `tf.function`. "
+            f"Received: name={name!r}, {where}",
         )
     token = _open_outside.set(name)
     try:
@@ -272,10 +275,10 @@ def partials_type(override_type: Any) -> Iterator[None]:
             f"Received: override_type={override_type!r}"
         )
     if dtype not in _PARTIALS_TYPES:
-        raise ValueError(
-            "Only support float16, float32, provided "
-            f"{dtype.name}. Pass np.float16 or np.float32 as `override_type`. "
-            f"Received: override_type={override_type!r}"
+        raise noted(
+            ValueError(f"Only support float16, float32, provided {dtype.name}"),
+            "Pass np.float16 or np.float32 as `override_type`. Received: "
+            f"override_type={override_type!r}",
         )
     with frontend_attribute(PARTIALS_TYPE, _PARTIALS_TYPES[dtype]):
         yield

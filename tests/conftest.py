@@ -32,20 +32,13 @@ def options_of_which_nobody_was_told():
         loaded.OPTION_WARNINGS.forget()
 
 
-@pytest.fixture(autouse=True)
-def compiled_from_the_start(request, monkeypatch):
-    """Few tests train for as long as a training runs op by op, and all are to test what XLA makes.
-
-    Those of `op_by_op_first` test how trainings begin for users.
-    """
-    loaded = sys.modules.get("ipu_keras.host.host_program")
-    if loaded and "op_by_op_first" not in request.fixturenames:
-        monkeypatch.setattr(loaded, "FIRST_STEPS", 0)
-
-
 @pytest.fixture
-def op_by_op_first():
-    """Has first steps of trainings run as they do for users."""
+def xla_from_the_start(monkeypatch):
+    """Has XLA compile programs for their first execution, where tests are of what it makes.
+
+    All others run as programs do for users, and few of them long enough for XLA to begin.
+    """
+    monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "0")
 
 
 @pytest.fixture(autouse=True)

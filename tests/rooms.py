@@ -230,6 +230,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "pandas",
     ): "is of the extra `report`, which not every user installs",
     (
+        "ipu_keras_tools.modelling",
+        "ipu_keras_tools.onnx_files",
+    ): "is for ONNX models, and needs what not every user installs",
+    (
         "ipu_keras_tools.pytest_plugin",
         "ipu_keras_tools.configured_ipus.configured_ipus",
     ): "imports TensorFlow, which is for tests that ask for it",

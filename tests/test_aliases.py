@@ -115,6 +115,34 @@ def test_optimizers_have_three_homes(run_forked):
         """)
 
 
+def test_modules_that_have_moved(run_forked):
+    run_forked("""
+        from tensorflow.python.keras.datasets import mnist
+        from tensorflow.python.keras import applications, datasets
+        from tensorflow.python.training.tracking import base
+        from tensorflow.python.training.tracking.util import Checkpoint
+        import tensorflow as tf, tensorflow_core
+        assert mnist is datasets.mnist is tf.keras.datasets.mnist
+        assert applications.ResNet50 is tf.keras.applications.ResNet50
+        assert base.__name__ == "tensorflow.python.trackable.base"
+        assert Checkpoint is tf.train.Checkpoint
+        assert tensorflow_core is tf
+
+        from tensorflow.compiler.plugin.poplar.ops import gen_ipu_ops
+        from tensorflow_core.python import ipu
+        from tensorflow.python import ipu as same
+        assert ipu is same
+        assert gen_ipu_ops is ipu.ops.gen_ipu_ops
+        """)
+
+
+def test_modules_of_the_plugin_without_ours_imported_before():
+    run("""
+        from tensorflow.compiler.plugin.poplar.ops.gen_ipu_ops import ipu_event_trace
+        assert ipu_event_trace.__module__ == "ipu_keras.ops.gen_ipu_ops"
+        """)
+
+
 def test_tensorflow_first_and_reloads(tmp_path):
     (tmp_path / "broken.py").write_text("import something_else")
     printed = run(f"""

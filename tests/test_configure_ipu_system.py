@@ -50,7 +50,7 @@ class TestConfigure:
             copies[0].auto_select_ipus = 1
 
     def test_get_ipu_config_needs_a_configuration(self):
-        with pytest.raises(RuntimeError, match=r"^No IPU devices configured\. Configure them"):
+        with pytest.raises(RuntimeError, match=r"^No IPU devices configured\.\nConfigure them"):
             get_ipu_config()
         IPUConfig().configure_ipu_system()
         reset_ipu_configuration()
@@ -191,7 +191,7 @@ class TestConfigure:
             ),
             (
                 {"io_tiles.place_ops_on_io_tiles": True},
-                r"^`io_tiles\.place_ops_on_io_tiles` must be False .* io_tiles\.num_io_tiles=0",
+                r"^Cannot place ops on I/O tiles when num_io_tiles == 0\n.* io_tiles\.num_io_tiles",
             ),
         ],
     )

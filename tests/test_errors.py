@@ -29,7 +29,7 @@ row = Table()
 @row(
     ValueError,
     "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
-    "into a tf.function or",
+    "into a tf.function or...",
 )
 def plain_functions():
     with scope() as strategy:
@@ -80,7 +80,7 @@ row(
     ValueError,
     "'auto_select_ipu' is not a valid attribute of this config. Did you mean 'auto_select_ipus'?",
 )(configuring(auto_select_ipu=1))
-row(ValueError, "'num_tiles' is not a valid attribute of this config.")(
+row(ValueError, "'num_tiles' is not a valid attribute of this config....")(
     lambda: ipu.config.IPUConfig().io_tiles.num_tiles
 )
 row(TypeError, "Trying to set io_tiles.num_io_tiles to 1.5, but it must be of type int")(
@@ -90,7 +90,7 @@ row(Exception, "io_tiles is a category and cannot be assigned to.")(configuring(
 row(Exception, "Only one of `auto_select_ipus` and `select_ipus` can be set.")(
     configuring(auto_select_ipus=1, select_ipus=0)
 )
-row(ValueError, "Could not get attribute metadata for 'io_tiles.tiles': ")(
+row(ValueError, "Could not get attribute metadata for 'io_tiles.tiles': ...")(
     lambda: ipu.config.IPUConfig().get_attribute_metadata("io_tiles.tiles")
 )
 
@@ -116,7 +116,7 @@ def configurations_before_there_is_one():
 @row(
     FailedPrecondition,
     "IPU system configuration has already been set in this process, but it "
-    "should have been reset automatically by",
+    "should have been reset automatically by...",
 )
 def second_configurations():
     config = ipu.config.IPUConfig()
@@ -126,7 +126,7 @@ def second_configurations():
 row(
     FailedPrecondition,
     "Unsupported number of IPUs requested - could not find an IPU device with "
-    "3 IPUs for the TensorFlow virtual",
+    "3 IPUs for the TensorFlow virtual...",
 )(configuring(auto_select_ipus=3))
 
 
@@ -146,7 +146,7 @@ row(ValueError, "The length of noise_shape must equal the rank of x.")(
 row(ValueError, "serialization_factor has to be at least 1, but was 0.")(
     lambda: ipu.embedding_ops.embedding_lookup(tf.ones((4, 2)), [1], serialization_factor=0)
 )
-row(ValueError, "The serialization_factor (3) must divide the size")(
+row(ValueError, "The serialization_factor (3) must divide the size...")(
     lambda: ipu.embedding_ops.embedding_lookup(tf.ones((4, 2)), [1], serialization_factor=3)
 )
 row(
@@ -159,7 +159,7 @@ row(
 @row(
     FailedPrecondition,
     "Host embedding interface with id='words' not registered. Did you run the "
-    "associated host_embedding op in the",
+    "associated host_embedding op in the...",
 )
 def tables_that_are_not_registered():
     embedding = HostEmbedding("words", tf.ones((4, 2)))
@@ -191,19 +191,20 @@ row(ValueError, "Invalid groups 8 for 6 channels.")(
 row(ValueError, "6 channels is not commensurate with 4 groups.")(
     lambda: ipu.normalization_ops.group_norm(tf.ones((2, 4, 6)), groups=4)
 )
-row(ValueError, "IPU custom LSTM layer does not support unroll.")(
+row(ValueError, "IPU custom LSTM layer does not support unroll....")(
     lambda: addon_layers.PopnnLSTM(2, unroll=True)
 )
-row(ValueError, "IPU custom GRU layer does not support unroll.")(
+row(ValueError, "IPU custom GRU layer does not support unroll....")(
     lambda: addon_layers.PopnnGRU(2, unroll=True)
 )
 row(
-    ValueError, "IPU custom RNN layer does not support 'elu' as an activation. Acceptable value are"
+    ValueError,
+    "IPU custom RNN layer does not support 'elu' as an activation. Acceptable value are...",
 )(lambda: addon_layers.PopnnLSTM(2, activation="elu"))
 row(
     NotImplementedError,
     "ipu_tensorflow_addons.keras.layers.Embedding does not support __init__ "
-    "argument mask_zero. It is included for API",
+    "argument mask_zero. It is included for API...",
 )(lambda: addon_layers.Embedding(4, 2, mask_zero=True))
 
 
@@ -223,9 +224,9 @@ def slices(src=(3, 4), offsets=(0, 1)):
 
 row(
     ValueError,
-    "num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1",
+    "num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.",
 )(slices(offsets=(0, 1, 2)))
-row(ValueError, "src and dst inner shapes must match")(slices(src=(3, 5)))
+row(ValueError, "src and dst inner shapes must match.")(slices(src=(3, 5)))
 
 
 @pytest.fixture(autouse=True)

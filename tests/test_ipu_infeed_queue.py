@@ -101,7 +101,7 @@ def test_properties():
         (counting(), {"prefetch_depth": 256}, ValueError, "must be less than 256, but it is 256"),
         (counting(), {"prefetch_depth": 1.5}, ValueError, "greater than zero, but it is 1.5"),
         (counting(), {"device_ordinal": -1}, ValueError, "Device ordinal must be >= 0"),
-        (counting(), {"feed_name": 3}, TypeError, "`feed_name` must be a string"),
+        (counting(), {"feed_name": b"a"}, TypeError, "`feed_name` must be a string"),
         (counting(), {"replication_factor": 0}, ValueError, "`replication_factor` must be"),
     ],
 )
@@ -116,6 +116,15 @@ def test_deprecated_arguments_change_nothing(graph, option):
         queue = IPUInfeedQueue(counting(), **{option: 2})
     total = summed(queue)
     assert opened(queue.initializer).run(total) == 3.0
+
+
+def test_the_order_of_later_releases(graph):
+    queue = IPUInfeedQueue(counting(9), 0, 5, optimise_latency=True)
+    total = summed(queue, 9)
+    assert opened(queue.initializer).run(total) == 36.0
+    assert IPUInfeedQueue(counting(9), 1)._device_ordinal == 1
+    with pytest.raises(TypeError, match="`optimise_latency` must be True or False"):
+        IPUInfeedQueue(counting(9), optimise_latency=1)
 
 
 @pytest.mark.parametrize("depth", [1, 255])
@@ -154,7 +163,7 @@ def test_types_that_feeds_carry(graph, dtype):
 
 def test_empty_elements(named):
     queue = named(counting().map(lambda x: tf.zeros([0, 2])))
-    text = r"a dimension of size 0. Please remove it .*shape \(0, 2\) at index 0 of numbers"
+    text = r"of size 0. Please remove it from the inputs\.\n.*shape \(0, 2\) at index 0 of numbers"
     with pytest.raises(tf.errors.InvalidArgumentError, match=text):
         initialize(queue)
 
@@ -165,7 +174,7 @@ def test_empty_elements(named):
 def test_the_initializer_of_a_graph_is_one(graph, named):
     queue = named(counting())
     assert isinstance(queue.initializer, tf.Operation)
-    text = "`initializer` function can only be accessed once. .*'numbers'"
+    text = "`initializer` function can only be accessed once.\n.*'numbers'"
     with pytest.raises(ValueError, match=text):
         initialize(queue)
 

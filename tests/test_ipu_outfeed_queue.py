@@ -42,6 +42,27 @@ def counted(queue, num_steps=3, sent=lambda x: x):
     return compiled(lambda: loops.repeat(num_steps, body, [0.0]))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "mode", "ordinal"),
+    [
+        ((LAST,), {}, LAST, 0),
+        ((LAST, 1), {}, LAST, 1),
+        ((ALL, 2, 8, True), {}, ALL, 2),
+        ((LAST,), {"device_ordinal": 1, "buffer_depth": 2, "optimise_latency": True}, LAST, 1),
+    ],
+)
+def test_the_order_of_later_releases(arguments, options, mode, ordinal):
+    queue = IPUOutfeedQueue(*arguments, **options)
+    assert (queue._mode, queue._device_ordinal) == (mode, ordinal)
+
+
+def test_options_of_later_releases_are_checked():
+    with pytest.raises(ValueError, match="`buffer_depth` must be a positive integer"):
+        IPUOutfeedQueue(ALL, 0, -1)
+    with pytest.raises(TypeError, match="`optimise_latency` must be True or False"):
+        IPUOutfeedQueue(optimise_latency="yes")
+
+
 def test_examples():
     assert doctest.testmod(ipu_outfeed_queue).failed == 0
 
@@ -53,7 +74,7 @@ def test_examples():
             {"outfeed_mode": "all"},
             ValueError,
             "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but "
-            "is str. Received: outfeed_mode='all'",
+            "is <class 'str'>.\nReceived: outfeed_mode='all'",
         ),
         ({"device_ordinal": -1}, ValueError, "Device ordinal must be >= 0"),
         ({"feed_name": ""}, ValueError, "`feed_name` must be a text"),

@@ -17,9 +17,6 @@ from ipu_keras.host.rewrites.random_bits import compilable_random
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 
-# The first 32 steps run op by op, XLA computes the others.
-pytestmark = pytest.mark.usefixtures("op_by_op_first")
-
 BATCH_SIZE = 8
 NUM_CLASSES = 4
 
@@ -207,6 +204,12 @@ def check(kind, dropout, optimizer, steps_per_execution, **options):
         xla = stock(kind, dropout, optimizer, jit_compile=True)[num_steps].distance(reference)
         limit = 2 * xla
     assert distance <= limit, f"as {host.execution}"
+
+
+@pytest.fixture(autouse=True)
+def xla_after_32_steps(monkeypatch):
+    """TensorFlow's executor computes the first steps, and XLA the others."""
+    monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "32")
 
 
 @pytest.fixture(autouse=True)

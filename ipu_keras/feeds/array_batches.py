@@ -30,16 +30,15 @@ class Shuffle:
         self._of_batches = of_batches
 
     def order(self, num_rows: int, batch_size: int) -> np.ndarray:
-        """The positions of all rows in the order of the next pass.
+        """The positions of rows in the order of the next pass: of all, or of whole batches.
 
         Args:
-            num_rows: Of the arrays, a multiple of `batch_size`.
+            num_rows: Of the arrays.
             batch_size: Rows of a batch.
         """
         size = batch_size if self._of_batches else num_rows
-        return (
-            self._orders(num_rows // size, size) + np.arange(0, num_rows, size)[:, None]
-        ).ravel()
+        count = num_rows // size
+        return (self._orders(count, size) + np.arange(0, count * size, size)[:, None]).ravel()
 
     def _orders(self, count: int, size: int) -> np.ndarray:
         """So many orders of so many rows each, `(count, size)`."""
@@ -60,7 +59,7 @@ class ArrayBatches:
 
     Args:
         arrays: One for each tensor of a batch, each `(rows, ...)`.
-        batch_size: Rows of a batch, which divides those of the arrays.
+        batch_size: Rows of a batch. Each pass leaves out what is no whole one.
         shuffle: Their order, if it is not that of the arrays.
 
     Example:
@@ -83,7 +82,7 @@ class ArrayBatches:
     def __iter__(self) -> Iterator[Batch]:
         size, order = self._batch_size, None
         if self._shuffle is not None:
-            order = self._shuffle.order(len(self) * size, size)
+            order = self._shuffle.order(len(self._arrays[0]), size)
         for start in range(0, len(self) * size, size):
             rows = slice(start, start + size)
             if order is None:

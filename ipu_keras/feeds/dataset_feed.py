@@ -23,6 +23,7 @@ from ipu_keras.internals.tensorflow.datasets import (
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import FEED_DTYPES
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
+from ipu_keras.settings.argument_errors import noted
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
@@ -388,17 +389,23 @@ def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
             "convert it, for instance with `to_tensor()` or `tf.sparse.to_dense`."
         )
     if not leaf.shape.is_fully_defined():
-        raise ValueError(
-            f"The provided set of data contains a shape {leaf.shape} which is not fully defined. "
-            "Executing on IPU requires all shapes to be known when the program is compiled: batch "
-            f"with `drop_remainder=True` or give the shape. Received: index {index} of the element"
+        raise noted(
+            ValueError(
+                f"The provided set of data contains a shape {leaf.shape} which is not fully "
+                "defined. Executing on IPU requires all shapes to be known when the program is "
+                "compiled: batch with `drop_remainder=True` or give the shape."
+            ),
+            f"Received: index {index} of the element",
         )
     if 0 in leaf.shape:
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove "
-            f"it from the inputs. Received: shape {leaf.shape} at index {index} of the element",
+        raise noted(
+            tf.errors.InvalidArgumentError(
+                None,
+                None,
+                "Detected an input tensor to an infeed queue with a dimension of size 0. "
+                "Please remove it from the inputs.",
+            ),
+            f"Received: shape {leaf.shape} at index {index} of the element",
         )
     dtype = "float32" if leaf.dtype == tf.float64 else leaf.dtype.name
     if dtype not in FEED_DTYPES:

@@ -29,7 +29,7 @@ def refuse_dtypes(what: str, structure: Any) -> None:
     for path, leaf in leaves_with_paths(structure):
         for dtype in _dtypes(leaf):
             if dtype not in IPU_DTYPES:
-                raise TypeError(unsupported(what, dtype, f"{_place(path)}{leaf!r}"))
+                raise unsupported(what, dtype, f"{_place(path)}{leaf!r}")
 
 
 def refuse_computed_dtypes(graph: Graph) -> None:
@@ -44,7 +44,7 @@ def refuse_computed_dtypes(graph: Graph) -> None:
     for op in graph.walk():
         for dtype in {spec.dtype for spec in op.outputs}:
             if op.kind in _READS and dtype not in IPU_DTYPES:
-                raise TypeError(unsupported("input", dtype, f"elements that {op.name!r} reads"))
+                raise unsupported("input", dtype, f"elements that {op.name!r} reads")
     refuse_bfloat16(graph)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.settings.argument_errors import converted
+from ipu_keras.settings.argument_errors import converted, noted
 
 
 def as_list(value: Any) -> list[Any]:
@@ -85,11 +85,11 @@ def tensors_then_operations(
     is_operation = [isinstance(value, tf.Operation) for value in values]
     num_tensors = is_operation.index(True) if True in is_operation else len(values)
     if not all(is_operation[num_tensors:]):
-        raise ValueError(f"{error} Received: {values}")
+        raise noted(ValueError(error), f"Received: {values}")
     try:
         return list(map(tf.convert_to_tensor, values[:num_tensors])), values[num_tensors:]
     except (TypeError, ValueError) as reason:
-        raise ValueError(f"{error} Received: {values}") from reason
+        raise noted(ValueError(error), f"Received: {values}") from reason
 
 
 def check_arguments(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from ipu_keras.functions.loop_bodies import as_list, call_with_element
 from ipu_keras.host.step_in_a_graph import accumulated
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
+from ipu_keras.settings.argument_errors import noted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +50,13 @@ class PipelineStep:
             loss = trained.loss
             trained.update()
         elif results and self.enqueue is None:
-            raise ValueError(
-                "The last computational stage has tensor outputs: "
-                f"{', '.join(tensor.name for tensor in results)}, but no outfeed_queue has been "
-                "provided. Pass an IPUOutfeedQueue as `outfeed_queue`."
+            raise noted(
+                ValueError(
+                    "The last computational stage has tensor outputs: "
+                    f"{', '.join(tensor.name for tensor in results)}, but no outfeed_queue has "
+                    "been provided."
+                ),
+                "Pass an IPUOutfeedQueue as `outfeed_queue`.",
             )
         sent = self.outfeed(results, loss)
         if self.enqueue is not None and (tf.is_tensor(sent) or sent):

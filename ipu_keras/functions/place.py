@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu_keras.device import DRIVER, IpuDevice
 from ipu_keras.internals.tensorflow.functions import is_trace
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.replication import ipus_of_shards, num_shards_so_far
 
 
@@ -34,11 +35,14 @@ class Place:
         """
         num_ipus = max(1, len(self.device.ipus))
         if num_ipus % ipus_per_replica:
-            raise ValueError(
-                f"Current device has {num_ipus} IPUs attached, however the current program "
-                f"requires a multiple of {ipus_per_replica} IPUs. Configure as many, for instance "
-                f"with `IPUConfig.auto_select_ipus = {ipus_per_replica}`, or put stages of a "
-                "pipeline on the same IPU, with `device_mapping`."
+            raise noted(
+                ValueError(
+                    f"Current device has {num_ipus} IPUs attached, however the current program "
+                    f"requires a multiple of {ipus_per_replica} IPUs."
+                ),
+                "Configure as many, for instance with `IPUConfig.auto_select_ipus = "
+                f"{ipus_per_replica}`, or put stages of a pipeline on the same IPU, with "
+                "`device_mapping`.",
             )
         return num_ipus // ipus_per_replica
 
@@ -54,9 +58,10 @@ class Place:
         try:
             return self.num_replicas(ipus_of_shards(num_shards))
         except ValueError as error:
-            raise ValueError(
-                f"{error} Received: `ipu_shard({num_shards - 1})`, whose `index` counts from 0, on "
-                f"the device {self.device.name!r}"
+            raise noted(
+                error,
+                f"Received: `ipu_shard({num_shards - 1})`, whose `index` counts from 0, on the "
+                f"device {self.device.name!r}",
             ) from None
 
 

@@ -3,13 +3,16 @@
 Which of the constructs is used is the plan's choice (`ipu_keras.host.plan`).
 """
 
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.host.first_steps import FirstSteps, steps_before_xla
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
 from ipu_keras.host.replica_values import Captures
@@ -25,13 +28,7 @@ from ipu_keras.program.executable import Executable
 from ipu_keras.progress import phase, showing
 from ipu_keras.tracing import graph_of, no_garbage_collection
 
-# Steps of a training that are run op by op before XLA compiles a program that may start so. Who
-# trains for so few, as tests do, never waits for XLA; who trains for long has lost little, as
-# docs/design/0012-op-by-op-first.md shows.
-FIRST_STEPS = 32
 
-
-@no_garbage_collection()
 def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) -> Executable:
     """Compiles a program for a device.
 
@@ -42,19 +39,30 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
 
     Returns:
         The executable. It is compiled by XLA, where that was chosen, when it
-        runs for the first time.
+        runs for the first time, or after its first steps.
+    """
+    onednn = uses_onednn() if onednn is None else onednn
+    return build_traced(program, traced(program, onednn=onednn), device, onednn=onednn)
+
+
+@no_garbage_collection()
+def traced(program: Program, *, onednn: bool | None = None) -> TracedStep:
+    """The trace of a program's step, which serves programs of any number of such steps.
+
+    Args:
+        program: Whose step it is.
+        onednn: As of `build`.
     """
     # Most programs end up in XLA, and tracing takes longer than anything but
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
-    onednn = uses_onednn() if onednn is None else onednn
     with phase("trace"):
-        step = trace(program, for_xla, onednn=onednn)
-    return build_traced(program, step, device, onednn=onednn)
+        return trace(program, for_xla, onednn=uses_onednn() if onednn is None else onednn)
 
 
+@no_garbage_collection()
 def build_traced(
-    program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool
+    program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool | None = None
 ) -> Executable:
     """As `build`, with the trace of the step given.
 
@@ -62,8 +70,9 @@ def build_traced(
         program: What to execute.
         step: Its step.
         device: Where it is dispatched to.
-        onednn: Whether TensorFlow computes with oneDNN.
+        onednn: As of `build`.
     """
+    onednn = uses_onednn() if onednn is None else onednn
     with phase("plan"):
         graph = graph_of(step.function)
         plan = plan_host(program, graph, onednn=onednn)
@@ -84,9 +93,12 @@ class HostCallable:
         plan: How the program runs.
         step: The trace of its step that was compiled.
         device: Where the calls are dispatched to.
+        plainly: Whether nothing is done for speed that takes longer than some steps do.
     """
 
-    def __init__(self, plan: HostPlan, step: TracedStep, device: IpuDevice):
+    def __init__(
+        self, plan: HostPlan, step: TracedStep, device: IpuDevice, *, plainly: bool = False
+    ):
         self._plan = plan
         self._step = step
         self._device = device
@@ -97,8 +109,11 @@ class HostCallable:
         self._eager_call: EagerCall | None = None
         self._in_parts = False
         self._ran = False
+        self._plainly = plainly
         self._first: HostCallable | None = None
-        self._num_first_steps = 0
+        self._first_steps = None if plainly else self._begun_op_by_op()
+        # What its weights were when a call that might be compiled began.
+        self._weights: list[int] | None = None
 
     @property
     def execution(self) -> HostExecution:
@@ -114,31 +129,55 @@ class HostCallable:
         tensors = list(tensors)
         if self._ran:
             return self._call(tensors)
-        if self._starts_op_by_op():
+        num_steps = self._plan.program.repeat_count
+        if self._first_steps is not None and not self._first_steps.are_over(num_steps):
             return self._op_by_op(tensors)
-        self._first = None
+        if self._first is not None:
+            # What replicas have of their own goes on.
+            self._variables = self._first.variables
+            self._first = None
         # Most of XLA's work is done when a function first runs.
         with showing(self._plan.program.title), phase("first run on the host"), without_notes():
             outfeed = self._first_call(tensors)
         self._ran = True
         return outfeed
 
-    def _starts_op_by_op(self) -> bool:
-        """Whether XLA need not compile the program for the next execution."""
+    def begin(self, num_steps: int) -> None:
+        """Says that a call begins, such as one of `evaluate`.
+
+        Args:
+            num_steps: That it will run at most.
+        """
+        if self._first_steps is not None and not self._ran:
+            self._first_steps.begin(num_steps, self._weights_written)
+
+    def _begun_op_by_op(self) -> FirstSteps | None:
+        """What ends the first steps; `None` if there are none."""
         program = self._plan.program
+        # The executor's graphs of trainings by single gradients are the same from the start.
+        is_worked_on = program.fixed_answers or program.update is not None
         # Who asks for XLA gets it from the start.
-        if not program.starts_op_by_op or program.compiled or not self.execution.is_compiled:
-            return False
-        return self._num_first_steps + program.repeat_count <= FIRST_STEPS
+        if program.compiled or not (self.execution.is_compiled or is_worked_on):
+            return None
+        count = steps_before_xla(program, self._plan.graph)
+        return FirstSteps(count, fixed_answers=program.fixed_answers) if count else None
 
     def _op_by_op(self, tensors: list) -> Any:
         if self._first is None:
             others = tuple(each for each in self._executions if not each.is_compiled)
             plan = replace(self._plan, executions=others)
-            self._first = HostCallable(plan, self._step, self._device)
+            self._first = HostCallable(plan, self._step, self._device, plainly=True)
         outfeed = self._first(tensors)
-        self._num_first_steps += self._plan.program.repeat_count
+        assert self._first_steps is not None
+        self._first_steps.note(self._plan.program.repeat_count)
         return outfeed
+
+    def _weights_written(self) -> bool:
+        """Whether what it only reads has other values than when this was last asked."""
+        written = {id(variable) for variable in self._written()}
+        read = (v for v in self._step.function.graph.variables if id(v) not in written)
+        before, self._weights = self._weights, [_checksum(v.numpy()) for v in read]
+        return before is not None and before != self._weights
 
     def _first_call(self, tensors: list) -> Any:
         if len(self._executions) == 1:
@@ -241,10 +280,11 @@ class HostCallable:
         program = self._plan.program
         if self._step.purpose.for_xla and not self.execution.is_compiled:
             self._leave_xla()
-        own = [self._step.function]
-        if program.own_updates:
-            own.append(self._step.update)
-        self._variables = ReplicaVariables(own, program.num_replicas, self._device)
+        if self._variables is None:
+            own = [self._step.function]
+            if program.own_updates:
+                own.append(self._step.update)
+            self._variables = ReplicaVariables(own, program.num_replicas, self._device)
         return self._function_of(self._variables.captures_of)
 
     def _function_of(
@@ -258,6 +298,7 @@ class HostCallable:
             self.execution,
             captures_of,
             apart=apart,
+            plainly=self._plainly,
             for_executor=step.for_executor,
         )
 
@@ -291,3 +332,7 @@ class HostCallable:
         self._plan = plan_host(program, graph, onednn=onednn)
         executions = self._plan.executions
         self._executions = [each for each in executions if not each.is_compiled]
+
+
+def _checksum(value: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))

@@ -63,6 +63,8 @@ class StepGraphs:
         captures_of: As of `replicate`: what a replica has of its own instead of what step and
             update capture, such as variables that they write.
         apart: Whether replicas have all of that of their own, which others may have written.
+        plainly: Whether each step is computed by itself, as it is: what makes steps faster takes
+            longer to build than some steps do.
         for_executor: Takes a traced function that TensorFlow's executor would run; returns what it
             runs.
     """
@@ -76,13 +78,15 @@ class StepGraphs:
         captures_of: Callable[[int], Captures],
         *,
         apart: bool = False,
+        plainly: bool = False,
         for_executor: Callable[[Any], Any] = lambda function: function,
     ):
         program = plan.program
         self._program = program
         self._execution = execution
         self._captures_of = captures_of
-        self._for_executor = for_executor
+        self._plainly = plainly
+        self._for_executor = (lambda function: function) if plainly else for_executor
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
         # Those of all replicas are the same.
@@ -338,7 +342,7 @@ class StepGraphs:
     def _joint_batches(self, function: Any, summed: Sequence[bool], unit: int) -> int:
         """How many batches, in units, a function computes at once; 1 if it cannot or should not."""
         count = self._num_steps * self._program.num_replicas
-        if count == 1 or not can_join(function, summed, count):
+        if self._plainly or count == 1 or not can_join(function, summed, count):
             return 1
         at_once = self._execution is HostExecution.PARALLEL_LOOP
         most = count // _MIN_JOINT_TURNS if at_once else count

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from ipu_keras.internals.raised_again import keep_notes
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -233,7 +235,8 @@ _BEGINNING = "This is written for Keras 2. In Keras 3:"
 def explain(error: BaseException) -> None:
     """Adds to an error of Keras 3 what Keras 2 took, if it is one of those, as a note.
 
-    Its type and text stay as they are; Python prints the note below them.
+    Notes of an error that it stands for are kept. Its type and text stay as they are; Python
+    prints notes below them.
 
     Args:
         error: That passes by. It is explained once.
@@ -245,6 +248,7 @@ def explain(error: BaseException) -> None:
     >>> print(error.__notes__[0][:66])
     This is written for Keras 2. In Keras 3: A shape is a tuple: `(80)
     """
+    keep_notes(error)
     if any(note.startswith(_BEGINNING) for note in getattr(error, "__notes__", ())):
         return
     instead = advice(error)

@@ -35,7 +35,7 @@ class Op:
         after: Names of operations that must have run before, without a value.
         attributes: What else the operation's work depends on, by XLA's names,
             such as the contracted dimensions of a `"dot"`; of TensorFlow's operations only the
-            `"seeds"` of draws.
+            `"seeds"` of draws, and the most `"turns"` of loops that say them.
         layer: Path of the Keras layer or name scope that asked for it; empty
             if tracing could not tell.
         backward: Whether it belongs to the gradient of that layer.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.flags import (
     ENVIRONMENT_VARIABLE,
     PoplarFlags,
@@ -191,10 +192,10 @@ class System:
     def require_configured(self) -> None:
         """Raises `RuntimeError` if no device is configured."""
         if not self._devices:
-            raise RuntimeError(
-                "No IPU devices configured. Configure them first: "
-                "`config = IPUConfig(); config.auto_select_ipus = 1; "
-                "config.configure_ipu_system()`."
+            raise noted(
+                RuntimeError("No IPU devices configured."),
+                "Configure them first: `config = IPUConfig(); config.auto_select_ipus = 1; "
+                "config.configure_ipu_system()`.",
             )
 
     def configure(self, config: Configuration, reset: bool = True) -> None:
@@ -393,10 +394,13 @@ def resolve_devices(
     counts = _one_per_device(auto_select_ipus)
     config_ids = _one_per_device(select_ipus)
     if ipu_model and config_ids:
-        raise Exception(
-            "When using the IPUModel, the devices to attach to can only be specified with "
-            f"`auto_select_ipus`. Received: select_ipus={select_ipus!r} with --use_ipu_model in "
-            f"{ENVIRONMENT_VARIABLE}. Set auto_select_ipus to the number of IPUs instead."
+        raise noted(
+            Exception(
+                "When using the IPUModel, the devices to attach to can only be specified with "
+                "`auto_select_ipus`."
+            ),
+            f"Received: select_ipus={select_ipus!r} with --use_ipu_model in "
+            f"{ENVIRONMENT_VARIABLE}. Set auto_select_ipus to the number of IPUs instead.",
         )
     if ipu_model:
         return tuple(_modelled(counts or (1,), refuse))

@@ -5,6 +5,7 @@ from ipu_keras.ops import cross_replica_ops as cross_replica_ops
 from ipu_keras.ops import custom_ops as custom_ops
 from ipu_keras.ops import embedding_ops as embedding_ops
 from ipu_keras.ops import functional_ops as functional_ops
+from ipu_keras.ops import gen_ipu_ops as gen_ipu_ops
 from ipu_keras.ops import image_ops as image_ops
 from ipu_keras.ops import internal_ops as internal_ops
 from ipu_keras.ops import math_ops as math_ops

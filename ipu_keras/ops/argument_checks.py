@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ipu_keras.settings import counts
 from ipu_keras.settings.argument_errors import converted as converted
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.argument_errors import received as received
 
 # In which programs compute.
@@ -152,9 +153,10 @@ def check_rate(value: Any) -> float:
     """
     rate = real_in(value)
     if rate is None or not 0 <= rate < 1:
-        raise ValueError(
-            f"The rate must be in the range [0, 1), but was {value}. It is the probability of an "
-            f"element to be dropped. Received: {received('rate', value)}"
+        raise noted(
+            ValueError(f"The rate must be in the range [0, 1), but was {value}"),
+            "It is the probability of an element to be dropped. Received: "
+            f"{received('rate', value)}",
         )
     return rate
 

@@ -22,6 +22,7 @@ from ipu_keras.ops.ctc_inputs import (
     log_probabilities,
     time_major,
 )
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
 _INSTEAD = "Use ctc_loss_v2 for logits, or ctc_loss_with_log_probs for log probabilities."
@@ -237,10 +238,11 @@ def _loss_dtype(out_dtype: Any, dtype: tf.DType, name: str) -> tf.DType:
     if wanted not in (tf.float16, tf.float32):
         raise ValueError(f"`out_dtype` must be float16 or float32. Received: {wanted.name}")
     if wanted == tf.float16 and dtype == tf.float32:
-        raise ValueError(
-            f"out_dtype cannot be float16 when dtype of {name} is float32. The loss would "
-            f"have less precision than what it is computed from. Cast `{name}` to float16, or "
-            f"leave `out_dtype` out. Received: out_dtype=float16, {name}.dtype=float32"
+        raise noted(
+            ValueError(f"out_dtype cannot be float16 when dtype of {name} is float32."),
+            f"The loss would have less precision than what it is computed from. Cast `{name}` "
+            "to float16, or leave `out_dtype` out. Received: out_dtype=float16, "
+            f"{name}.dtype=float32",
         )
     return wanted
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 from ipu_keras.ops.row_gather import rows_or_zeros, sum_of_rows
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
 _KIND = "EmbeddingLookup"
@@ -75,15 +76,19 @@ def checked_serialization_factor(value: Any, num_rows: int | None, table: str = 
     """
     factor = check_integer("serialization_factor", value)
     if factor < 1:
-        raise ValueError(
-            f"serialization_factor has to be at least 1, but was {factor}. Use 1 for a lookup in "
-            f"the whole table at once. Received: serialization_factor={factor}"
+        raise noted(
+            ValueError(f"serialization_factor has to be at least 1, but was {factor}."),
+            "Use 1 for a lookup in the whole table at once. Received: "
+            f"serialization_factor={factor}",
         )
     if factor > 1 and (num_rows is None or num_rows % factor):
-        raise ValueError(
-            f"The serialization_factor ({factor}) must divide the size of the first dimension of "
-            "the table, so that its parts are alike. Use a divisor, or a table with more rows. "
-            f"Received: serialization_factor={factor} for {num_rows} rows of `{table}`"
+        raise noted(
+            ValueError(
+                f"The serialization_factor ({factor}) must divide the size of the first "
+                f"dimension of params ({num_rows})."
+            ),
+            "Its parts have to be alike: use a divisor, or a table with more rows. Received: "
+            f"serialization_factor={factor} for {num_rows} rows of `{table}`",
         )
     return factor
 

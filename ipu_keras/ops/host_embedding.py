@@ -17,6 +17,7 @@ from ipu_keras.ops.host_embedding_optimizers import (
     num_lookups,
 )
 from ipu_keras.ops.host_embedding_registration import HOST
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.names import checked_name
 from ipu_keras.tracing.poplar_operation import poplar_operation
 from ipu_keras.tracing.replication import current_replicas
@@ -92,10 +93,13 @@ class HostEmbedding:
 
     def __call__(self, *args, **kwargs):
         """Refused: how releases before those with `register` opened the connection."""
-        raise NotImplementedError(
-            "HostEmbedding.__call__ is not supported. Please use the context manager created with "
-            "HostEmbedding.register. Use `with embedding.register(session):` around running the "
-            "program, and `embedding.lookup(ids)` in it."
+        raise noted(
+            NotImplementedError(
+                "HostEmbedding.__call__ is not supported. Please use the context manager "
+                "created with HostEmbedding.register."
+            ),
+            "Use `with embedding.register(session):` around running the program, and "
+            "`embedding.lookup(ids)` in it.",
         )
 
     def get_embedding_tensor(self) -> Any:

@@ -1,11 +1,17 @@
 """Activation functions that Poplar's libraries have as one operation each."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import check_flag, check_floating
 from ipu_keras.tracing.poplar_operation import poplar_operation
+
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+# From here on the CDF of the normal distribution is 1 in float64 too.
+_FAR = 10.0
 
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor:
@@ -32,7 +38,12 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor
     """
     x, approximate = check_floating("x", x), check_flag("approximate", approximate)
     with poplar_operation("Gelu"):
-        return tf.nn.gelu(x, approximate=approximate, name=name)
+        if not approximate:
+            return tf.nn.gelu(x, approximate=False, name=name)
+        # The CDF is 0 or 1 beyond, where powers overflow, and infinity times 0 is no gradient.
+        near = tf.clip_by_value(x, -_FAR, _FAR)
+        angle = _SQRT_2_OVER_PI * (near + 0.044715 * near * near * near)
+        return tf.multiply(0.5 * x, 1.0 + tf.tanh(angle), name=name)
 
 
 def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import check_integer
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 
@@ -33,14 +34,16 @@ def checked_groups(groups: Any, channels: int) -> int:
     """
     groups = check_integer("groups", groups)
     if not 1 <= groups <= channels:
-        raise ValueError(
-            f"Invalid groups {groups} for {channels} channels. Set `groups` to a divisor of the "
-            f"number of channels. Received: groups={groups} for `inputs` of {channels} channels"
+        raise noted(
+            ValueError(f"Invalid groups {groups} for {channels} channels."),
+            f"Set `groups` to a divisor of the number of channels. Received: groups={groups} "
+            f"for `inputs` of {channels} channels",
         )
     if channels % groups:
-        raise ValueError(
-            f"{channels} channels is not commensurate with {groups} groups. Set `groups` to a "
-            f"divisor of them. Received: groups={groups} for `inputs` of {channels} channels"
+        raise noted(
+            ValueError(f"{channels} channels is not commensurate with {groups} groups."),
+            f"Set `groups` to a divisor of them. Received: groups={groups} for `inputs` of "
+            f"{channels} channels",
         )
     return groups
 
@@ -57,15 +60,18 @@ def checked_channels_axis(channels_axis: Any, shape: Sequence[int | None]) -> in
         ValueError: There is no such axis, it is the first one, or its size is not known.
     """
     axis, rank = check_integer("channels_axis", channels_axis), len(shape)
-    if not -rank <= axis < rank or axis % rank == 0:
+    received = f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
+    if not -rank <= axis < rank:
+        raise noted(ValueError("Axis is out of bounds."), received)
+    if axis % rank == 0:
         raise ValueError(
             "`channels_axis` must be an axis of the inputs after the first, which is the batch. "
-            f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
+            f"{received}"
         )
     if shape[axis] is None:
         raise ValueError(
             "The number of channels must be known, an axis of `inputs`: programs are static. "
-            f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
+            f"{received}"
         )
     return axis
 

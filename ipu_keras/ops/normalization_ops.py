@@ -22,6 +22,7 @@ from ipu_keras.ops.normalization import (
     normalize_groups,
     operation_of,
 )
+from ipu_keras.settings.argument_errors import noted
 
 
 def group_norm(
@@ -299,7 +300,10 @@ def _checked(inputs: Any, channels_axis: Any) -> tuple[tf.Tensor, int]:
     inputs = check_floating("inputs", inputs)
     rank = inputs.shape.rank
     if rank is None:
-        raise ValueError("`inputs` must have a known rank. Received: a tensor of unknown rank")
+        raise noted(
+            ValueError(f"Inputs {inputs.name} has undefined rank."),
+            "Programs are static: give the tensor a shape, for instance with `tf.ensure_shape`.",
+        )
     if rank < 2:
         raise ValueError(
             "`inputs` must have at least 2 dimensions, one of which is channels. "

@@ -16,6 +16,7 @@ from ipu_keras.ops.argument_checks import (
     static,
 )
 from ipu_keras.ops.random_keys import fresh_key
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # `tf.random.Algorithm.PHILOX`, which programs compute with XLA too, bit by bit.
@@ -89,9 +90,9 @@ def _mask_shape(x: tf.Tensor, noise_shape: Sequence[int | None] | None) -> list[
     if not sizes:
         return x.shape.as_list()
     if len(sizes) != x.shape.rank:
-        raise ValueError(
-            "The length of noise_shape must equal the rank of x. "
-            f"Received: noise_shape={sizes} for x of shape {x.shape}"
+        raise noted(
+            ValueError("The length of noise_shape must equal the rank of x."),
+            f"Received: noise_shape={sizes} for x of shape {x.shape}",
         )
     for size, of_x in zip(sizes, x.shape, strict=True):
         if size not in (None, 1) and of_x not in (None, size):

@@ -12,6 +12,7 @@ from ipu_keras.ops.argument_checks import (
     check_tensor,
 )
 from ipu_keras.ops.sequence_rows import copied_rows
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST
 
 
@@ -151,9 +152,10 @@ def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:
             f"Received: dst of {dst.dtype.name}, src of {src.dtype.name}"
         )
     if not dst.shape[1:].is_compatible_with(src.shape[1:]):
-        raise ValueError(
-            "src and dst inner shapes must match: all axes but the first one, which counts the "
-            f"rows. Received: shape {dst.shape} of `dst`, shape {src.shape} of `src`"
+        raise noted(
+            ValueError("src and dst inner shapes must match."),
+            "All axes have to match but the first one, which counts the rows. Received: shape "
+            f"{dst.shape} of `dst`, shape {src.shape} of `src`",
         )
     return dst, src
 
@@ -174,8 +176,10 @@ def _slices(**given: Any) -> tuple[tf.Tensor, ...]:
     if not fit or any(shape.rank != 1 or shape[0] == 0 for shape in shapes):
         *first, last = given
         received = ", ".join(f"shape {t.shape} of `{argument}`" for argument, t in tensors.items())
-        raise ValueError(
-            f"{', '.join(first)} and {last} must have matching, nonzero shapes of rank 1: an entry "
-            f"of each for every slice. Received: {received}"
+        raise noted(
+            ValueError(
+                f"{', '.join(first)} and {last} must have matching, nonzero shapes of rank 1."
+            ),
+            f"Give an entry of each for every slice. Received: {received}",
         )
     return tuple(tf.cast(tensor, tf.int32) for tensor in tensors.values())

@@ -35,8 +35,18 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
     """
     operations = list(op_list) if isinstance(op_list, list | tuple) else [op_list]
     with tf.control_dependencies(operations):
-        reports = tf.numpy_function(_reports, [], tf.string, stateful=True, name=f"{name}_reports")
+        reports = reports_of_programs(f"{name}_reports")
     return tensor_summary(name, reports, "Reports of programs on IPUs", collections)
+
+
+def reports_of_programs(name: str) -> tf.Tensor:
+    """The reports of the programs that the devices ran last, as JSON, when it is run.
+
+    Args:
+        name: Of the operation.
+    """
+    reports = tf.numpy_function(_reports, [], tf.string, stateful=True, name=name)
+    return tf.ensure_shape(reports, [None])
 
 
 def tensor_summary(

@@ -15,6 +15,7 @@ from ipu_keras.optimizers.accumulator_options import (
 )
 from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer, averages
 from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
@@ -352,10 +353,10 @@ def _conditional(condition: tf.Tensor, update: Any, wait: Any, name: str) -> Any
 def _checked_num_mini_batches(num_mini_batches: Any) -> int:
     count = integer_in(num_mini_batches)
     if count is None or not 1 <= count <= MOST:
-        raise ValueError(
-            "num_mini_batches must be a positive number. Pass how many batches make a weight "
-            "update, an integer from 1 on that fits in 32 bits. "
-            f"Received: {received('num_mini_batches', num_mini_batches)}"
+        raise noted(
+            ValueError("num_mini_batches must be a positive number."),
+            "Pass how many batches make a weight update, an integer from 1 on that fits in 32 "
+            f"bits. Received: {received('num_mini_batches', num_mini_batches)}",
         )
     return count
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.optimizers import Optimizer
+from ipu_keras.settings.argument_errors import noted
 
 
 class IpuOptimizer(Optimizer):
@@ -43,11 +44,14 @@ class IpuOptimizer(Optimizer):
         argument: str = "opt",
     ):
         if not isinstance(opt, tf.compat.v1.train.Optimizer):
-            raise ValueError(
-                "Should use optimizer in keras.ipu.optimizers (in the Keras package) to wrap V2 "
-                "optimizers: this one wraps subclasses of tf.compat.v1.train.Optimizer, and Keras "
-                "models accumulate and add gradients of replicas without a wrapper (see "
-                f"`Model.set_gradient_accumulation_options`). Received: {argument}={opt!r}"
+            raise noted(
+                ValueError(
+                    "Should use optimizer in keras.ipu.optimizers (in the Keras package) to "
+                    "wrap V2 optimizers"
+                ),
+                "This one wraps subclasses of tf.compat.v1.train.Optimizer, and Keras models "
+                "accumulate and add gradients of replicas without a wrapper (see "
+                f"`Model.set_gradient_accumulation_options`). Received: {argument}={opt!r}",
             )
         super().__init__(use_locking=False, name=name or type(self).__name__)
         self._opt = opt

@@ -5,6 +5,7 @@ from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import check_choice
 from ipu_keras.program import PipelineChoices
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import (
     MODELLED_POPLAR_OPTIONS,
@@ -93,9 +94,9 @@ def warn_of_idle(options: PipelineChoices) -> None:
 def _refuse_continuous(continuous: Any) -> None:
     check_choice("continuous_weight_updates", continuous)
     if continuous:
-        raise NotImplementedError(
-            "`continuous_weight_updates` is not implemented, here as on hardware: a pipeline "
-            "applies the gradients that it has accumulated. Leave the argument out."
+        raise noted(
+            NotImplementedError("Continuous weight updates are currently not supported."),
+            "A pipeline applies the gradients that it has accumulated. Leave the argument out.",
         )
 
 
@@ -103,10 +104,13 @@ def _check_sharding(given: Mapping[str, Any]) -> None:
     if given.get("replicated_optimizer_state_sharding") and not given.get(
         "offload_weight_update_variables"
     ):
-        raise ValueError(
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by "
-            "using `offload_weight_update_variables=True`. Received: "
-            f"offload_weight_update_variables={given.get('offload_weight_update_variables')}"
+        raise noted(
+            ValueError(
+                "To use replicated_optimizer_state_sharding, optimizer state must be offloaded "
+                "by using `offload_weight_update_variables=True`."
+            ),
+            "Received: "
+            f"offload_weight_update_variables={given.get('offload_weight_update_variables')}",
         )
 
 

@@ -1,6 +1,7 @@
 """The types of numbers that IPUs have, and what is said of others."""
 
 from ipu_keras.ir import Graph
+from ipu_keras.settings.argument_errors import noted
 
 # What programs take and return.
 IPU_DTYPES = (
@@ -35,8 +36,8 @@ _REMEDIES = {
 }
 
 
-def unsupported(what: str, dtype: str, received: str) -> str:
-    """The message for a type that IPUs lack: why, and what to do.
+def unsupported(what: str, dtype: str, received: str) -> TypeError:
+    """The error for a type that IPUs lack, which says why, and what to do.
 
     Args:
         what: What has this type, such as `"input"`.
@@ -44,7 +45,9 @@ def unsupported(what: str, dtype: str, received: str) -> str:
         received: What it was, or where.
     """
     remedy = _REMEDIES.get(dtype, f"IPUs have {', '.join(IPU_DTYPES)}; cast it to one of these")
-    return f"Unsupported data type for {what}: {dtype}. {remedy}. Received: {received}"
+    return noted(
+        TypeError(f"Unsupported data type for {what}: {dtype}"), f"{remedy}. Received: {received}"
+    )
 
 
 def refuse_bfloat16(graph: Graph) -> None:
@@ -60,4 +63,4 @@ def refuse_bfloat16(graph: Graph) -> None:
     """
     for op in graph.walk():
         if any(spec.dtype == "bfloat16" for spec in op.outputs):
-            raise TypeError(unsupported("operation", "bfloat16", f"{op.name!r}, of type {op.kind}"))
+            raise unsupported("operation", "bfloat16", f"{op.name!r}, of type {op.kind}")

@@ -15,6 +15,9 @@ class HostProgram(Protocol):
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Executes all steps once and returns the outfeed's structure."""
 
+    def begin(self, num_steps: int) -> None:
+        """Says that a call begins, such as one of `evaluate`, which runs at most so many steps."""
+
 
 @dataclass(frozen=True)
 class CycleCount:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from ipu_keras.program.scopes import stage_scope as stage_scope
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.pipeline_choices import (
     PipelineSchedule,
     PipelineStageOptions,
@@ -64,8 +65,9 @@ class Pipeline(PipelineChoices):
 
     def __post_init__(self) -> None:
         if self.num_stages < 2:
-            raise ValueError(
-                f"Pipeline requires at least two computational stages. Received: {self.num_stages}"
+            raise noted(
+                ValueError("Pipeline requires at least two computational stages."),
+                f"Received: {self.num_stages}",
             )
         for name in ("forward_options", "backward_options"):
             options = getattr(self, name)

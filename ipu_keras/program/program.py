@@ -81,9 +81,10 @@ class Program:
         compiled: `True` or `False` when the user asked for XLA or ruled it
             out, `None` to let the plan of the host choose.
         fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
-        starts_op_by_op: Whether the host may run first steps op by op, before it has XLA compile
-            the program. XLA rounds in another way, so it is not for those that have to return the
-            same for the same whenever they run.
+        first_steps: How many steps the host runs op by op, before it has XLA compile the program;
+            `None` for as many as its content says (`ipu_keras/host/first_steps.py`).
+        fixed_answers: Whether calls return equal bits for equal feeds, as long as no weight is
+            written. XLA rounds in another way, so first steps end only where one was written.
         carried: What each step hands on to the next, besides variables. `step` then takes the
             element and these tensors, a list, and returns a pair, what it would without and
             such a list.
@@ -111,7 +112,8 @@ class Program:
     pipeline: Pipeline | None = None
     compiled: bool | None = None
     fast_math: bool = False
-    starts_op_by_op: bool = False
+    first_steps: int | None = 0
+    fixed_answers: bool = False
     carried: tuple[TensorSpec, ...] = ()
     model_name: str | None = None
     device_choices: DeviceChoices | None = None

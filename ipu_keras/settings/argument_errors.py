@@ -1,7 +1,9 @@
-"""Errors that name an argument, and show what was given for it."""
+"""Errors that name an argument, show what was given for it, or are worded as on hardware."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 # Of what was given, so much of its text is shown.
 _SHOWN = 300
@@ -39,3 +41,22 @@ def received(argument: str, value: Any) -> str:
     """How errors show what was given, which may be long."""
     text = repr(value)
     return f"{argument}={text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}"
+
+
+def noted(error: _Error, note: str) -> _Error:
+    """An error whose text is that of IPU software, with what there is to say besides as a note.
+
+    Scripts and tests compare such texts as a whole; Python prints notes below them.
+
+    Args:
+        error: With the text.
+        note: What was received, and how to mend it.
+
+    Example:
+
+    >>> error = noted(ValueError("serialization_factor has to be at least 1, but was 0."), "Use 1.")
+    >>> str(error), error.__notes__
+    ('serialization_factor has to be at least 1, but was 0.', ['Use 1.'])
+    """
+    error.add_note(note)
+    return error

@@ -10,6 +10,13 @@ from ipu_keras.settings.enumerations import (
 )
 from ipu_keras.settings.pipeline_choices import SelectionOrder
 
+class SlicesOptions(ConfigCategory):
+    poplar_options: dict[str, Any]
+    """Flags for every lookup and update of slices, by name.
+
+    Today: No effect: Models plan lookups in one way.
+    """
+
 class SchedulingOptions(ConfigCategory):
     algorithm: SchedulingAlgorithm
     """How instructions are ordered, see `SchedulingAlgorithm`.
@@ -32,6 +39,18 @@ class PoolingOptions(ConfigCategory):
     """Flags for every pooling operation, by name.
 
     Today: No effect: Models cost each kind of pooling in one way.
+    """
+
+class OptimizationsMathOptions(ConfigCategory):
+    fast: bool
+    """The name that `enable_fast_math` has in later releases.
+
+    Today: It is the same option.
+    """
+    dot_strength: bool
+    """Let the compiler write small matrix products as products and sums of elements.
+
+    Today: No effect: Models cost the matrix products that a program is traced with.
     """
 
 class OptimizationsOptions(ConfigCategory):
@@ -121,6 +140,9 @@ class OptimizationsOptions(ConfigCategory):
     normalization is one operation. That is faster, and rounds in another way than stock
     Keras.
     """
+    @property
+    def math(self) -> OptimizationsMathOptions:
+        """What the compiler may do to arithmetic."""
 
 class NormsExperimentalOptions(ConfigCategory):
     distributed_batch_norm_replica_group_size: int
@@ -254,6 +276,12 @@ class ExperimentalOptions(ConfigCategory):
     Today: No effect: Tables of host embeddings are in the host's memory; models cost the
     way there.
     """
+    enable_prng_stability: bool
+    """Manage the seeds of random numbers so that stochastic rounding lets the weights of
+    replicas drift apart less.
+
+    Today: No effect: The host rounds to nearest, the same in all replicas.
+    """
     @property
     def multi_replica_distribution(self) -> ExperimentalMultiReplicaDistributionOptions:
         """Several processes that run the replicas of one program together; replicas in all are
@@ -370,3 +398,6 @@ class ConfigOptions(ConfigTree):
     @property
     def scheduling(self) -> SchedulingOptions:
         """The order of instructions."""
+    @property
+    def slices(self) -> SlicesOptions:
+        """Lookups, and updates, of rows and slices."""

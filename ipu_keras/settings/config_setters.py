@@ -7,6 +7,7 @@ those whose options are dictionaries of Poplar's flags.
 
 from typing import Any
 
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.config_arguments import (
     Config,
     check_config,
@@ -66,9 +67,9 @@ def select_ipus(opts: Config, indices: Any) -> Config:
     """
     _check_unselected(opts, f"select_ipus(indices={indices!r})")
     if isinstance(indices, list | tuple) and len({*map(str, indices)}) < len(indices):
-        raise ValueError(
-            "All device indices in `indices` must be unique: two devices cannot have the same "
-            f"IPUs. Received: indices={indices!r}"
+        raise noted(
+            ValueError("All device indices in `indices` must be unique."),
+            f"Two devices cannot have the same IPUs. Received: indices={indices!r}",
         )
     write_arguments(opts, indices=("select_ipus", indices))
     return opts
@@ -229,10 +230,12 @@ def set_ipu_connection_type(
     never_attached = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
     is_never = any(connection_type is one for one in never_attached)
     if is_never and ipu_version == "":
-        raise ValueError(
-            f"`ipu_version` must be set when `connection_type` is set to `{connection_type}`: "
-            "there is no hardware that could be asked. Give 'ipu1' or 'ipu2'. "
-            "Received: ipu_version=''"
+        raise noted(
+            ValueError(
+                f"`ipu_version` must be set when `connection_type` is set to `{connection_type}`"
+            ),
+            "There is no hardware that could be asked. Give 'ipu1' or 'ipu2'. Received: "
+            "ipu_version=''",
         )
     write_arguments(
         opts,
@@ -517,8 +520,9 @@ def _check_unselected(opts: Any, received: str) -> None:
     check_config(opts)
     for name in ("auto_select_ipus", "select_ipus"):
         if (before := getattr(opts, name)) not in ([], ()):
-            raise ValueError(
-                "IPU devices have already been configured. Only one of `auto_select_ipus` and "
-                f"`select_ipus` can be set, and once. Received: {received} with {name}={before!r}. "
-                "Begin with a new `create_ipu_config()`."
+            raise noted(
+                ValueError("IPU devices have already been configured."),
+                "Only one of `auto_select_ipus` and `select_ipus` can be set, and once. "
+                f"Received: {received} with {name}={before!r}. Begin with a new "
+                "`create_ipu_config()`.",
             )

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ipu_keras.settings.argument_errors import noted
+
 NO_EFFECT = "No effect: stored and checked."
 
 
@@ -49,6 +51,8 @@ class AttributeMetadata:
         also_accepts: Further classes that values may have although `type`
             does not name them.
         deprecated_msg: What to use instead, or `None` if not deprecated.
+        stands_for: Full name of the option that this is another name of; empty
+            if it is one of its own.
 
     Example:
 
@@ -70,6 +74,7 @@ class AttributeMetadata:
         constraint: Constraint | None = None,
         also_accepts: tuple[type, ...] = (),
         deprecated_msg: str | None = None,
+        stands_for: str = "",
     ):
         self.__doc__ = documentation
         self._name = name
@@ -80,6 +85,12 @@ class AttributeMetadata:
         self._constraint = constraint
         self._also_accepts = also_accepts
         self._deprecated_msg = deprecated_msg
+        self._stands_for = stands_for
+
+    @property
+    def stands_for(self) -> str:
+        """The option that this is another name of; empty if it is one of its own."""
+        return self._stands_for
 
     @property
     def name(self) -> str:
@@ -146,10 +157,10 @@ class AttributeMetadata:
             raise TypeError(f"'{self.name}' is a category: it has no type, only its options do.")
         if type(value) in self._also_accepts or _has_type(value, self._hint):
             return True
-        raise TypeError(
-            f"Trying to set {self.name} to {value}, but it must be of type {self.type}. "
+        raise noted(
+            TypeError(f"Trying to set {self.name} to {value}, but it must be of type {self.type}"),
             f"Received: {value!r} of type {type(value).__name__}. Types are compared exactly "
-            "(an int is not a float, a bool is not an int): convert the value first."
+            "(an int is not a float, a bool is not an int): convert the value first.",
         )
 
     def check_value(self, value: Any) -> bool:
@@ -243,8 +254,10 @@ class ConfigCategory:
             )
         metadata = self._root.TABLE.get(self._full_name(attr))
         if metadata is None:
-            raise ValueError(
-                f"Could not get attribute metadata for '{attr}': {self._not_an_attribute(attr)}"
+            problem = self._not_an_attribute(attr)
+            raise noted(
+                ValueError(f"Could not get attribute metadata for '{attr}': {problem}"),
+                *problem.__notes__,
             )
         return metadata
 
@@ -255,18 +268,18 @@ class ConfigCategory:
             if name.startswith("_"):
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
             if self._full_name(name) not in self._root.TABLE:
-                raise ValueError(self._not_an_attribute(name))
+                raise self._not_an_attribute(name)
             return self._root._read(self._full_name(name))
 
         def __setattr__(self, name: str, value: Any) -> None:
             metadata = self._root.TABLE.get(self._full_name(name))
             if metadata is None:
-                raise ValueError(self._not_an_attribute(name))
+                raise self._not_an_attribute(name)
             if metadata.is_category:
                 options = ", ".join(self._root._categories[metadata.name]._options())
-                raise Exception(
-                    f"{metadata.name} is a category and cannot be assigned to. Assign to one of "
-                    f"its options instead: {options}."
+                raise noted(
+                    Exception(f"{metadata.name} is a category and cannot be assigned to."),
+                    f"Assign to one of its options instead: {options}.",
                 )
             self._root._write(metadata, value)
 
@@ -296,12 +309,14 @@ class ConfigCategory:
         """Full names of the options and categories directly below this one."""
         return [name for name in self._root.TABLE if name.rpartition(".")[0] == self._path]
 
-    def _not_an_attribute(self, name: str) -> str:
+    def _not_an_attribute(self, name: str) -> ValueError:
         received = self._full_name(name)
-        return (
-            f"'{name}' is not a valid attribute of this config. "
-            f"Did you mean '{closest_option(received, self._root.TABLE)}'? "
-            f"Received: {received!r}. dir() of the config and of its categories lists all names."
+        return noted(
+            ValueError(
+                f"'{name}' is not a valid attribute of this config. "
+                f"Did you mean '{closest_option(received, self._root.TABLE)}'?"
+            ),
+            f"Received: {received!r}. dir() of the config and of its categories lists all names.",
         )
 
 
@@ -339,7 +354,11 @@ class ConfigTree(ConfigCategory):
     def __init__(self) -> None:
         super().__init__(self, "")
         table = self.TABLE.items()
-        values = {name: entry.default for name, entry in table if not entry.is_category}
+        values = {
+            name: entry.default
+            for name, entry in table
+            if not entry.is_category and not entry.stands_for
+        }
         categories = {
             name: ConfigCategory(self, name) for name, entry in table if entry.is_category
         }
@@ -373,7 +392,7 @@ class ConfigTree(ConfigCategory):
     def _read(self, name: str) -> Any:
         if name in self._categories:
             return self._categories[name]
-        value = self._values[name]
+        value = self._values[self.TABLE[name].stands_for or name]
         return copy.copy(value) if self._frozen else value
 
     def _write(self, metadata: AttributeMetadata, value: Any) -> None:
@@ -385,7 +404,7 @@ class ConfigTree(ConfigCategory):
                 "your own config, or a copy.deepcopy of this one, and configure the system again."
             )
         metadata._warn_if_deprecated(stacklevel=4)
-        self._values[metadata.name] = value
+        self._values[metadata.stands_for or metadata.name] = value
 
     def _label(self) -> str:
         return type(self).__name__

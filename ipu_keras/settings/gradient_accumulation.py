@@ -3,6 +3,8 @@
 import enum
 from typing import Any
 
+from ipu_keras.settings.argument_errors import noted
+
 
 class GradientAccumulationReductionMethod(enum.Enum):
     """How the gradients of accumulated steps become one.
@@ -63,8 +65,10 @@ class GradientAccumulationReductionMethod(enum.Enum):
             return value
         if isinstance(value, str) and value.upper() in cls.__members__:
             return cls[value.upper()]
-        raise ValueError(
-            f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values "
-            f"are: {', '.join(cls.__members__)}. Pass a member or its name. "
-            f"Received: {argument}={value!r}"
+        raise noted(
+            ValueError(
+                f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid "
+                f"values are: {', '.join(cls.__members__)}."
+            ),
+            f"Pass a member or its name. Received: {argument}={value!r}",
         )

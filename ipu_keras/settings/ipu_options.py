@@ -211,6 +211,14 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "Keep host embeddings in remote buffers.",
         why_idle="Tables of host embeddings are in the host's memory; models cost the way there.",
     ),
+    _option(
+        "experimental.enable_prng_stability",
+        bool,
+        False,
+        "Manage the seeds of random numbers so that stochastic rounding lets the weights of "
+        "replicas drift apart less.",
+        why_idle="The host rounds to nearest, the same in all replicas.",
+    ),
     category(
         "experimental.multi_replica_distribution",
         "Several processes that run the replicas of one program together; replicas in all are "
@@ -485,6 +493,22 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "normalization is one operation. That is faster, and rounds in another way than stock "
         "Keras.",
     ),
+    category("optimizations.math", "What the compiler may do to arithmetic."),
+    _option(
+        "optimizations.math.fast",
+        bool,
+        False,
+        "The name that `enable_fast_math` has in later releases.",
+        effect="It is the same option.",
+        stands_for="optimizations.enable_fast_math",
+    ),
+    _option(
+        "optimizations.math.dot_strength",
+        bool,
+        True,
+        "Let the compiler write small matrix products as products and sums of elements.",
+        why_idle="Models cost the matrix products that a program is traced with.",
+    ),
     category("pooling", "Pooling operations."),
     _option(
         "pooling.poplar_options",
@@ -517,5 +541,14 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "Candidates that `LOOK_AHEAD` examines at most.",
         constraint=_NOT_NEGATIVE,
         why_idle=_ONE_ORDER,
+    ),
+    category("slices", "Lookups, and updates, of rows and slices."),
+    _option(
+        "slices.poplar_options",
+        dict,
+        {},
+        "Flags for every lookup and update of slices, by name.",
+        constraint=_FLAGS,
+        why_idle="Models plan lookups in one way.",
     ),
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import integer_in
 from ipu_keras.settings.enumerations import ExecutionProfileType
 from ipu_keras.settings.switches import checked_switch
@@ -29,22 +30,24 @@ def report_flags(
     """
     profiles = checked_switch("profiling", profiling)
     if checked_switch("enable_ipu_events", enable_ipu_events) and profiles:
-        raise ValueError(
-            "`profiling` and `enable_ipu_events` are mutually exclusive. "
-            "Received: profiling=True, enable_ipu_events=True"
+        raise noted(
+            ValueError("`profiling` and `enable_ipu_events` are mutually exclusive"),
+            "Received: profiling=True, enable_ipu_events=True",
         )
     if not isinstance(profile_execution, bool | np.bool_ | ExecutionProfileType | None):
-        raise TypeError(
-            "`profile_execution` must be True, False, or an ExecutionProfileType instance. "
-            f"Received: profile_execution={profile_execution!r}"
+        raise noted(
+            TypeError(
+                "`profile_execution` must be True, False, or an ExecutionProfileType instance"
+            ),
+            f"Received: profile_execution={profile_execution!r}",
         )
     has_executions = bool(profile_execution) and (
         profile_execution is not ExecutionProfileType.NO_PROFILE
     )
     if has_executions and not profiles:
-        raise ValueError(
-            "`profiling` is required when `profile_execution` is set. "
-            f"Received: profiling=False, profile_execution={profile_execution}"
+        raise noted(
+            ValueError("`profiling` is required when `profile_execution` is set"),
+            f"Received: profiling=False, profile_execution={profile_execution}",
         )
     if not isinstance(report_directory, str):
         raise TypeError(

@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from ipu_keras.internals.tensorflow.functions import functions_in
 from ipu_keras.ir import Graph, Op, TensorSpec
+
+_LOOPS = frozenset({"StatelessWhile", "While"})
 
 # TensorFlow calls these stateful too. Reading changes nothing, and what a call
 # or a loop does is said by the ops of its body.
@@ -126,7 +131,11 @@ def _spec(tensor) -> TensorSpec:
 
 
 def _attributes(op) -> dict[str, Any]:
-    """The seeds of a draw whose generator is a state of its kernel."""
+    """The seeds of a draw whose generator is a state of its kernel; the turns of a loop."""
+    if op.type in _LOOPS:
+        # TensorFlow puts a counter and the most turns before what the user's loop carries.
+        most = tf.get_static_value(op.inputs[1]) if len(op.inputs) > 1 else None
+        return {"turns": int(most)} if np.ndim(most) == 0 and most is not None and most >= 0 else {}
     if not op.op_def.is_stateful:
         return {}
     given = op.node_def.attr

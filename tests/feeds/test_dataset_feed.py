@@ -116,7 +116,7 @@ def test_shapes_that_are_not_known(shape):
     assert str(error.value) == (
         f"The provided set of data contains a shape {spec.shape} which is not fully defined. "
         "Executing on IPU requires all shapes to be known when the program is compiled: batch with "
-        "`drop_remainder=True` or give the shape. Received: index 1 of the element"
+        "`drop_remainder=True` or give the shape.\nReceived: index 1 of the element"
     )
 
 

@@ -43,9 +43,10 @@ def check(dtype, what, call):
         return
     with pytest.raises(TypeError) as caught:
         call()
-    start = f"Unsupported data type for {what}: {dtype}. {REASONS[dtype]}"
-    assert str(caught.value).startswith(start)
-    assert " Received: " in str(caught.value)
+    assert str(caught.value) == f"Unsupported data type for {what}: {dtype}"
+    (note,) = caught.value.__notes__
+    assert note.startswith(REASONS[dtype])
+    assert " Received: " in note
     assert device.counters().num_function_calls == 0
 
 
@@ -93,14 +94,14 @@ def test_elements_of_datasets(strategy, dtype, structure, captured):
 def test_a_captured_dataset_whose_elements_are_cast(strategy):
     iterator = iter(tf.data.Dataset.range(3))
     function = tf.function(lambda: tf.cast(next(iterator), tf.int32))
-    with pytest.raises(TypeError, match=r"^Unsupported data type for input: int64\. .*IteratorGet"):
+    with pytest.raises(TypeError, match=r"^Unsupported data type for input: int64\n.*IteratorGet"):
         strategy.run(function)
     assert next(iterator).numpy() == 0
 
 
 @pytest.mark.parametrize("value", [np.array(["a"]), np.arange(3), np.complex128(1)], ids=str)
 def test_arrays(strategy, value):
-    with pytest.raises(TypeError, match=r"^Unsupported data type for input: .* args\[0\] is "):
+    with pytest.raises(TypeError, match=r"^Unsupported data type for input: .*\n.* args\[0\] is "):
         strategy.run(tf.function(lambda x: x), [value])
 
 
@@ -111,7 +112,7 @@ def test_constants_of_python_are_no_tensors(strategy):
 
 def test_bfloat16_within_a_function(strategy):
     function = tf.function(lambda x: tf.cast(tf.cast(x, tf.bfloat16), tf.float32))
-    with pytest.raises(TypeError, match=r"^Unsupported data type for operation: bfloat16\. IPUs "):
+    with pytest.raises(TypeError, match=r"^Unsupported data type for operation: bfloat16\nIPUs "):
         strategy.run(function, [tf.constant(2.0)])
     # What an IPU computes otherwise is its compiler's.
     widened = tf.function(lambda x: tf.cast(tf.cast(x, tf.float64), tf.float32))

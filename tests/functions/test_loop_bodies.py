@@ -57,5 +57,5 @@ def test_tensors_then_operations():
         assert [tensor.dtype for tensor in tensors] == [tf.float32, tf.int8]
         assert operations == [first]
         for returned in ([first, 1.0], [object()], [1.0, first, None], {"a": first}):
-            with pytest.raises(ValueError, match=r"^wrong Received: "):
+            with pytest.raises(ValueError, match=r"^wrong\nReceived: "):
                 tensors_then_operations(returned, "wrong")

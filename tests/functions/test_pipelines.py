@@ -23,6 +23,7 @@ from ipu_keras.pipelining_ops import (
     pipeline,
 )
 from ipu_keras.scopes import ipu_scope
+from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 v1 = tf.compat.v1
 WIDTH, BATCH = 3, 4
@@ -178,6 +179,21 @@ def test_training_equals_accumulation(num_stages, count, schedule, used, mapping
     engine = device_for(0).engine
     assert engine.loaded.program.pipeline.num_stages == num_stages
     assert engine.loaded.program.repeat_count == 2 * count
+
+
+@pytest.mark.parametrize("method", ["MEAN", GradientAccumulationReductionMethod.RUNNING_MEAN])
+def test_means_of_gradients(method):
+    configure(2)
+    with tf.Graph().as_default():
+        training = Training(2, 4, reduction_method=method)
+        expected = Expected(weights(2), [0, 1])
+        with v1.Session() as session:
+            session.run(training.initializers)
+            session.run(training.run, {training.rate: 0.3})
+            trained = session.run(v1.trainable_variables())
+    # The sum of four gradients, as Expected has it, by four.
+    expected.update(itertools.islice(zip(*data(64), strict=True), 4), 0.3, 4)
+    np.testing.assert_allclose(trained, expected.weights, rtol=1e-5, atol=1e-6)
 
 
 def test_a_learning_rate_that_changes_compiles_nothing_again():

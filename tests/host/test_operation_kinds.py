@@ -76,6 +76,7 @@ def trained(make_layer, scope, **options):
     return model
 
 
+@pytest.mark.usefixtures("xla_from_the_start")
 @pytest.mark.parametrize("name", DRAWS)
 def test_weights_are_those_of_stock_keras(name):
     make_layer, is_compiled = DRAWS[name]

@@ -25,19 +25,21 @@ def eager_models():
         fit(plain(run_eagerly=True))
 
 
-@row(ValueError, "You must call `compile()`")
+@row(ValueError, "You must call `compile()`...")
 def fit_before_compile():
     with scope():
         fit(chain())
 
 
-@row(ValueError, "When providing an infinite dataset, you must specify the number of steps to run")
+@row(
+    ValueError, "When providing an infinite dataset, you must specify the number of steps to run..."
+)
 def infinite_datasets():
     with scope():
         fit(plain(), dataset().repeat(), None)
 
 
-@row(ValueError, "can only be used on an IPU device.")
+@row(ValueError, "can only be used on an IPU device....")
 def models_on_other_devices():
     with IPUStrategy("/device:CPU:0").scope():
         fit(plain())
@@ -56,7 +58,7 @@ def more_stages_than_ipus():
     RuntimeError,
     "The model has been configured to use gradient accumulation for training, "
     "however the current `steps_per_execution` value (set to 4) is not divisible by "
-    "`gradient_accumulation_steps_per_replica` (3)",
+    "`gradient_accumulation_steps_per_replica` (3)...",
 )
 def executions_that_end_between_updates():
     with scope():
@@ -69,7 +71,7 @@ def executions_that_end_between_updates():
     RuntimeError,
     "The pipelined model has been configured to use gradient accumulation for "
     "training, however the current `steps_per_execution` value (set to 2) is not divisible by "
-    "`gradient_accumulation_steps_per_replica` (4)",
+    "`gradient_accumulation_steps_per_replica` (4)...",
 )
 def executions_that_end_between_updates_of_a_pipeline():
     with scope(1):
@@ -79,7 +81,7 @@ def executions_that_end_between_updates_of_a_pipeline():
 @row(
     ValueError,
     "The model which you are attempting to train is pipelined, however "
-    "`gradient_accumulation_steps_per_replica`",
+    "`gradient_accumulation_steps_per_replica`...",
 )
 def pipelines_without_accumulation():
     with scope(1):
@@ -137,10 +139,11 @@ for key in ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations"):
 row(
     ValueError,
     "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not "
-    "supported as the optimizer which the",
+    "supported as the optimizer which the...",
 )(setting("set_gradient_accumulation_options", opt="sgd"))
 row(
-    ValueError, "Found `num_mini_batches` key in `gradient_accumulation_optimizer_kwargs`. Set the"
+    ValueError,
+    "Found `num_mini_batches` key in `gradient_accumulation_optimizer_kwargs`. Set the...",
 )(setting("set_gradient_accumulation_options", num_mini_batches=2))
 for key in ("dataset", "infeed_spec", "element_spec"):
     row(ValueError, f"Found `{key}` key in `kwargs`. This argument is automatically set by Keras.")(
@@ -164,7 +167,7 @@ row(ValueError, "prefetch_depth must be less than 256, but it is 256")(
 )
 row(
     ValueError,
-    "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using",
+    "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using...",
 )(setting("set_pipelining_options", replicated_optimizer_state_sharding=True))
 
 
@@ -176,7 +179,7 @@ class OwnMinimize(keras.optimizers.SGD):
 @row(
     ValueError,
     "When using Gradient Accumulation or Pipelining, the provided optimizer must not "
-    "override OptimizerV2.minimize",
+    "override OptimizerV2.minimize.",
 )
 def optimizers_with_a_minimize_of_their_own():
     with scope():
@@ -191,7 +194,7 @@ def optimizers_with_a_minimize_of_their_own():
 @row(
     ValueError,
     "`steps_per_execution` (3) must be a divisor of the number of batches (4) in the "
-    "dataset provided",
+    "dataset provided...",
 )
 def executions_that_do_not_divide_the_data():
     with scope():
@@ -201,7 +204,7 @@ def executions_that_do_not_divide_the_data():
 @row(
     UserWarning,
     "`steps_per_execution` has been set to 9 but the dataset provided only contains "
-    "4 batches. Using 4 as",
+    "4 batches. Using 4 as...",
 )
 def executions_longer_than_the_data():
     with scope():
@@ -211,7 +214,7 @@ def executions_longer_than_the_data():
 @row(
     ValueError,
     "The provided set of data has a partial batch, which could result in data being "
-    "dropped. Either adjust the",
+    "dropped. Either adjust the...",
 )
 def partial_batches():
     with scope():
@@ -221,7 +224,7 @@ def partial_batches():
 @row(
     ValueError,
     "The provided set of data contains a shape (None, 3) which is not fully defined. "
-    "Executing on IPU requires all",
+    "Executing on IPU requires all...",
 )
 def shapes_that_are_not_known():
     with scope():
@@ -231,7 +234,7 @@ def shapes_that_are_not_known():
 @row(
     ValueError,
     "Your input does not have enough data. Make sure that your dataset or generator "
-    "can generate at least 10",
+    "can generate at least 10...",
 )
 def too_little_data():
     with scope():
@@ -239,7 +242,8 @@ def too_little_data():
 
 
 @row(
-    ValueError, "Could not infer the size of the data. You must specify the number of steps to run"
+    ValueError,
+    "Could not infer the size of the data. You must specify the number of steps to run...",
 )
 def data_of_unknown_size():
     with scope():
@@ -249,7 +253,7 @@ def data_of_unknown_size():
 @row(
     ValueError,
     "The provided set of data is of type `generator` which is not compatible with "
-    "the IPU's requirement to know the data",
+    "the IPU's requirement to know the data...",
 )
 def generators():
     with scope():
@@ -259,14 +263,14 @@ def generators():
 @row(
     ValueError,
     "The provided dataset contains 1 items, but all 2 replicas are requested to run "
-    "1 steps each. Make sure the",
+    "1 steps each. Make sure the...",
 )
 def fewer_batches_than_replicas():
     with scope(1):
         fit(plain(), dataset(X[:2], Y[:2]), None)
 
 
-@row(FailedPrecondition, "Unsupported datatype int64 on index 0 of feed operation")
+@row(FailedPrecondition, "Unsupported datatype int64 on index 0 of feed operation...")
 def types_that_feeds_lack():
     with scope():
         fit(plain(), dataset(X.astype("int64")), None)
@@ -318,7 +322,7 @@ for kind, run in {
     row(
         RuntimeError,
         f"The function `make_{kind}_function` for the model own has been overridden. "
-        "This is not supported when using Keras within an",
+        "This is not supported when using Keras within an...",
     )(makers_of_functions)
 
     def steps_of_pipelines(kind=kind, run=run):
@@ -333,11 +337,11 @@ for kind, run in {
     row(
         RuntimeError,
         f"The function `{kind}_step` for the model own has been overridden. This is "
-        "not supported for pipelined Keras",
+        "not supported for pipelined Keras...",
     )(steps_of_pipelines)
 
 
-@row(RuntimeError, "The function `train_step` for the model own has been overridden.")
+@row(RuntimeError, "The function `train_step` for the model own has been overridden....")
 def train_steps_that_accumulate():
     own = {"train_step": lambda self, data: keras.Model.train_step(self, data)}
     with scope():
@@ -350,7 +354,7 @@ def train_steps_that_accumulate():
 @row(
     RuntimeError,
     "The function `call` for the model own has been overridden. This is not "
-    "supported for pipelined Keras",
+    "supported for pipelined Keras...",
 )
 def calls_of_pipelines():
     def call(self, inputs, training=None, mask=None):

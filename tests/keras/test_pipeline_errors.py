@@ -41,7 +41,7 @@ def negative_stages():
 @row(
     ValueError,
     "All layers of a pipelined model must have an associated pipeline stage. However, "
-    "layer_1 has not been",
+    "layer_1 has not been...",
 )
 def layers_without_a_stage():
     with scope(1):
@@ -57,7 +57,7 @@ def layers_without_a_stage():
 @row(
     RuntimeError,
     "All stages in a pipeline must have at lease one layer assigned to them. The "
-    "highest stage with an assignment",
+    "highest stage with an assignment...",
 )
 def stages_without_a_layer():
     with scope(2):
@@ -67,7 +67,7 @@ def stages_without_a_layer():
 @row(
     ValueError,
     "Layer layer_1 in pipeline stage 0 has a dependency from a pipeline stage which "
-    "has not yet been executed. Layers",
+    "has not yet been executed. Layers...",
 )
 def layers_that_need_later_stages():
     with scope(1):
@@ -87,17 +87,17 @@ row(ValueError, "`pipeline_stage_assignment` needs to be a list.")(assigning(cha
 row(
     ValueError,
     "The length of the provided `pipeline_stage_assignment` (1) does not match the "
-    "number of layers in the graph",
+    "number of layers in the graph...",
 )(assigning(chain, lambda model: model.get_pipeline_stage_assignment()[:1]))
 row(
     ValueError,
     "The first layer in a pipelined sequential model needs to be assigned to the 0th "
-    "pipeline stage, however it",
+    "pipeline stage, however it...",
 )(assigning(sequential, lambda _: [1, 2]))
 row(
     ValueError,
     "Layer b has been assigned to pipeline stage 2, however the previous layer in the "
-    "Sequential model was",
+    "Sequential model was...",
 )(assigning(sequential, lambda _: [0, 2]))
 
 
@@ -113,7 +113,7 @@ class Subclassed(keras.Model):
 @row(
     RuntimeError,
     "Cannot get pipeline stage assignments for model `own` which has not been built "
-    "yet. Please call",
+    "yet. Please call...",
 )
 def assignments_of_models_that_are_not_built():
     with scope(1):
@@ -123,12 +123,14 @@ def assignments_of_models_that_are_not_built():
 row(
     RuntimeError,
     "Cannot set pipeline stage assignments for model `own` which has not been built "
-    "yet. Please call",
+    "yet. Please call...",
 )(assigning(Subclassed, lambda _: []))
 
 
-@row(tf.errors.UnimplementedError, "an input can only be used by pipeline stages on the same IPU.")
-@row(tf.errors.UnimplementedError, "using the `device_mapping` argument")
+@row(
+    tf.errors.UnimplementedError, "an input can only be used by pipeline stages on the same IPU...."
+)
+@row(tf.errors.UnimplementedError, "using the `device_mapping` argument...")
 def weights_of_two_stages():
     with scope(1):
         inputs, shared = keras.Input((3,)), keras.layers.Dense(3)
@@ -144,7 +146,7 @@ def weights_of_two_stages():
 @row(
     FailedPrecondition,
     "The number of iterations of the pipeline must be a multiple of 4, but it "
-    "is 2. This number might be called",
+    "is 2. This number might be called...",
 )
 def pipelines_that_are_too_short():
     with scope(1):
@@ -156,7 +158,7 @@ def pipelines_that_are_too_short():
 @row(
     NotImplementedError,
     "The pipelining schedule 'Interleaved' does not currently support "
-    "multiple pipeline stages on the same device",
+    "multiple pipeline stages on the same device...",
 )
 def interleaved_stages_on_one_ipu():
     with scope():
@@ -205,7 +207,7 @@ row(ValueError, "Each stage must be mapped to an IPU: 1 mappings != 2 stages")(
 row(
     NotImplementedError,
     "The pipelining schedule 'Interleaved' does not currently support "
-    "multiple pipeline stages on the same device",
+    "multiple pipeline stages on the same device...",
 )(
     legacy(
         ordinal=0,
@@ -241,7 +243,7 @@ def infinite_datasets_of_legacy_models():
 @row(
     ValueError,
     "Model requires the number of mini-batches in the dataset (4) to be evenly "
-    "divisible by the gradient",
+    "divisible by the gradient...",
 )
 def batches_that_legacy_models_do_not_divide():
     with scope():
@@ -263,7 +265,7 @@ def saving_of_legacy_models():
 @row(
     ValueError,
     "Pipeline stages in the graph need to be strictly increasing, found pipeline "
-    "stages [0, 2], however the following",
+    "stages [0, 2], however the following...",
 )
 def missing_stages_of_legacy_models():
     with scope(2):

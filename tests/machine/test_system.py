@@ -208,7 +208,7 @@ class TestIpuModel:
     def test_entries_cannot_be_selected(self):
         message = (
             "When using the IPUModel, the devices to attach to can only be specified with "
-            r"`auto_select_ipus`\. Received: select_ipus=0 with --use_ipu_model"
+            r"`auto_select_ipus`\.\nReceived: select_ipus=0 with --use_ipu_model"
         )
         with pytest.raises(Exception, match=message):
             resolve(select=0, ipu_model=True)
@@ -376,7 +376,9 @@ class TestDeviceNames:
         )
 
     def test_nothing_configured(self):
-        with pytest.raises(RuntimeError, match=r"No IPU devices configured\. Configure them first"):
+        with pytest.raises(
+            RuntimeError, match=r"No IPU devices configured\.\nConfigure them first"
+        ):
             System().device("/device:IPU:0")
 
     @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_gradient_is_one_operation_for_each_part(factor):
     ("factor", "error", "message"),
     [
         (0, ValueError, "serialization_factor has to be at least 1, but was 0"),
-        (4, ValueError, r"The serialization_factor \(4\) must divide the size .* for 6 rows"),
+        (4, ValueError, r"The serialization_factor \(4\) must divide the size .*\n.* for 6 rows"),
         (2.0, TypeError, "must be an integer. Received: serialization_factor=2.0"),
         (True, TypeError, "must be an integer. Received: serialization_factor=True"),
     ],

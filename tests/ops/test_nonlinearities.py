@@ -42,6 +42,22 @@ def test_gradients(function, expected):
 
 
 @each
+@pytest.mark.parametrize("jit_compile", [None, False, True])
+def test_gradients_at_the_ends_of_float16(function, expected, jit_compile):
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    ends = np.array([41.0, 256.0, 300.0, 65504.0], np.float16)
+    run = gradient if jit_compile is None else tf.function(gradient, jit_compile=jit_compile)
+    slope = 0.0 if function is hard_sigmoid else 1.0
+    np.testing.assert_array_equal(run(tf.constant(ends)), [slope] * 4)
+    np.testing.assert_array_equal(run(tf.constant(-ends)), [0.0] * 4)
+
+
+@each
 def test_empty(function, expected):
     assert function(tf.zeros((0, 3))).shape == (0, 3)
 

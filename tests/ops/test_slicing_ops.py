@@ -159,7 +159,11 @@ MATCHING = "must have matching, nonzero shapes of rank 1"
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"num_elems": [1]}, ValueError, rf"num_elems, src_offsets and dst_offsets {MATCHING}.*1,"),
+        (
+            {"num_elems": [1]},
+            ValueError,
+            rf"num_elems, src_offsets and dst_offsets {MATCHING}\.\n.*1,",
+        ),
         ({"src_offsets": [[0, 1]]}, ValueError, MATCHING),
         ({"num_elems": [], "src_offsets": [], "dst_offsets": []}, ValueError, MATCHING),
         ({"num_elems": 2}, ValueError, MATCHING),

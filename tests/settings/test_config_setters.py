@@ -168,7 +168,7 @@ def test_the_system_takes_what_they_return():
 def test_devices_are_chosen_once(first, second):
     opts = getattr(utils, first)(IPUConfig(), 4)
     message = (
-        r"^IPU devices have already been configured\. Only one of `auto_select_ipus` and "
+        r"^IPU devices have already been configured\.\nOnly one of `auto_select_ipus` and "
         rf"`select_ipus` can be set, .* Received: {second}\(\w+=\[1\]\) with {first}=4\."
     )
     with pytest.raises(ValueError, match=message):
@@ -184,7 +184,7 @@ def test_devices_are_chosen_once(first, second):
         ("select_ipus", [[-1]], ValueError, "^`indices` .* ids start at 0"),
         (
             *("select_ipus", [[1, 1]], ValueError),
-            r"^All device indices in `indices` must be unique: .*=\[1, 1\]$",
+            r"^All device indices in `indices` must be unique\.\n.*=\[1, 1\]$",
         ),
         ("set_ipu_model_options", [True, -1], ValueError, "^`tiles_per_ipu` sets"),
         ("set_ipu_model_options", [True, 1, "ipu3"], ValueError, "^`ipu_model_version` sets"),

@@ -20,7 +20,7 @@ def test_by_name_and_member():
 def test_what_is_no_method(value):
     message = (
         f"Cannot parse {value} as one of GradientAccumulationReductionMethod. Valid values are: "
-        "SUM, MEAN, RUNNING_MEAN. Pass a member or its name. "
+        "SUM, MEAN, RUNNING_MEAN.\nPass a member or its name. "
         f"Received: reduction_method={value!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -38,7 +38,7 @@ def test_reports_are_asked_for_as_engine_options_ask():
         (
             {"profile_execution": "all"},
             TypeError,
-            "^`profile_execution` must be True, False, or an ExecutionProfileType inst.*'all'",
+            "^`profile_execution` must be True, False, or an ExecutionProfileType inst.*\n.*'all'",
         ),
         ({"profiling": 1}, TypeError, "^`profiling` must be True or False. Received: profiling=1"),
         ({"report_directory": None}, TypeError, "^`report_directory` must be the path"),

@@ -170,6 +170,24 @@ def test_a_loop():
     assert ops(graph, "Less")  # of the condition
 
 
+@pytest.mark.parametrize(("most", "expected"), [(5, [{"turns": 5}] * 2), (None, [{}] * 2)])
+def test_turns_of_loops_and_of_their_gradients(most, expected):
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(
+                lambda y: tf.reduce_sum(y) < 9.0,
+                lambda y: (2.0 * y,),
+                (x,),
+                maximum_iterations=most,
+            )[0]
+        return tape.gradient(y, x)
+
+    graph = read(function, X)
+    loops = [op for op in graph.ops if op.kind.endswith("While")]
+    assert [dict(loop.attributes) for loop in loops] == expected
+
+
 def test_a_loop_that_writes(variable):
     def body(y):
         variable.assign_add(tf.ones((3, 4)))

@@ -5,6 +5,7 @@ Whoever only trains asks for this alone, and need not wait for schedules to be i
 
 from collections.abc import Sequence
 
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 
@@ -66,10 +67,14 @@ def devices_of_parts(device_mapping: Sequence[int], *, training: bool) -> list[i
     if not training:
         return list(device_mapping)
     if len(set(device_mapping)) < len(device_mapping):
-        raise NotImplementedError(
-            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline "
-            "stages on the same device in training. Give each stage an IPU of its own, or use "
-            f"`PipelineSchedule.Grouped`. Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            NotImplementedError(
+                "The pipelining schedule 'Interleaved' does not currently support multiple "
+                "pipeline stages on the same device for training graphs. Please use a "
+                "different pipeline schedule."
+            ),
+            "Give each stage an IPU of its own, or use `PipelineSchedule.Grouped`. Received: "
+            f"device_mapping={list(device_mapping)}",
         )
     return [*device_mapping, *reversed(device_mapping)]
 

@@ -45,12 +45,23 @@ _GLOBAL_ATTRIBUTE = PrivateName(
 _CALL_CONTEXT = PrivateName(
     "keras.src.layers.layer", "CallContext", Class(assigned=("entry_layer",))
 )
+_VARIABLE = PrivateName(
+    "keras.src.backend.tensorflow.core",
+    "Variable",
+    Class(members={"_initialize_with_initializer": Function("self", "initializer")}),
+)
 _RESET_UIDS = PrivateName("keras.src.utils.naming", "reset_uids", Function())
 
 
 def compute_output_spec(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Calls a function with `KerasTensor`s for tensors, without computing anything."""
     return _COMPUTE_OUTPUT_SPEC.get()(function, *args, **kwargs)
+
+
+def is_of_an_initializer(initial_value: Any) -> bool:
+    """Whether Keras has an initializer make this value of a variable; its seed is its own."""
+    method = _VARIABLE.get()._initialize_with_initializer
+    return getattr(initial_value, "__code__", None) in method.__code__.co_consts
 
 
 def number_names_anew() -> None:

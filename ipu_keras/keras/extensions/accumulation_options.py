@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST, integer_in
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.names import name_or_none
@@ -122,10 +123,12 @@ def check_minimize(optimizer: Any, base: type) -> None:
     for one in with_wrapped(optimizer, base):
         if inspect.getattr_static(type(one), "minimize", inherited) is not inherited:
             inside = "" if one is optimizer else f" within {type(optimizer).__name__}"
-            raise ValueError(
-                "When using Gradient Accumulation or Pipelining, the provided optimizer must not "
-                "override OptimizerV2.minimize, which is not called then. "
-                f"Received: {type(one).__name__}{inside}"
+            raise noted(
+                ValueError(
+                    "When using Gradient Accumulation or Pipelining, the provided optimizer "
+                    "must not override OptimizerV2.minimize."
+                ),
+                f"It is not called then. Received: {type(one).__name__}{inside}",
             )
 
 
@@ -145,9 +148,13 @@ def with_wrapped(optimizer: Any, base: type) -> list[Any]:
 
 def _check_keys(kwargs: Mapping[str, Any]) -> None:
     if "opt" in kwargs:
-        raise ValueError(
-            "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as "
-            "the optimizer which the model has been compiled with is wrapped. Pass it to `compile`."
+        raise noted(
+            ValueError(
+                "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not "
+                "supported as the optimizer which the model has been compiled with is "
+                "automatically wrapped."
+            ),
+            "Pass it to `compile`.",
         )
     if "num_mini_batches" in kwargs:
         raise ValueError(

@@ -40,11 +40,41 @@ class ArrayData(ArrayDataAdapter):
 
     def get_tf_dataset(self) -> Any:
         """An `ArraySource`; Keras's dataset of arrays that are sparse, ragged or no numbers."""
-        arrays = sliced_arrays(self)
-        leaves = [leaf for leaf in tree.flatten(arrays) if leaf is not None]
-        if not all(map(_is_dense, leaves)):
+        if not self._are_dense:
             return super().get_tf_dataset()
-        return ArraySource(arrays, leaves, self.batch_size, _shuffle(shuffle_of(self)))
+        shuffle = _shuffle(shuffle_of(self))
+        return ArraySource(self._arrays, self._leaves, self.batch_size, shuffle)
+
+    @functools.cached_property
+    def _arrays(self) -> Any:
+        return sliced_arrays(self)
+
+    @property
+    def _leaves(self) -> list:
+        return [leaf for leaf in tree.flatten(self._arrays) if leaf is not None]
+
+    @property
+    def _are_dense(self) -> bool:
+        return all(map(_is_dense, self._leaves))
+
+
+class WholeBatches(ArrayData):
+    """Arrays of which a pass leaves out what is no whole batch."""
+
+    @property
+    def num_left_out(self) -> int:
+        """Rows that are no whole batch; of arrays from which Keras makes the batches none."""
+        return (super().partial_batch_size or 0) if self._are_dense else 0
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches a pass has."""
+        return super().num_batches - bool(self.num_left_out)
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        """Rows of a last batch that is no whole one, where it is not left out."""
+        return None if self.num_left_out else super().partial_batch_size
 
 
 class ArraySource:
@@ -92,12 +122,15 @@ class ArraySource:
         """Does nothing: arrays are not opened."""
 
 
-def with_array_data(call: Mapping[str, Any], steps: int | None) -> dict[str, Any]:
+def with_array_data(
+    call: Mapping[str, Any], steps: int | None, adapter_class: type[ArrayData] = ArrayData
+) -> dict[str, Any]:
     """The arguments of a call, in which arrays are the `x` that Keras takes as it is.
 
     Args:
         call: The arguments of `fit`, `evaluate` or `predict`, by name.
         steps: Of an epoch, as given by the user.
+        adapter_class: What the arrays become.
 
     Raises:
         ValueError: As Keras: the arrays do not fit each other.
@@ -106,7 +139,7 @@ def with_array_data(call: Mapping[str, Any], steps: int | None) -> dict[str, Any
     if isinstance(data[0], DataAdapter) or not are_arrays(data):
         return dict(call)
     most = keras.config.max_steps_per_epoch()
-    adapter = ArrayData(
+    adapter = adapter_class(
         *data,
         batch_size=call["batch_size"],
         steps=min(most, steps or most) if most else steps,

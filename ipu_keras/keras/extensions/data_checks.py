@@ -12,6 +12,7 @@ from keras import tree
 
 from ipu_keras.feeds.dataset_feed import ElementFormat, dtype_of
 from ipu_keras.program.data_types import FEED_DTYPES
+from ipu_keras.settings.argument_errors import noted
 
 
 def refuse_generators(x: Any) -> None:
@@ -111,15 +112,20 @@ def num_steps(
 
 def _refuse_unknown_size(is_endless: bool) -> NoReturn:
     if is_endless:
-        raise ValueError(
-            "When providing an infinite dataset, you must specify the number of steps to run: pass "
-            "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do not repeat the "
-            "dataset without a count."
+        raise noted(
+            ValueError(
+                "When providing an infinite dataset, you must specify the number of steps to "
+                "run (if you did not intend to create an infinite dataset, make sure to not "
+                "call `repeat()` on the dataset)."
+            ),
+            "Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`.",
         )
-    raise ValueError(
-        "Could not infer the size of the data. You must specify the number of steps to run: pass "
-        "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or state the size with "
-        "`tf.data.experimental.assert_cardinality`."
+    raise noted(
+        ValueError(
+            "Could not infer the size of the data. You must specify the number of steps to run."
+        ),
+        "Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or state the "
+        "size with `tf.data.experimental.assert_cardinality`.",
     )
 
 
@@ -156,10 +162,13 @@ def refuse_shortage(
     needed, available = of_epoch * epochs, num_batches - num_batches % num_replicas
     if needed <= available or available % of_epoch == 0:
         return
-    raise ValueError(
-        "Your input does not have enough data. Make sure that your dataset or generator can "
-        f"generate at least {needed} batches (steps_per_epoch={steps_per_epoch} for {epochs} "
-        f"epochs), for instance with `repeat()`. Received: {num_batches} batches"
+    raise noted(
+        ValueError(
+            "Your input does not have enough data. Make sure that your dataset or generator "
+            f"can generate at least {needed} batches."
+        ),
+        f"That is steps_per_epoch={steps_per_epoch} for {epochs} epochs; `repeat()` begins a "
+        f"dataset again. Received: {num_batches} batches",
     )
 
 
@@ -192,10 +201,12 @@ def executed_steps(
     if batches % steps_per_execution:
         source = " to `steps_per_epoch`" if per_epoch else ""
         fitting = (batches - batches % steps_per_execution) * num_replicas
-        raise ValueError(
-            f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number of "
-            f"batches ({batches}) in the dataset provided{source}{of_each}. Change either, for "
-            f"instance with `take({fitting})`, so that every execution is full."
+        raise noted(
+            ValueError(
+                f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number "
+                f"of batches ({batches}) in the dataset provided{source}{of_each}."
+            ),
+            f"Change either, for instance with `take({fitting})`, so that every execution is full.",
         )
     return steps_per_execution
 
@@ -211,11 +222,13 @@ def refuse_partial_batch(batch_size: int, last_size: int | None) -> None:
         ValueError: It is not.
     """
     if last_size is not None:
-        raise ValueError(
-            "The provided set of data has a partial batch, which could result in data being "
-            "dropped. Either adjust the `batch_size` so that it divides the number of samples, or "
-            "pass a `tf.data.Dataset` batched with `drop_remainder=True`. Received: "
-            f"batch_size={batch_size} with {last_size} samples in the last batch"
+        raise noted(
+            ValueError(
+                "The provided set of data has a partial batch, which could result in data "
+                "being dropped. Either adjust the `batch_size` so that it divides the number "
+                "of samples, or pass a `tf.data.Dataset` batched with `drop_remainder=True`."
+            ),
+            f"Received: batch_size={batch_size} with {last_size} samples in the last batch",
         )
 
 

@@ -49,6 +49,7 @@ class DatasetFeeds:
     Args:
         source: The data.
         num_batches: Batches per execution.
+        num_steps: Steps of each replica in a pass.
         prefetch_depth: Executions whose data is prepared ahead.
         check: Checks the batches; `None` for no check.
         name: What errors call the feeds.
@@ -60,12 +61,14 @@ class DatasetFeeds:
         source: Source,
         *,
         num_batches: int,
+        num_steps: int,
         prefetch_depth: int,
         check: Check | None,
         name: str,
         memory: FeedMemory,
     ):
         self.element = source.element
+        self.num_steps = num_steps
         self._source = source
         self._check = check
         self._options = {

@@ -12,7 +12,6 @@ from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
 from ipu_keras.keras.extensions.arguments import Arguments
-from ipu_keras.keras.extensions.array_data import with_array_data
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
@@ -142,7 +141,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             self._ipu.validating(call, epochs),
         ):
             if self.compiled:  # else Keras says so before it looks at the data
-                call = with_array_data(call, call["steps_per_epoch"])
+                call = self._ipu.with_array_data(call, call["steps_per_epoch"])
             return super().fit(**call)
 
     @explained
@@ -162,7 +161,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             call[count] = positive_or_none(count, call[count])
         with self._ipu.running("test", call):
             if self.compiled and not call.get("_use_cached_eval_dataset"):
-                call = with_array_data(call, call["steps"])
+                call = self._ipu.with_array_data(call, call["steps"])
             return super().evaluate(**call)
 
     @explained
@@ -185,7 +184,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         call = {"x": x, "batch_size": batch_size, "callbacks": callbacks, "verbose": verbose}
         with self._ipu.running("predict", call):
             epoch_iterator = TFEpochIterator(
-                x=with_array_data(call, steps)["x"],
+                x=self._ipu.with_array_data(call, steps)["x"],
                 batch_size=batch_size,
                 steps_per_epoch=steps,
                 distribute_strategy=self.distribute_strategy,

@@ -38,6 +38,7 @@ from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.step_function import BatchFormats
 from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.settings.argument_errors import noted
 
 
 class ModelOnIpu:
@@ -108,10 +109,10 @@ class ModelOnIpu:
         """
         strategy = self._model.distribute_strategy
         if strategy.device is None:
-            raise ValueError(
-                f"{type(self._model).__name__} can only be used on an IPU device. Received: a "
-                f"strategy on {strategy.extended.worker_devices[0]}; make the model in the scope "
-                "of an IPUStrategy for '/device:IPU:0'."
+            raise noted(
+                ValueError(f"{type(self._model).__name__} can only be used on an IPU device."),
+                f"Received: a strategy on {strategy.extended.worker_devices[0]}; make the model "
+                "in the scope of an IPUStrategy for '/device:IPU:0'.",
             )
         return strategy.device
 
@@ -216,7 +217,7 @@ class ModelOnIpu:
             )
             data = {"x": x, "y": y, "sample_weight": weights, "batch_size": size}
             self.run.validation_iterator = lambda: TFEpochIterator(
-                **with_array_data(data, steps),
+                **self.with_array_data(data, steps),
                 distribute_strategy=self._model.distribute_strategy,
                 steps_per_execution=self._model.steps_per_execution,
                 steps_per_epoch=steps,
@@ -226,6 +227,10 @@ class ModelOnIpu:
             yield
         finally:
             forget_validation_iterator(self._model)
+
+    def with_array_data(self, call: dict[str, Any], steps: int | None) -> dict[str, Any]:
+        """As of `array_data`, of the calls of this model."""
+        return with_array_data(call, steps)
 
     def check_validation(self) -> None:
         """Checks the validation data of the `fit` that is going on, once the model is built.
@@ -388,10 +393,13 @@ class ModelOnIpu:
         model, maker = self._model, f"make_{name}_function"
         function = getattr(getattr(model, maker), "__func__", None)
         if function is not getattr(self._extension, maker):
-            raise RuntimeError(
-                f"The function `{maker}` for the model {model.name} has been overridden. This "
-                "is not supported when using Keras within an IPUStrategy, which makes the "
-                f"function itself. Override the step instead, `{name}_step`."
+            raise noted(
+                RuntimeError(
+                    f"The function `{maker}` for the model {model.name} has been overridden. "
+                    "This is not supported when using Keras within an IPUStrategy."
+                ),
+                "The strategy makes the function itself: override the step instead, "
+                f"`{name}_step`.",
             )
 
     def _check_training(self, num_steps: int) -> None:

@@ -25,6 +25,7 @@ from ipu_keras.keras.extensions.pipeline_stage_assignment import (
 )
 from ipu_keras.ops.argument_checks import integer_in
 from ipu_keras.program import Pipeline, PipelineChoices
+from ipu_keras.settings.argument_errors import noted
 
 
 class StagedCalls(NamedTuple):
@@ -99,9 +100,10 @@ class ModelStages:
             RuntimeError: A stage has no layer, or the model has not been built yet.
         """
         if not isinstance(assignment, list):
-            raise ValueError(
-                "`pipeline_stage_assignment` needs to be a list. Received: "
-                f"pipeline_stage_assignment={assignment!r} of type {type(assignment).__name__}"
+            raise noted(
+                ValueError("`pipeline_stage_assignment` needs to be a list."),
+                f"Received: pipeline_stage_assignment={assignment!r} of type "
+                f"{type(assignment).__name__}",
             )
         self._check_built("set")
         calls = self.calls()
@@ -234,11 +236,14 @@ class ModelStages:
     def _training_depth(self) -> int:
         steps = self._model._ipu.options.pipelining.steps_per_replica
         if steps is None:
-            raise ValueError(
-                "The model which you are attempting to train is pipelined, however "
-                "`gradient_accumulation_steps_per_replica` has not been set. Set it with "
-                f"`set_pipelining_options` of the model {self._model.name}: a pipeline always "
-                "accumulates gradients."
+            raise noted(
+                ValueError(
+                    "The model which you are attempting to train is pipelined, however "
+                    "`gradient_accumulation_steps_per_replica` has not been set through "
+                    "`set_pipelining_options()`. You need to set this value as pipelined "
+                    "models will perform gradient accumulation when training."
+                ),
+                f"Received: the model {self._model.name}",
             )
         return steps
 

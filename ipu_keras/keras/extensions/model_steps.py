@@ -118,7 +118,6 @@ class ModelSteps:
         *,
         logs_each_step: bool = False,
     ) -> StepFunction:
-        alone = layout.update is None and layout.num_replicas == 1
         return StepFunction(
             name,
             with_named_parts(self._model, self._on_ipu.in_stages(step)),
@@ -128,8 +127,9 @@ class ModelSteps:
             layout=layout,
             compiled=self._on_ipu.compiled,
             history=self._history,
-            # Of inference, the same calls return the same.
-            starts_op_by_op=name == "train" and alone and not has_deterministic_operations(),
+            first_steps=0 if has_deterministic_operations() else None,
+            fixed_answers=name != "train",
+            call_of=lambda: self._on_ipu.run,
             model_name=self._model.name,
             logs_each_step=logs_each_step,
             formats=self._on_ipu.formats,

@@ -8,6 +8,7 @@ from typing import Any
 from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions, refuse_unknown
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import integer_in, positive_integer
 from ipu_keras.settings.names import name_or_none
 
@@ -70,9 +71,10 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
         return PREFETCH_DEPTH, name
     count = integer_in(depth)
     if count is None or count < 1:
-        raise ValueError(
-            f"prefetch_depth must be greater than zero, but it is {depth}. Give it an integer "
-            f"from 1 to {_MAX_PREFETCH_DEPTH}. Received: prefetch_depth={depth!r}"
+        raise noted(
+            ValueError(f"prefetch_depth must be greater than zero, but it is {depth}"),
+            f"Give it an integer from 1 to {_MAX_PREFETCH_DEPTH}. Received: "
+            f"prefetch_depth={depth!r}",
         )
     if count > _MAX_PREFETCH_DEPTH:
         raise ValueError(f"prefetch_depth must be less than 256, but it is {depth}")

@@ -12,6 +12,7 @@ from ipu_keras.cost import depth_message, overlap
 from ipu_keras.internals.keras.models import Functional, layers_in
 from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
 from ipu_keras.program import Pipeline
+from ipu_keras.settings.argument_errors import noted
 
 
 def resolved_stages(
@@ -79,11 +80,14 @@ def check_stages(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> No
     for call, stage in zip(calls, stages, strict=True):
         later = [i for i in call.inbound if stages[i] > stage]  # type: ignore[operator]
         if later:
-            raise ValueError(
-                f"Layer {call.operation.name} in pipeline stage {stage} has a dependency from a "
-                "pipeline stage which has not yet been executed. Layers can take results of "
-                "their own and of earlier stages only. Received: it takes that of "
-                f"{calls[later[0]].operation.name} in stage {stages[later[0]]}."
+            raise noted(
+                ValueError(
+                    f"Layer {call.operation.name} in pipeline stage {stage} has a dependency "
+                    "from a pipeline stage which has not yet been executed. Layers can only "
+                    "use outputs from current or previous pipeline stages."
+                ),
+                f"Received: it takes that of {calls[later[0]].operation.name} in stage "
+                f"{stages[later[0]]}.",
             )
 
 
@@ -95,10 +99,15 @@ def check_completeness(calls: Sequence[LayerCall], stages: Sequence[int | None])
     """
     for call, stage in zip(calls, stages, strict=True):
         if stage is None:
-            raise ValueError(
-                "All layers of a pipelined model must have an associated pipeline stage. However, "
-                f"{call.operation.name} has not been assigned to one. Make or call it in the scope "
-                "of a PipelineStage, or use `set_pipeline_stage_assignment`."
+            raise noted(
+                ValueError(
+                    "All layers of a pipelined model must have an associated pipeline stage. "
+                    f"However, {call.operation.name} has not been assigned to one. Pipeline "
+                    "stages can be assigned when a layer is constructed, or each time a layer "
+                    "is called. Different pipeline stages can be assigned to each call."
+                ),
+                "Make or call it in the scope of a PipelineStage, or use "
+                "`set_pipeline_stage_assignment`.",
             )
 
 
@@ -116,10 +125,15 @@ def check_sequence(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> 
         )
     for call, (previous, stage) in zip(calls[1:], itertools.pairwise(stages), strict=True):
         if stage not in (previous, previous + 1):  # type: ignore[operator]
-            raise ValueError(
-                f"Layer {call.operation.name} has been assigned to pipeline stage {stage}, however "
-                "the previous layer in the Sequential model was assigned to pipeline stage "
-                f"{previous}. A layer can be in the stage of the layer before or in the next one."
+            raise noted(
+                ValueError(
+                    f"Layer {call.operation.name} has been assigned to pipeline stage {stage}, "
+                    "however the previous layer in the Sequential model was assigned to "
+                    f"pipeline stage {previous}. A layer in a Sequential model can only be "
+                    "assigned to the same pipeline stage as the previous layer or to the next "
+                    "one."
+                ),
+                "Count the stages of the layers up from 0, by one at a time.",
             )
 
 
@@ -130,10 +144,13 @@ def check_mapping(device_mapping: Sequence[int], num_stages: int) -> None:
         ValueError: There are more or fewer IPUs than stages.
     """
     if len(device_mapping) != num_stages:
-        raise ValueError(
-            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
-            "stages. Give `device_mapping` of `set_pipelining_options` one IPU for each stage. "
-            f"Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            ValueError(
+                f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != "
+                f"{num_stages} stages"
+            ),
+            "Give `device_mapping` of `set_pipelining_options` one IPU for each stage. "
+            f"Received: device_mapping={list(device_mapping)}",
         )
 
 
@@ -196,12 +213,18 @@ def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: 
     """
     if steps_per_execution % steps_per_replica:
         setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
-        raise RuntimeError(
-            f"The {'pipelined ' if pipelined else ''}model has been configured to use gradient "
-            "accumulation for training, however the current `steps_per_execution` value (set to "
-            f"{steps_per_execution}) is not divisible by `gradient_accumulation_steps_per_replica` "
-            f"({steps_per_replica}). Change `steps_per_execution` of `compile` or "
-            f"`gradient_accumulation_steps_per_replica` of `{setter}`."
+        raise noted(
+            RuntimeError(
+                f"The {'pipelined ' if pipelined else ''}model has been configured to use "
+                "gradient accumulation for training, however the current `steps_per_execution` "
+                f"value (set to {steps_per_execution}) is not divisible by "
+                f"`gradient_accumulation_steps_per_replica` ({steps_per_replica}). You need to "
+                "adjust either `steps_per_execution` "
+                "or`gradient_accumulation_steps_per_replica` to make sure that "
+                "`steps_per_execution` is divisible by "
+                "`gradient_accumulation_steps_per_replica`."
+            ),
+            f"Change `steps_per_execution` of `compile`, or the count of `{setter}`.",
         )
 
 
@@ -216,11 +239,13 @@ def check_ipus(num_ipus: int, needed: int) -> None:
         ValueError: It has too few, or some would be left over.
     """
     if num_ipus < needed or num_ipus % needed:
-        raise ValueError(
-            f"Current device has {num_ipus} IPUs attached, however the current model requires a "
-            f"multiple of {needed} IPUs. Configure the device with so many, for instance "
-            f"`config.auto_select_ipus = {needed}`, or change the pipeline stages or their "
-            "`device_mapping`."
+        raise noted(
+            ValueError(
+                f"Current device has {num_ipus} IPUs attached, however the current model "
+                f"requires a multiple of {needed} IPUs."
+            ),
+            "Configure the device with so many, for instance `config.auto_select_ipus = "
+            f"{needed}`, or change the pipeline stages or their `device_mapping`.",
         )
 
 
@@ -287,10 +312,13 @@ def warn_of_batch_norm(model: keras.Model) -> None:
 
 
 def _refuse_overridden(model: keras.Model, name: str, what: str) -> None:
-    raise RuntimeError(
-        f"The function `{name}` for the model {model.name} has been overridden. This is not "
-        f"supported for {what}, whose programs are made of Keras's own function. Remove the "
-        "override, or use the model without."
+    raise noted(
+        RuntimeError(
+            f"The function `{name}` for the model {model.name} has been overridden. This is not "
+            f"supported for {what}."
+        ),
+        "Their programs are made of Keras's own function: remove the override, or use the "
+        "model without.",
     )
 
 

@@ -8,6 +8,7 @@ from ipu_keras.internals.keras.backend import called_layer
 from ipu_keras.internals.keras.models import layers_in
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.ops.argument_checks import integer_in, received
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST
 
 # What layers and nodes of Keras's graphs remember their scope as.
@@ -51,14 +52,15 @@ class PipelineStage:
 
     def __enter__(self) -> "PipelineStage":
         if current_ipu_strategy() is None:
-            raise RuntimeError(
-                "PipelineStage may only be used from within an IPUStrategy context. Enter "
-                f"`strategy.scope()` first. Received: stage {self._stage}"
+            raise noted(
+                RuntimeError("PipelineStage may only be used from within an IPUStrategy context."),
+                f"Enter `strategy.scope()` first. Received: stage {self._stage}",
             )
         if current_stage() is not None:
-            raise RuntimeError(
-                "Pipeline stages must not be nested. Leave the scope of stage "
-                f"{current_stage()} before that of stage {self._stage} is entered."
+            raise noted(
+                RuntimeError("Pipeline stages must not be nested."),
+                f"Leave the scope of stage {current_stage()} before that of stage {self._stage} "
+                "is entered.",
             )
         _note_use_in_call()
         self._token = _stage.set(self._stage)
@@ -80,9 +82,9 @@ def checked_stage(stage: Any) -> int:
     """
     number = integer_in(stage)
     if number is None or not 0 <= number <= MOST:
-        raise ValueError(
-            f"{stage!r} is not a valid pipeline stage. Stages are integers, counted from 0. "
-            f"Received: {received('stage', stage)}"
+        raise noted(
+            ValueError(f"{stage!r} is not a valid pipeline stage."),
+            f"Stages are integers, counted from 0. Received: {received('stage', stage)}",
         )
     return number
 

@@ -11,6 +11,7 @@ from ipu_keras.keras.extensions.accumulation_options import (
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
 from ipu_keras.optimizers.pipeline_arguments import CHOICES, checked_choices, warn_of_idle
 from ipu_keras.program import PipelineChoices
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.names import name_or_none
 
@@ -19,6 +20,7 @@ _OTHER_ARGUMENTS = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
+    "reduction_method": "gradient_accumulation_reduction_method",
 }
 _BY_KERAS = (
     "computational_stages",
@@ -106,10 +108,9 @@ def _check_device_mapping(device_mapping: Any) -> None:
         isinstance(ipu, int) and not isinstance(ipu, bool) and ipu >= 0 for ipu in device_mapping
     )
     if not integers:
-        raise ValueError(
-            "Expected `device_mapping` to be a list of integers. "
-            "Each is the IPU of a stage, from 0. "
-            f"Received: device_mapping={device_mapping!r}"
+        raise noted(
+            ValueError("Expected `device_mapping` to be a list of integers."),
+            f"Each is the IPU of a stage, from 0. Received: device_mapping={device_mapping!r}",
         )
 
 

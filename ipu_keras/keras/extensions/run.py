@@ -39,6 +39,8 @@ class Run:
         self.trains = trains
         # The format of the batches, once it is known.
         self.element: ElementFormat | None = None
+        # Steps that it will run at most, once its data is known.
+        self.num_steps = 0
         # Makes Keras's iterator over the validation data of `fit`, if there is any.
         self.validation_iterator: Callable[[], Any] | None = None
         # What the model has found out of its pipeline stages during the call: a tuple of one.
@@ -69,6 +71,7 @@ class Run:
         if feeds is None:
             feeds = self._made_feeds(data, check_for)
         self._feeds.append(feeds)
+        self.num_steps += feeds.num_steps * self._epochs
         return feeds.element
 
     def close(self) -> None:
@@ -88,6 +91,7 @@ class Run:
         feeds = DatasetFeeds(
             source,
             num_batches=executed * replicas,
+            num_steps=steps,
             prefetch_depth=self._options.prefetch_depth,
             check=check_for(source.element),
             name=self._options.infeed_name or "infeed",

@@ -1,5 +1,6 @@
 """What Keras calls as a model's train, test or predict function."""
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from ipu_keras.feeds.dataset_feed import (
     tensors_of,
 )
 from ipu_keras.host import host_program as host
+from ipu_keras.host.traced_step import TracedStep
+from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.machine.system import SYSTEM
@@ -84,7 +88,9 @@ class StepFunction:
         layout: How the steps are spread.
         compiled: `True` or `False` when the user asked for XLA or ruled it out.
         history: What was compiled before of the model.
-        starts_op_by_op: As of `Program`.
+        first_steps: As of `Program`.
+        fixed_answers: As of `Program`.
+        call_of: Returns the call of `fit`, `evaluate` or `predict` that is going on.
         model_name: Of the model, if it has one.
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
@@ -102,7 +108,9 @@ class StepFunction:
         layout: Layout,
         compiled: bool | None,
         history: CompilationHistory,
-        starts_op_by_op: bool = False,
+        first_steps: int | None = 0,
+        fixed_answers: bool = False,
+        call_of: Callable[[], Any] = lambda: None,
         model_name: str | None = None,
         logs_each_step: bool = False,
         formats: BatchFormats | None = None,
@@ -115,12 +123,17 @@ class StepFunction:
         self._layout = layout
         self._compiled = compiled
         self._history = history
-        self._starts_op_by_op = starts_op_by_op
+        self._first_steps = first_steps
+        self._fixed_answers = fixed_answers
+        self._call_of = call_of
         self._model_name = model_name
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
         self._executables: dict[tuple, Executable] = {}
+        self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
+        # The call in which each of them ran last; a call ends with its model's method.
+        self._calls: dict[tuple, weakref.ref] = {}
         # What the last execution returned, and how often the device had written until then.
         self._last: tuple[Any, int] | None = None
 
@@ -155,6 +168,9 @@ class StepFunction:
             memory = self._device.engine.feed_memory
             super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
+        self._note_call(
+            key, executable, self._call_of() if isinstance(source, ElementFeed) else None
+        )
         outfeed = self._device.engine.run(executable, tensors_of(super_batch))
         self._num_runs[key] += 1
         results = mapped(lambda tensor: tensor.numpy(), outfeed)
@@ -163,6 +179,17 @@ class StepFunction:
         if self._outfeed_mode is OutfeedMode.LAST:
             self._last = results, self._device.num_writes
         return results
+
+    def _note_call(self, key: tuple, executable: Executable, call: Any) -> None:
+        """Tells the host when another call begins; a single batch is one by itself."""
+        last = self._calls.get(key)
+        if call is not None and last is not None and last() is call:
+            return
+        assert executable.host is not None
+        num_steps = executable.program.repeat_count if call is None else call.num_steps
+        executable.host.begin(num_steps)
+        if call is not None:
+            self._calls[key] = weakref.ref(call)
 
     def is_last(self, results: Any) -> bool:
         """Whether the last execution returned these, and nothing was written on the device since.
@@ -205,36 +232,56 @@ class StepFunction:
                 pipeline=layout.pipeline_of(num_steps),
                 compiled=self._compiled,
                 fast_math=SYSTEM.config.optimizations.enable_fast_math,
-                starts_op_by_op=self._starts_op_by_op,
+                first_steps=self._first_steps,
+                fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
             )
-            self._executables[key] = self._compile(program, _signature(program, element))
+            self._executables[key] = self._compile(program, element)
         return key, self._executables[key]
 
-    def _compile(self, program: Program, signature: Signature) -> Executable:
+    def _compile(self, program: Program, element: ElementFormat) -> Executable:
         # Variables that the step makes while it is traced belong on the device.
         with self._strategy.scope():
             return compiled(
                 program.name,
-                signature,
+                _signature(program, element),
                 self._history,
                 self._device,
-                lambda: self._build(program),
+                lambda: self._build(program, element),
             )
 
-    def _build(self, program: Program) -> Executable:
-        executable = host.build(program, self._device)
+    def _build(self, program: Program, element: ElementFormat) -> Executable:
+        # What a step computes does not depend on how many of them an execution has.
+        if element.key not in self._traced:
+            self._traced[element.key] = host.traced(program)
+        executable = host.build_traced(program, self._traced[element.key], self._device)
         refuse_bfloat16(executable.graph)
         return executable
 
     def _run_step(self, data: Any) -> Any:
         norms = SYSTEM.config.norms.experimental
         groups = norms.distributed_batch_norm_replica_group_size
-        with distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1):
+        with (
+            distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1),
+            tf.variable_creator_scope(_made_outside),
+        ):
             return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
+
+
+def _made_outside(next_creator: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of Keras's at once, such as the state of an optimizer in a `train_step`.
+
+    TensorFlow would lift its initial value out of the trace, and trace the step a second time.
+    """
+    if not fallbacks().attempt(
+        "one trace of steps that make variables", is_of_an_initializer, options["initial_value"]
+    ):
+        return next_creator(**options)
+    with tf.init_scope():
+        return next_creator(**{**options, "experimental_enable_variable_lifting": False})
 
 
 def _signature(program: Program, element: ElementFormat) -> Signature:

@@ -23,6 +23,7 @@ from ipu_keras.ops.rnn.options import (
     check_floating_dtype,
     check_memory_proportions,
 )
+from ipu_keras.settings.argument_errors import noted
 
 # What asks for nothing, by argument that Keras's layers have and Popnn has not.
 _UNSUPPORTED: Mapping[str, Any] = {
@@ -65,8 +66,9 @@ class PopnnRNN(keras.layers.Layer):
         kwargs: As for `keras.layers.Layer`.
     """
 
-    # As upstream's messages call it.
+    # As upstream's messages call it, and as they refuse what Keras's layer has and it has not.
     _kind = ""
+    _refusal = "IPU custom {of_keras} layer does not support {argument}."
 
     def __init__(
         self,
@@ -117,12 +119,16 @@ class PopnnRNN(keras.layers.Layer):
     def _refuse_unsupported(self, arguments: Mapping[str, Any]) -> None:
         for name, default in _UNSUPPORTED.items():
             if not _is(arguments[name], default):
-                raise UnsupportedArgumentError(
-                    f"IPU custom {self._kind} layer does not support {name}. "
-                    f"ipu_tensorflow_addons.keras.layers.Popnn{self._kind} does not support "
-                    f"__init__ argument {name}. It is included for API compatibility with "
-                    f"keras.layers.{self._kind}: leave it out, or use that layer. "
-                    f"Received: {name}={arguments[name]!r}"
+                refusal = self._refusal.format(
+                    layer=type(self).__name__,
+                    of_keras=self._kind,
+                    method="__init__",
+                    argument=name,
+                )
+                raise noted(
+                    UnsupportedArgumentError(refusal),
+                    f"`{name}` is there for code written for keras.layers.{self._kind}: leave "
+                    f"it out, or use that layer. Received: {name}={arguments[name]!r}",
                 )
 
     @property

@@ -3,6 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ipu_keras.settings.argument_errors import noted
+
+# What IPU software's addons say, with the names of a layer and of Keras's.
+REFUSAL_OF_ADDONS = (
+    "ipu_tensorflow_addons.keras.layers.{layer} does not support {method} argument {argument}. It "
+    "is included for API consistency with keras.layers.{of_keras}."
+)
+
 
 def refuse_unsupported(
     layer: str, method: str, given: Mapping[str, Any], unsupported: Mapping[str, Any]
@@ -21,8 +29,10 @@ def refuse_unsupported(
     for argument, default in unsupported.items():
         value = given.get(argument, default)
         if value is not default:
-            raise NotImplementedError(
-                f"ipu_tensorflow_addons.keras.layers.{layer} does not support {method} argument "
-                f"{argument}. It is included for API parity with keras.layers.{layer}: leave it "
-                f"out, or give its default. Received: {argument}={value!r}"
+            refusal = REFUSAL_OF_ADDONS.format(
+                layer=layer, method=method, argument=argument, of_keras=layer
+            )
+            raise noted(
+                NotImplementedError(refusal),
+                f"Leave it out, or give its default. Received: {argument}={value!r}",
             )

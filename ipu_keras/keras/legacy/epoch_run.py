@@ -1,9 +1,11 @@
 """What one call of `fit`, `evaluate` or `predict` of a legacy model has open."""
 
-from typing import Any
+from collections.abc import Callable
 
+from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.run import Run
+from ipu_keras.settings.argument_errors import noted
 
 
 class EpochRun(Run):
@@ -17,11 +19,21 @@ class EpochRun(Run):
         model_name: The model's class, for errors.
         batches_per_step: Batches that a replica takes in a step.
         replicas_for: As of `Run`.
+        check_labels: Raises if batches of a format should have labels, or should not.
         **kwargs: As of `Run`.
     """
 
-    def __init__(self, *args, model_name: str, batches_per_step: int, replicas_for, **kwargs):
-        def batches_for(element: Any) -> int:
+    def __init__(
+        self,
+        *args,
+        model_name: str,
+        batches_per_step: int,
+        replicas_for: Callable[[ElementFormat], int],
+        check_labels: Callable[[ElementFormat], None],
+        **kwargs,
+    ):
+        def batches_for(element: ElementFormat) -> int:
+            check_labels(element)
             return batches_per_step * replicas_for(element)
 
         super().__init__(*args, replicas_for=batches_for, **kwargs)
@@ -37,18 +49,24 @@ class EpochRun(Run):
         """
         steps = data.steps_per_epoch
         if steps is None and data.num_batches is None and data.is_endless():
-            raise ValueError(
-                "When using an infinitely repeating dataset, you must provide the number of steps "
-                "per epoch (steps_per_epoch). Pass `steps_per_epoch` to `fit`, `steps` to "
-                "`evaluate` or `predict`, or do not repeat the dataset without a count."
+            raise noted(
+                ValueError(
+                    "When using an infinitely repeating dataset, you must provide the number "
+                    "of steps per epoch (steps_per_epoch)."
+                ),
+                "Pass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`, or do "
+                "not repeat the dataset without a count.",
             )
         available = super()._num_steps(data, 1)
         if replicas == 1:
             return available
         if steps is None:
+            fitting = available - available % replicas
             advice = (
-                "Leave some out, for instance with "
-                f"`take({available - available % replicas})`, or set the steps of an epoch."
+                f"Leave some out, for instance with `take({fitting})`, or set the steps of an "
+                "epoch."
+                if fitting
+                else f"Give at least {replicas} batches, for instance by a smaller batch size."
             )
         else:
             available = steps * self._batches_per_step

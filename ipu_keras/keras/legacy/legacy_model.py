@@ -8,6 +8,7 @@ from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
 from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.optimizers.accumulator_options import dtype_choice
+from ipu_keras.settings.argument_errors import noted
 
 
 class _InConstructor:
@@ -134,18 +135,20 @@ class LegacyModel(ModelExtension):
 
 
 def _refuse_call(model: LegacyModel) -> NoReturn:
-    raise ValueError(
-        f"{type(model).__name__} can only be called through the `fit`, `evaluate` or `predict` "
-        "interfaces. For a training loop of your own, or as a part of another model, use a "
-        "`keras.Model`."
+    raise noted(
+        ValueError(
+            f"{type(model).__name__} can only be called through the `fit`, `evaluate` or "
+            "`predict` interfaces."
+        ),
+        "For a training loop of your own, or as a part of another model, use a `keras.Model`.",
     )
 
 
 def _refuse_to_save(model: LegacyModel) -> NoReturn:
-    raise NotImplementedError(
-        "IPU Keras models do not support the `save` interface. Save the weights with "
-        "`save_weights`, and load them into a model made by the same code. "
-        f"Received: {type(model).__name__} {model.name}"
+    raise noted(
+        NotImplementedError("IPU Keras models do not support the `save` interface."),
+        "Save the weights with `save_weights`, and load them into a model made by the same "
+        f"code. Received: {type(model).__name__} {model.name}",
     )
 
 
@@ -157,9 +160,10 @@ def checked_count(count: Any) -> int:
     """
     number = integer_in(count)
     if number is not None and number < 0:
-        raise ValueError(
-            "gradient_accumulation_count must be >= 0. It is how many batches each replica takes "
-            f"for a weight update: give 1 or more. Received: {number}"
+        raise noted(
+            ValueError("gradient_accumulation_count must be >= 0."),
+            "It is how many batches each replica takes for a weight update: give 1 or more. "
+            f"Received: {number}",
         )
     if not number:
         raise ValueError(

@@ -2,15 +2,21 @@
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+
+from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.models import device_of, make_again
 from ipu_keras.internals.keras.training import has_strategy, set_strategy
 from ipu_keras.ipu_strategy import IPUStrategy, current_ipu_strategy
+from ipu_keras.keras.extensions.array_data import WholeBatches, with_array_data
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu
 from ipu_keras.keras.legacy.epoch_run import EpochRun
+from ipu_keras.settings.argument_errors import noted
 
 
 class LegacyOnIpu(ModelOnIpu):
@@ -49,6 +55,20 @@ class LegacyOnIpu(ModelOnIpu):
             yield
         self.has_run = True
 
+    def with_array_data(self, call: dict[str, Any], steps: int | None) -> dict[str, Any]:
+        """As of `ModelOnIpu`; samples that fill no batch are left out, with a warning."""
+        call = with_array_data(call, steps, WholeBatches)
+        data = call["x"]
+        if isinstance(data, WholeBatches) and data.num_left_out:
+            warnings.warn(
+                f"{type(self._model).__name__} runs whole batches: of each pass over the arrays, "
+                f"{data.num_left_out} samples, which fill no batch, are dropped. Choose a "
+                f"`batch_size` that divides the number of samples to use all. Received: "
+                f"batch_size={data.batch_size}",
+                stacklevel=2,
+            )
+        return call
+
     def in_stages(self, step: Callable) -> Callable:
         """As of `ModelOnIpu`."""
         staged_step = super().in_stages(step)
@@ -79,20 +99,39 @@ class LegacyOnIpu(ModelOnIpu):
             epochs=epochs,
             trains=name == "train",
             callbacks=callbacks,
+            check_labels=functools.partial(self._check_labels, name),
         )
 
     def check_runnable(self, name: str) -> None:
         """As of `ModelOnIpu`."""
         strategy = current_ipu_strategy()
         if strategy is None:
-            raise ValueError(
-                f"{type(self._model).__name__} can only be used on an IPU device. Call `fit`, "
-                "`evaluate` and `predict` inside the scope of an IPUStrategy: "
-                "`with strategy.scope():`"
+            raise noted(
+                ValueError(f"{type(self._model).__name__} can only be used on an IPU device."),
+                "Call `fit`, `evaluate` and `predict` inside the scope of an IPUStrategy: "
+                "`with strategy.scope():`",
             )
         if not has_strategy(self._model) and strategy.device is not None:
             self._move_to(strategy)
         super().check_runnable(name)
+
+    def _check_labels(self, name: str, element: ElementFormat) -> None:
+        _, labels, _ = keras.utils.unpack_x_y_sample_weight(element.structure)
+        model, kind = self._model, type(self._model).__name__
+        if name == "predict" and labels is not None:
+            raise ValueError(
+                f"`predict` of {kind} takes data without labels. Received: elements of "
+                f"{len(element.structure)} parts; leave out all but the inputs, for instance with "
+                "`dataset.map(lambda x, y: x)`."
+            )
+        needs_labels = name != "predict" and bool(model.loss)
+        if needs_labels and labels is None and not self.steps.overrides(f"{name}_step"):
+            method = "fit" if name == "train" else "evaluate"
+            raise ValueError(
+                f"`{method}` of {kind} needs labels, which the loss compares the outputs with. "
+                f"Received: data without labels, loss={model.loss!r}; pass the labels as `y`, or a "
+                "dataset of pairs of inputs and labels."
+            )
 
     def _move_to(self, strategy: IPUStrategy) -> None:
         """Ties a model that was made outside of any scope to the first that it is used in."""

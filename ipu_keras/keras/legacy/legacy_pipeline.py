@@ -8,6 +8,7 @@ from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions, pip
 from ipu_keras.keras.legacy.legacy_model import LegacyModel, checked_count
 from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
 from ipu_keras.ops.argument_checks import positive_integer
+from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
@@ -53,15 +54,16 @@ def pipeline_options(
         NotImplementedError: What hardware or this package lacks.
     """
     if count is None:
-        raise ValueError(
-            "gradient_accumulation_count must be specified. It is how many batches go through "
-            "the pipeline for a weight update: pass it to the constructor."
+        raise noted(
+            ValueError("gradient_accumulation_count must be specified."),
+            "It is how many batches go through the pipeline for a weight update: pass it to "
+            "the constructor.",
         )
     count = checked_count(count)
     if device_mapping is not None and not isinstance(device_mapping, list | tuple):
-        raise TypeError(
-            "device_mapping argument needs to be a list or a tuple. Received: "
-            f"device_mapping={device_mapping!r}"
+        raise noted(
+            TypeError("device_mapping argument needs to be a list or a tuple."),
+            f"Received: device_mapping={device_mapping!r}",
         )
     _check_serialization(batch_serialization_iterations, kwargs.get("pipeline_schedule"))
     return pipelining_options(
@@ -80,15 +82,18 @@ def check_num_stages(num_stages: int, device_mapping: Sequence[int] | None) -> N
         ValueError: There are fewer than two stages, or not as many entries in the mapping.
     """
     if num_stages < 2:
-        raise ValueError(
-            "Pipeline requires at least two computational stages. Use `Model` or `Sequential` for "
-            f"a single one. Received: {num_stages}"
+        raise noted(
+            ValueError("Pipeline requires at least two computational stages."),
+            f"Use `Model` or `Sequential` for a single one. Received: {num_stages}",
         )
     if device_mapping is not None and len(device_mapping) != num_stages:
-        raise ValueError(
-            f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != {num_stages} "
-            "stages. Give `device_mapping` one IPU for each stage. "
-            f"Received: device_mapping={list(device_mapping)}"
+        raise noted(
+            ValueError(
+                f"Each stage must be mapped to an IPU: {len(device_mapping)} mappings != "
+                f"{num_stages} stages"
+            ),
+            "Give `device_mapping` one IPU for each stage. Received: "
+            f"device_mapping={list(device_mapping)}",
         )
 
 
@@ -97,10 +102,12 @@ def _check_serialization(iterations: Any, schedule: Any) -> None:
     if iterations == 1:
         return
     if schedule is not PipelineSchedule.Sequential:
-        raise NotImplementedError(
-            "Batch serialization is only supported with the `Sequential` schedule. Pass "
-            "`pipeline_schedule=PipelineSchedule.Sequential`, or leave "
-            f"`batch_serialization_iterations` out. Received: {iterations} with {schedule}"
+        raise noted(
+            NotImplementedError(
+                "Batch serialization is only supported with the `Sequential` schedule."
+            ),
+            "Pass `pipeline_schedule=PipelineSchedule.Sequential`, or leave "
+            f"`batch_serialization_iterations` out. Received: {iterations} with {schedule}",
         )
     raise NotImplementedError(
         "`batch_serialization_iterations` above 1, which is experimental on hardware, is not "

@@ -13,7 +13,8 @@ class Model(LegacyModel, Functional, FunctionalExtension):
     one execution on the device. A step of `fit` is a weight update: `steps_per_epoch`, the
     progress bar and callbacks count these. On a device of several IPUs each has a replica,
     which takes batches of its own, and the gradients of all replicas are added;
-    `steps_per_epoch` counts the steps of all.
+    `steps_per_epoch` counts the steps of all. Of arrays, samples that fill no batch are dropped,
+    with a warning; `predict` takes no labels.
 
     Stages of `PipelineStage` have no effect on it; `PipelineModel` has stages.
 

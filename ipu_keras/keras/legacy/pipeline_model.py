@@ -16,6 +16,7 @@ from ipu_keras.keras.legacy.legacy_pipeline import (
     check_num_stages,
     pipeline_options,
 )
+from ipu_keras.settings.argument_errors import noted
 
 
 class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
@@ -29,7 +30,8 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     one execution on the device. A step is one pass of `gradient_accumulation_count` batches of
     each replica through the pipeline, in training with one weight update: `steps_per_epoch`,
     the progress bar and callbacks count these. A device with IPUs for several pipelines has as
-    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all.
+    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all. Of arrays,
+    samples that fill no batch are dropped, with a warning; `predict` takes no labels.
 
     Args:
         inputs: As of a functional `keras.Model`.
@@ -117,8 +119,10 @@ def _check_increasing(calls: Sequence[LayerCall], stages: Sequence[int]) -> None
     found = sorted({s for call, s in zip(calls, stages, strict=True) if call.is_layer})
     missing = sorted(set(range(found[-1])) - set(found)) if found else []
     if missing:
-        raise ValueError(
-            "Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
-            f"{found}, however the following pipeline stages are missing {missing}. Count the "
-            "stages of the `PipelineStage` scopes from 0, without gaps."
+        raise noted(
+            ValueError(
+                "Pipeline stages in the graph need to be strictly increasing, found pipeline "
+                f"stages {found}, however the following pipeline stages are missing {missing}."
+            ),
+            "Count the stages of the `PipelineStage` scopes from 0, without gaps.",
         )

@@ -12,6 +12,7 @@ from ipu_keras.keras.legacy.legacy_pipeline import (
     check_num_stages,
     pipeline_options,
 )
+from ipu_keras.settings.argument_errors import noted
 
 
 class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, SequentialExtension):
@@ -107,15 +108,21 @@ def _refuse_change(model: PipelineSequential, method: str) -> None:
 
 def _check_lists(stages: Any) -> None:
     if not isinstance(stages, list) or not stages:
-        raise ValueError(
-            "An IPU pipeline must take a non-empty list of stages, where each stage is a list of "
-            f"Keras Layers. Received: stages={stages!r}"
+        raise noted(
+            ValueError(
+                "An IPU pipeline must take a non-empty list of stages, where each stage is a "
+                "list of Keras Layers."
+            ),
+            f"Received: stages={stages!r}",
         )
     for index, stage in enumerate(stages):
         if not isinstance(stage, list) or not all(map(_is_layer, stage)):
-            raise ValueError(
-                "An IPU pipeline may only contain lists of stages, where each stage is a list of "
-                f"Keras Layers. Received: {stage!r} as stage {index}"
+            raise noted(
+                ValueError(
+                    "An IPU pipeline may only contain lists of stages, where each stage is a "
+                    "list of Keras Layers."
+                ),
+                f"Received: {stage!r} as stage {index}",
             )
         if not _without_inputs(stage):
             raise ValueError(

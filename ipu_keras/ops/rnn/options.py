@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import real_in, received
+from ipu_keras.settings.argument_errors import noted
 
 ACTIVATION_NAMES = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 # Gates let a part through, so that theirs has to end.
@@ -23,10 +24,13 @@ def check_activation(argument: str, name: Any, accepted: tuple[str, ...]) -> str
         ValueError: If it has not.
     """
     if not isinstance(name, str) or name not in accepted:
-        raise ValueError(
-            f"IPU custom RNN layer does not support '{name}' as an activation. Acceptable value "
-            f"are {', '.join(map(repr, accepted))}. Received: {argument}={name!r}. For others, use "
-            "`keras.layers.LSTM` or `keras.layers.GRU`, which compute each step on its own"
+        raise noted(
+            ValueError(
+                f"IPU custom RNN layer does not support '{name}' as an activation. Acceptable "
+                f"value are {', '.join(map(repr, accepted))}."
+            ),
+            f"Received: {argument}={name!r}. For others, use `keras.layers.LSTM` or "
+            "`keras.layers.GRU`, which compute each step on its own",
         )
     return name
 

@@ -82,7 +82,9 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
         popart_exception: Its inputs do not fit the operation.
     """
     domain = proto.domain or AI_ONNX
-    if proto.op_type == "Constant" and domain == AI_ONNX:
+    is_constant = proto.op_type == "Constant" and domain == AI_ONNX
+    # Newer opsets have numbers and lists as values, too.
+    if is_constant and any(each.name == "value" for each in proto.attribute):
         return _constant(proto)
     types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
     if any(around.types.get(name) is None for name in _names(proto)):
@@ -100,7 +102,7 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
 def _may_be_a_shape(proto: onnx.NodeProto, around: Surroundings) -> bool:
     """Whether a result is a value that shapes of other tensors may depend on."""
     names = [name for name in proto.input if name]
-    if proto.op_type == "Shape":
+    if proto.op_type in ("Shape", "Constant"):
         return True
     return bool(names) and all(
         name in around.known and around.known[name].dtype.kind in "iu" for name in names

@@ -58,6 +58,18 @@ def check_dimensions(sizes: Sequence[int | None], what: str) -> None:
         )
 
 
+def declared_sizes(shape: onnx.TensorShapeProto) -> list[int | None]:
+    """The sizes that a shape declares; `None` for those that it leaves open.
+
+    Args:
+        shape: It. Some exporters write -1 for a size that is open, which others give a name.
+    """
+    return [
+        each.dim_value if each.HasField("dim_value") and each.dim_value != -1 else None
+        for each in shape.dim
+    ]
+
+
 def array_of(tensor: TensorProto, what: str, external: ExternalData | None = None) -> np.ndarray:
     """The data of a message as an array, which may be one that cannot be written to.
 

@@ -58,16 +58,26 @@ def replicated_all_reduce(x, *, commGroup=None):
 
 
 def _end_unless(goes_on: tf.Tensor, text: str) -> tuple[()]:
-    def end():
-        raise poplar_exception(text)
-
     def ended():
-        # XLA leaves out assertions without a word; what calls Python is never left to it.
-        tf.numpy_function(end, [], [])
+        end_program(text)
         return tf.constant(True)
 
     tf.cond(goes_on, lambda: tf.constant(False), ended)
     return ()
+
+
+def end_program(text: str) -> None:
+    """Has the program end itself where it comes to this.
+
+    Args:
+        text: Of the `poplar_exception` that users get.
+    """
+
+    def end():
+        raise poplar_exception(text)
+
+    # XLA leaves out assertions without a word; what calls Python is never left to it.
+    tf.numpy_function(end, [], [])
 
 
 def _print(title: str, x: tf.Tensor) -> None:

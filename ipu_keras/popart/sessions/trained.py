@@ -146,6 +146,8 @@ class TrainedSession(Session):
             update=step.update,
             update_modes=tuple(map(mode_of, returned)),
             accumulation=Accumulation(count=self._size.accumulation),
+            # Not of inference, whose weights nothing writes, so that XLA could never begin.
+            first_steps=None,
         )
 
     def _step(self) -> TrainedStep:

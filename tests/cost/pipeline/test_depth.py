@@ -1,6 +1,7 @@
 import doctest
 
 import pytest
+from said import said
 
 from ipu_keras.cost.pipeline import depth
 from ipu_keras.cost.pipeline.depth import depth_message, overlap
@@ -50,4 +51,4 @@ def test_interleaved_training_needs_an_ipu_for_each_stage():
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline "
         "stages on the same device"
     )
-    assert "Received: device_mapping=[0, 1, 0]" in str(error.value)
+    assert "Received: device_mapping=[0, 1, 0]" in said(error.value)

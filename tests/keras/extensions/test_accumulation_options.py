@@ -180,7 +180,7 @@ def test_an_optimizer_with_its_own_minimize(strategy, data, wrap, received):
     before = model._ipu.options
     message = (
         "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
-        f"OptimizerV2.minimize, which is not called then. Received: {received}"
+        f"OptimizerV2.minimize.\nIt is not called then. Received: {received}"
     )
     with raises(ValueError, message):
         model.set_gradient_accumulation_options(2)

@@ -39,7 +39,7 @@ def test_a_partial_batch_of_arrays(model, data):
     message = (
         "The provided set of data has a partial batch, which could result in data being dropped. "
         "Either adjust the `batch_size` so that it divides the number of samples, or pass a "
-        "`tf.data.Dataset` batched with `drop_remainder=True`. Received: batch_size=8 with 4 "
+        "`tf.data.Dataset` batched with `drop_remainder=True`.\nReceived: batch_size=8 with 4 "
         "samples in the last batch"
     )
     for call in each_call(model, x, y, batch_size=8):
@@ -66,7 +66,7 @@ def test_a_number_of_batches_that_executions_do_not_divide(model, data):
     x, y = (array[:56] for array in data)
     message = (
         "`steps_per_execution` (2) must be a divisor of the number of batches (7) in the dataset "
-        "provided. Change either, for instance with `take(6)`"
+        "provided.\nChange either, for instance with `take(6)`"
     )
     for call in each_call(model, x, y, batch_size=8):
         with raises(message):
@@ -95,8 +95,9 @@ def test_fewer_batches_than_steps_per_execution_are_one_execution(model, data, e
 
 def test_an_infinite_dataset(model, data):
     message = (
-        "When providing an infinite dataset, you must specify the number of steps to run: pass "
-        "`steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`"
+        "When providing an infinite dataset, you must specify the number of steps to run (if you "
+        "did not intend to create an infinite dataset, make sure to not call `repeat()` on the "
+        "dataset).\nPass `steps_per_epoch` to `fit`, `steps` to `evaluate` or `predict`"
     )
     for call in each_call(model, batched(data).repeat()):
         with raises(message):
@@ -106,8 +107,8 @@ def test_an_infinite_dataset(model, data):
 def test_a_dataset_of_unknown_size(model, data):
     dataset = batched(data).filter(lambda x, y: True)
     message = (
-        "Could not infer the size of the data. You must specify the number of steps to run: pass "
-        "`steps_per_epoch` to `fit`"
+        "Could not infer the size of the data. You must specify the number of steps to run.\n"
+        "Pass `steps_per_epoch` to `fit`"
     )
     for call in each_call(model, dataset):
         with raises(message):
@@ -120,8 +121,8 @@ def test_a_dataset_of_unknown_size(model, data):
 def test_a_dataset_that_ends_too_early(model, data):
     message = (
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        "generate at least 18 batches (steps_per_epoch=6 for 3 epochs), for instance with "
-        "`repeat()`. Received: 8 batches"
+        "generate at least 18 batches.\nThat is steps_per_epoch=6 for 3 epochs; `repeat()` begins "
+        "a dataset again. Received: 8 batches"
     )
     with raises(message):
         model.fit(batched(data), steps_per_epoch=6, epochs=5, initial_epoch=2, shuffle=False)
@@ -334,7 +335,7 @@ def test_a_dimension_without_elements(model, data):
     dataset = batched((data[0][:, :0], data[1]))
     message = (
         "Detected an input tensor to an infeed queue with a dimension of size 0. Please remove it "
-        "from the inputs. Received: shape (8, 0) at index 0 of the element"
+        "from the inputs.\nReceived: shape (8, 0) at index 0 of the element"
     )
     x, y = data[0][:, :0], data[1]
     for call in (
@@ -460,7 +461,7 @@ def test_steps_of_an_epoch_that_executions_do_not_divide():
         data_checks.executed_steps(4, 6, per_epoch=True)
     with raises(
         "`steps_per_execution` (4) must be a divisor of the number of batches (6) in the dataset "
-        "provided for each of the 2 replicas. Change either, for instance with `take(8)`, so that "
+        "provided for each of the 2 replicas.\nChange either, for instance with `take(8)`, so that "
     ):
         data_checks.executed_steps(4, 6, per_epoch=False, num_replicas=2)
 
@@ -523,7 +524,7 @@ def test_enough_batches_for_all_epochs():
         data_checks.refuse_shortage(8, 3, epochs=3)
     with raises(
         "Your input does not have enough data. Make sure that your dataset or generator can "
-        "generate at least 12 batches (steps_per_epoch=7 for 2 epochs), for instance with "
+        "generate at least 12 batches.\nThat is steps_per_epoch=7 for 2 epochs; `repeat()` "
     ):
         data_checks.refuse_shortage(9, 7, epochs=2, num_replicas=3)
 

@@ -357,7 +357,7 @@ def test_each_pass_closes_the_feed_of_the_pass_before():
     source = Source()
     memory = FeedMemory()
     feeds = DatasetFeeds(
-        source, num_batches=2, prefetch_depth=4, check=None, name="mine", memory=memory
+        source, num_batches=2, num_steps=4, prefetch_depth=4, check=None, name="mine", memory=memory
     )
     first, second = feeds.__iter__(), feeds.__iter__()
     assert source.feeds == [first, second]

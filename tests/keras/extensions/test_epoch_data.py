@@ -62,6 +62,7 @@ def test_keras_iterates_the_feeds(batches_per_step):
     feeds = DatasetFeeds(
         data.source(),
         num_batches=2 * batches_per_step,
+        num_steps=4,
         prefetch_depth=1,
         check=None,
         name="infeed",

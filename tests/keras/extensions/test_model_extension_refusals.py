@@ -98,7 +98,7 @@ def test_a_device_that_is_configured_no_longer(data):
         model.predict(data[0], batch_size=8, verbose=0)
         reset_ipu_configuration()
         for call in all_calls(model, data):
-            with raises(RuntimeError, "No IPU devices configured. Configure them first: "):
+            with raises(RuntimeError, "No IPU devices configured.\nConfigure them first: "):
                 call()
     finally:
         if configured is not None:
@@ -109,7 +109,7 @@ def test_a_model_in_the_scope_of_another_device_is_refused(data):
     with IPUStrategy("/device:CPU:0").scope():
         model = classifier()
     for call in all_calls(model, data):
-        with raises(ValueError, "Sequential can only be used on an IPU device. Received: a str"):
+        with raises(ValueError, "Sequential can only be used on an IPU device.\nReceived: a str"):
             call()
     assert int(model.optimizer.iterations) == 0
 
@@ -137,8 +137,8 @@ def test_overriding_what_makes_a_function_blocks_what_uses_it(strategy, data, ma
     x, y = data[0][:8], data[1][:8]
     message = (
         f"The function `{maker}` for the model mine has been overridden. This is not supported "
-        "when using Keras within an IPUStrategy, which makes the function itself. Override the "
-        f"step instead, `{maker.removeprefix('make_').removesuffix('_function')}_step`."
+        "when using Keras within an IPUStrategy.\nThe strategy makes the function itself: override "
+        f"the step instead, `{maker.removeprefix('make_').removesuffix('_function')}_step`."
     )
     for position, call in enumerate(all_calls(model, (x, y))):
         if position in USERS[maker]:

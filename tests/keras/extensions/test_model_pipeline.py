@@ -54,7 +54,7 @@ def test_integers(strategy, build):
         model = build()
     model.set_pipeline_stage_assignment([0, 0, 1])
     assert stages(model) == [0, 0, 1]
-    with raises(ValueError, "-1 is not a valid pipeline stage. Stages are integers"):
+    with raises(ValueError, "-1 is not a valid pipeline stage.\nStages are integers"):
         model.set_pipeline_stage_assignment([0, -1, 1])
     assert stages(model) == [0, 0, 1]
 
@@ -73,8 +73,8 @@ def test_a_functional_model_takes_no_integers(strategy):
 @pytest.mark.parametrize("assignment", [(0, 1, 1), None, "011", 3])
 def test_what_is_no_list(model, assignment):
     message = (
-        "`pipeline_stage_assignment` needs to be a list. Received: "
-        f"pipeline_stage_assignment={assignment!r} of type {type(assignment).__name__}"
+        "`pipeline_stage_assignment` needs to be a list.\nReceived: pipeline_stage_assignment="
+        f"{assignment!r} of type {type(assignment).__name__}"
     )
     with raises(ValueError, message):
         model.set_pipeline_stage_assignment(assignment)

@@ -41,7 +41,7 @@ def test_infeed_keys_that_keras_sets(model, key):
 def test_a_prefetch_depth_that_is_too_small(model, depth):
     with raises(
         ValueError,
-        f"prefetch_depth must be greater than zero, but it is {depth}. Give it an integer from 1 "
+        f"prefetch_depth must be greater than zero, but it is {depth}\nGive it an integer from 1 "
         f"to 255. Received: prefetch_depth={depth!r}",
     ):
         model.set_infeed_queue_options(prefetch_depth=depth)

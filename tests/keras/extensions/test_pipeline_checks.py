@@ -69,7 +69,7 @@ def test_stages_that_can_be():
 def test_a_layer_without_a_stage():
     message = (
         "All layers of a pipelined model must have an associated pipeline stage. However, b has "
-        "not been assigned to one. Make or call it in the scope of a PipelineStage"
+        "not been assigned to one. Pipeline stages can be assigned when a layer is constructed, or "
     )
     with raises(ValueError, message):
         checks.check_stages(chain("a", "b"), (0, None))
@@ -89,8 +89,8 @@ def test_a_stage_without_layers():
 def test_a_dependency_on_a_later_stage():
     message = (
         "Layer b in pipeline stage 0 has a dependency from a pipeline stage which has not yet been "
-        "executed. Layers can take results of their own and of earlier stages only. Received: it "
-        "takes that of a in stage 1."
+        "executed. Layers can only use outputs from current or previous pipeline stages.\n"
+        "Received: it takes that of a in stage 1."
     )
     with raises(ValueError, message):
         checks.check_stages(chain("a", "b"), (1, 0))
@@ -121,7 +121,7 @@ def test_sequences_that_jump(stages, stage, previous):
 
 
 def test_a_mapping_of_another_length():
-    message = "Each stage must be mapped to an IPU: 3 mappings != 2 stages. Give `device_mapping`"
+    message = "Each stage must be mapped to an IPU: 3 mappings != 2 stages\nGive `device_mapping`"
     with raises(ValueError, message):
         checks.check_mapping((0, 1, 2), 2)
     checks.check_mapping((5, 5), 2)
@@ -153,7 +153,7 @@ def test_interleaved_stages_on_one_ipu():
     repeated = Pipeline(device_mapping=(0, 1, 0), schedule=INTERLEAVED)
     message = (
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages "
-        "on the same device in training."
+        "on the same device for training graphs. Please use a different pipeline schedule.\nGive"
     )
     with raises(NotImplementedError, message):
         checks.check_depth(repeated, True, 6)
@@ -187,8 +187,10 @@ def test_an_execution_that_does_not_end_with_an_update(pipelined, what, setter):
     message = (
         f"The {what} has been configured to use gradient accumulation for training, however the "
         "current `steps_per_execution` value (set to 6) is not divisible by "
-        "`gradient_accumulation_steps_per_replica` (4). Change `steps_per_execution` of "
-        f"`compile` or `gradient_accumulation_steps_per_replica` of `{setter}`."
+        "`gradient_accumulation_steps_per_replica` (4). You need to adjust either "
+        "`steps_per_execution` or`gradient_accumulation_steps_per_replica` to make sure that "
+        "`steps_per_execution` is divisible by `gradient_accumulation_steps_per_replica`.\nChange "
+        f"`steps_per_execution` of `compile`, or the count of `{setter}`."
     )
     with raises(RuntimeError, message):
         checks.check_steps(6, 4, pipelined=pipelined)
@@ -199,7 +201,7 @@ def test_an_execution_that_does_not_end_with_an_update(pipelined, what, setter):
 def test_a_device_with_too_few_ipus(num_ipus, needed):
     message = (
         f"Current device has {num_ipus} IPUs attached, however the current model requires a "
-        f"multiple of {needed} IPUs. Configure the device with so many"
+        f"multiple of {needed} IPUs.\nConfigure the device with so many"
     )
     with raises(ValueError, message):
         checks.check_ipus(num_ipus, needed)
@@ -224,7 +226,7 @@ def test_a_model_with_steps_of_its_own(strategy, pipelined, what):
     for model, step in zip(models, ("train_step", "test_step"), strict=True):
         message = (
             f"The function `{step}` for the model {model.name} has been overridden. This is not "
-            f"supported for {what}, whose programs are made of Keras's own function."
+            f"supported for {what}.\nTheir programs are made of Keras's own function"
         )
         with raises(RuntimeError, message):
             checks.check_step_not_overridden(model, step, pipelined=pipelined)

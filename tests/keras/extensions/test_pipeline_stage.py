@@ -24,7 +24,7 @@ def raises(error, message):
 
 
 def test_outside_of_a_strategy():
-    message = "PipelineStage may only be used from within an IPUStrategy context. Enter `strategy."
+    message = "PipelineStage may only be used from within an IPUStrategy context.\nEnter `strategy."
     with raises(RuntimeError, message), PipelineStage(0):
         pass
     with raises(RuntimeError, message), tf.distribute.OneDeviceStrategy("CPU").scope():
@@ -32,7 +32,7 @@ def test_outside_of_a_strategy():
 
 
 def test_nested_stages(strategy):
-    message = "Pipeline stages must not be nested. Leave the scope of stage 0 before that of stage"
+    message = "Pipeline stages must not be nested.\nLeave the scope of stage 0 before that of stage"
     with strategy.scope(), PipelineStage(0):
         with raises(RuntimeError, f"{message} 1 is entered."), PipelineStage(1):
             pass
@@ -44,7 +44,9 @@ def test_nested_stages(strategy):
 
 @pytest.mark.parametrize("stage", [-1, "0", 1.0, None, True])
 def test_what_is_no_stage(stage):
-    with raises(ValueError, f"{stage!r} is not a valid pipeline stage. Stages are integers, count"):
+    with raises(
+        ValueError, f"{stage!r} is not a valid pipeline stage.\nStages are integers, count"
+    ):
         PipelineStage(stage)
 
 

@@ -37,12 +37,12 @@ def test_an_assignment_of_a_call(layer, kind):
 def test_a_stage_that_is_set(layer):
     assignment = SequentialLayerPipelineStageAssignment(layer)
     assignment.pipeline_stage = 4
-    with pytest.raises(ValueError, match=r"^-1 is not a valid pipeline stage. Stages are"):
+    with pytest.raises(ValueError, match=r"^-1 is not a valid pipeline stage\.\nStages are"):
         assignment.pipeline_stage = -1
     assert assignment.pipeline_stage == 4
     assignment.pipeline_stage = None
     assert assignment.pipeline_stage is None
-    with pytest.raises(ValueError, match=r"^1.5 is not a valid pipeline stage. Stages are"):
+    with pytest.raises(ValueError, match=r"^1.5 is not a valid pipeline stage\.\nStages are"):
         SequentialLayerPipelineStageAssignment(layer, 1.5)
 
 

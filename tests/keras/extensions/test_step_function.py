@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -72,9 +73,32 @@ def test_each_format_is_compiled_once(make):
             function([batch])
     assert len(traces) == len(function.executables) == 3
     assert [e.program.repeat_count for e in function.executables] == [1, 1, 1]
-    with feed_of(np.ones([4, 2], "float32"), num_steps=2) as feed:
-        function(feed)
-    assert len(function.executables) == 4
+    for num_steps in (2, 4):
+        with feed_of(np.ones([4, 2], "float32"), num_steps=num_steps) as feed:
+            function(feed)
+    assert [e.program.repeat_count for e in function.executables] == [1, 1, 1, 2, 4]
+    # A step of one format is traced once, however many an execution has.
+    assert len(traces) == 3
+
+
+def test_a_step_that_makes_keras_variables_is_traced_once(make, strategy):
+    """TensorFlow traces a second time without variables that it has lifted out of the trace."""
+    with strategy.scope():
+        optimizer = keras.optimizers.SGD(0.5, momentum=0.5)
+    weight, traces = None, []
+
+    def step(x):
+        nonlocal weight
+        traces.append(x)
+        if weight is None:
+            weight = keras.Variable(lambda shape, dtype: tf.ones(shape, dtype), (), "float32")
+        optimizer.apply_gradients([(x, weight)])
+        return weight.value
+
+    function = make(step)
+    assert [float(function([np.float32(x)])) for x in (1.0, 0.0)] == [0.5, 0.25]
+    assert len(traces) == 1
+    assert weight.value.device.endswith("IPU:0")
 
 
 def test_it_is_said_why_a_program_is_compiled_again(make, device, caplog):

@@ -142,9 +142,11 @@ def test_groups_that_do_not_fit():
 
 
 def test_axes_that_do_not_fit():
-    for axis in (0, -4, 4):
+    for axis in (0, -4):
         with pytest.raises(ValueError, match=rf"after the first.*channels_axis={axis} "):
             InstanceNormalization(channels_axis=axis)(X)
+    with pytest.raises(ValueError, match=r"Axis is out of bounds\.\nReceived: channels_axis=4 "):
+        InstanceNormalization(channels_axis=4)(X)
     with pytest.raises(ValueError, match="number of channels must be known"):
         GroupNormalization().build((2, None))
     for axis in (4, [1, 1], [], [-1, 3]):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from recurrent_sequences import step_mask
+from said import said
 
 from ipu_keras import profile
 from ipu_keras.keras.layers import GRU, LSTM, PopnnGRU, PopnnLSTM, popnn_gru, popnn_lstm
@@ -300,11 +301,8 @@ def test_unsupported_arguments(layer_class, argument, value):
         layer_class(4, **{argument: value})
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, NotImplementedError)
-    message = str(caught.value)
-    assert f"IPU custom {kind} layer does not support {argument}." in message
-    addons = f"ipu_tensorflow_addons.keras.layers.Popnn{kind} does not support __init__ argument"
-    assert f"{addons} {argument}. It is included for API " in message
-    assert message.endswith(f"Received: {argument}={value!r}")
+    assert str(caught.value) == f"IPU custom {kind} layer does not support {argument}."
+    assert said(caught.value).endswith(f"Received: {argument}={value!r}")
 
 
 @pytest.mark.parametrize("layer_class", [PopnnLSTM, PopnnGRU])

@@ -179,7 +179,7 @@ def test_tensorboard(strategies, data, tmp_path):
 def test_direct_calls(strategies, data):
     x, y = data
     message = (
-        "Model can only be called through the `fit`, `evaluate` or `predict` interfaces. For a "
+        "Model can only be called through the `fit`, `evaluate` or `predict` interfaces.\nFor a "
         "training loop of your own, or as a part of another model, use a `keras.Model`."
     )
     with strategies[1].scope():
@@ -199,7 +199,7 @@ def test_direct_calls(strategies, data):
 
 def test_saving(strategies, tmp_path):
     message = (
-        "IPU Keras models do not support the `save` interface. Save the weights with "
+        "IPU Keras models do not support the `save` interface.\nSave the weights with "
         "`save_weights`, and load them into a model made by the same code. Received: Model mine"
     )
     with strategies[1].scope():
@@ -216,7 +216,9 @@ def test_saving(strategies, tmp_path):
 
 
 def test_outside_of_a_strategy(strategies, data):
-    message = "Model can only be used on an IPU device. Call `fit`, `evaluate` and `predict` inside"
+    message = (
+        "Model can only be used on an IPU device.\nCall `fit`, `evaluate` and `predict` inside"
+    )
     with strategies[1].scope():
         model = compiled(legacy_model())
     for run in (model.fit, model.evaluate):
@@ -226,7 +228,7 @@ def test_outside_of_a_strategy(strategies, data):
         model.predict(data[0], batch_size=8, verbose=0)
     with (
         IPUStrategy("/device:CPU:0").scope(),
-        raises(ValueError, "Model can only be used on an IPU device. Received: a strategy on "),
+        raises(ValueError, "Model can only be used on an IPU device.\nReceived: a strategy on "),
     ):
         compiled(legacy_model()).fit(*data, batch_size=8, verbose=0)
 
@@ -247,7 +249,9 @@ def test_a_model_made_outside_of_a_scope_moves_to_the_first(
     stock = compiled(keras.Model(*normalized()), keras.optimizers.SGD(0.02, 0.9))
     keras.utils.set_random_seed(1)
     model = Model(*normalized())
-    message = "Model can only be used on an IPU device. Call `fit`, `evaluate` and `predict` inside"
+    message = (
+        "Model can only be used on an IPU device.\nCall `fit`, `evaluate` and `predict` inside"
+    )
     if not compiled_in_scope:
         compiled(model, keras.optimizers.SGD(0.02, 0.9))
         for run in (model.fit, model.evaluate):
@@ -257,7 +261,9 @@ def test_a_model_made_outside_of_a_scope_moves_to_the_first(
     with IPUStrategy("/device:CPU:0").scope():
         if compiled_in_scope:
             compiled(model, keras.optimizers.SGD(0.02, 0.9))
-        with raises(ValueError, "Model can only be used on an IPU device. Received: a strategy on"):
+        with raises(
+            ValueError, "Model can only be used on an IPU device.\nReceived: a strategy on"
+        ):
             model.predict(x, batch_size=8, verbose=0)
     with strategies[1].scope():
         if use != "predict":
@@ -324,7 +330,7 @@ def test_a_strategy_without_extensions(strategies, data):
         (
             {"gradient_accumulation_count": -1},
             ValueError,
-            "gradient_accumulation_count must be >= 0. It is how many batches each replica takes ",
+            "gradient_accumulation_count must be >= 0.\nIt is how many batches each replica takes ",
         ),
         (
             {"gradient_accumulation_dtype": "int32"},

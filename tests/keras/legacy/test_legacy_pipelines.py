@@ -102,7 +102,8 @@ def test_steps_are_executions_of_all_pipelines(strategies, data, build, num_ipus
         model = compiled(build(gradient_accumulation_count=16))
         history = model.fit(batches, epochs=2, steps_per_epoch=2, shuffle=False, verbose=0)
         # 2 steps of 16 batches, however many replicas share them.
-        assert len(model.predict(batches.take(32), steps=2, verbose=0)) == 32
+        inputs = batches.take(32).map(lambda x, y: (x,))
+        assert len(model.predict(inputs, steps=2, verbose=0)) == 32
     num_replicas = num_ipus // 2
     assert history.params["steps"] == 2 // num_replicas
     assert int(model.optimizer.iterations) == 4 // num_replicas
@@ -212,31 +213,31 @@ def test_not_in_training_loops_of_users(strategies, data, build):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, ValueError, "gradient_accumulation_count must be specified. It is how many batches "),
+        ({}, ValueError, "gradient_accumulation_count must be specified.\nIt is how many batches "),
         (
             {"gradient_accumulation_count": -2},
             ValueError,
-            "gradient_accumulation_count must be >= 0. It is how many batches each replica takes ",
+            "gradient_accumulation_count must be >= 0.\nIt is how many batches each replica takes ",
         ),
         (
             {"gradient_accumulation_count": 4, "device_mapping": 1},
             TypeError,
-            "device_mapping argument needs to be a list or a tuple. Received: device_mapping=1",
+            "device_mapping argument needs to be a list or a tuple.\nReceived: device_mapping=1",
         ),
         (
             {"gradient_accumulation_count": 4, "device_mapping": [0, 1, 2]},
             ValueError,
-            "Each stage must be mapped to an IPU: 3 mappings != 2 stages. Give `device_mapping` ",
+            "Each stage must be mapped to an IPU: 3 mappings != 2 stages\nGive `device_mapping` ",
         ),
         (
             {"gradient_accumulation_count": 4, "device_mapping": ["0", "1"]},
             ValueError,
-            "Expected `device_mapping` to be a list of integers. Each is the IPU of a stage, ",
+            "Expected `device_mapping` to be a list of integers.\nEach is the IPU of a stage, ",
         ),
         (
             {"gradient_accumulation_count": 4, "batch_serialization_iterations": 2},
             NotImplementedError,
-            "Batch serialization is only supported with the `Sequential` schedule. Pass ",
+            "Batch serialization is only supported with the `Sequential` schedule.\nPass ",
         ),
         (
             {
@@ -294,7 +295,7 @@ def test_made_outside_of_a_scope(strategies, data, kind):
     else:
         model = PipelineSequential([[first], [last]], gradient_accumulation_count=4)
     model = compiled(model)
-    message = f"{kind.__name__} can only be used on an IPU device. Call `fit`, `evaluate` and `pre"
+    message = f"{kind.__name__} can only be used on an IPU device.\nCall `fit`, `evaluate` and `pre"
     with raises(ValueError, message):
         model.fit(*data, batch_size=8, verbose=0)
     with strategies[2].scope():
@@ -348,7 +349,7 @@ def staged(stages):
         ([0, None], "All layers of a pipelined model must have an associated pipeline stage. How"),
         ([None], "All layers of a pipelined model must have an associated pipeline stage. How"),
         ([1, 0], "Layer "),
-        ([0, 0], "Pipeline requires at least two computational stages. Use `Model` or `Sequentia"),
+        ([0, 0], "Pipeline requires at least two computational stages.\nUse `Model` or `Sequentia"),
     ],
 )
 def test_stages_of_a_functional_model(strategies, stages, message):
@@ -362,7 +363,7 @@ def test_stages_of_a_functional_model(strategies, stages, message):
         (
             None,
             "An IPU pipeline must take a non-empty list of stages, where each stage is a list of "
-            "Keras Layers. Received: stages=None",
+            "Keras Layers.\nReceived: stages=None",
         ),
         ([], "An IPU pipeline must take a non-empty list of stages, where each stage is a list of"),
         (
@@ -372,7 +373,7 @@ def test_stages_of_a_functional_model(strategies, stages, message):
         ),
         ([[keras.layers.Dense(3)], [abs]], "An IPU pipeline may only contain lists of stages, whe"),
         ([[keras.layers.Dense(3)], []], "An IPU pipeline may only contain stages with at least on"),
-        ([[keras.layers.Dense(3)]], "Pipeline requires at least two computational stages. Use "),
+        ([[keras.layers.Dense(3)]], "Pipeline requires at least two computational stages.\nUse "),
     ],
 )
 def test_stages_of_a_sequential_model(strategies, stages, message):

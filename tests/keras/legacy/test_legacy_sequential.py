@@ -83,8 +83,8 @@ def test_no_trainable_variables_before_a_run(strategies, data, capsys):
 def test_a_run_that_fails_is_none(strategies, data):
     with strategies[1].scope():
         model = compiled(Sequential(layers()))
-        with raises(ValueError, "The provided set of data has a partial batch, which could result"):
-            model.fit(*data, batch_size=7, verbose=0)
+        with raises(ValueError, "`fit` of Sequential needs labels"):
+            model.fit(data[0], batch_size=8, verbose=0)
         with raises(ValueError, "Weights for model "):
             _ = model.trainable_variables
 
@@ -113,7 +113,7 @@ def test_costs(strategies, mode):
 
 
 def test_refusals(strategies, data):
-    message = "Sequential can only be used on an IPU device. Call `fit`, `evaluate` and `predict` "
+    message = "Sequential can only be used on an IPU device.\nCall `fit`, `evaluate` and `predict` "
     with strategies[1].scope():
         model = compiled(Sequential(layers()))
         with raises(ValueError, "Sequential can only be called through the `fit`, `evaluate` or "):

@@ -38,6 +38,7 @@ from ipu_keras import reduce_scatter_op as reduce_scatter_op
 from ipu_keras import replication_ops as replication_ops
 from ipu_keras import rnn_ops as rnn_ops
 from ipu_keras import scopes as scopes
+from ipu_keras import serving as serving
 from ipu_keras import sharded_optimizer as sharded_optimizer
 from ipu_keras import sharding as sharding
 from ipu_keras import slicing_ops as slicing_ops
