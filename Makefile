@@ -5,13 +5,32 @@
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
-.PHONY: test test-browser test-package wheels demo examples docs bench fuzz clean
+.PHONY: lint test test-rest test-all slow-tests test-browser test-package wheels demo examples docs bench fuzz clean
 
-test: $(VENV)/test.stamp
+PYTEST := $(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
+
+# What to run before a commit: each test function, of those with many cases a few. Slow tests and
+# documents are for `make test-rest`, which runs exactly what this leaves out.
+test: lint
+	$(PYTEST) --cases=chosen $(ARGS)
+
+test-rest: $(VENV)/test.stamp
+	$(PYTEST) --cases=rest $(ARGS)
+
+test-all: lint
+	$(PYTEST) $(ARGS)
+
+# Formatting, lint, types, and whether stubs are those that the sources give.
+lint: $(VENV)/test.stamp
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	$(VENV)/bin/python tests/stub_files.py --check
+
+# Which tests are slow, from their processor time in a run of all of them.
+slow-tests: $(VENV)/test.stamp
+	$(PYTEST) --processor-times=build/processor_times.json
+	$(VENV)/bin/python tests/slow_tests.py build/processor_times.json
 
 # Reports and the site in Chromium, which has to be installed (Debian: apt-get install chromium).
 test-browser: $(VENV)/browser.stamp
@@ -38,9 +57,9 @@ examples: $(VENV)/test.stamp
 MINUTES ?= 120
 SEED ?= 0
 fuzz: $(VENV)/test.stamp
-	$(VENV)/bin/python tests/fuzz/wrong_calls.py --seed $(SEED) --minutes $(MINUTES)
-	$(VENV)/bin/python tests/fuzz/onnx_files.py --seed $(SEED) --minutes $(MINUTES)
-	$(VENV)/bin/python tests/fuzz/trainings.py --seed $(SEED) --minutes $(MINUTES)
+	$(VENV)/bin/python benchmarks/fuzz/wrong_calls.py --seed $(SEED) --minutes $(MINUTES)
+	$(VENV)/bin/python benchmarks/fuzz/onnx_files.py --seed $(SEED) --minutes $(MINUTES)
+	$(VENV)/bin/python benchmarks/fuzz/trainings.py --seed $(SEED) --minutes $(MINUTES)
 
 # The documentation as a site in build/site, which needs no server and no network to be read. The
 # first variable silences what the theme says of the next version of MkDocs.

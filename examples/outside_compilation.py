@@ -69,7 +69,7 @@ def main(num_epochs: int = ARGUMENTS.epochs) -> dict:
     @tf.function(jit_compile=True)
     def train_epoch():
         steps = len(x_train) // BATCH_SIZE
-        (total,) = ipu.loops.repeat(steps, step, [0.0], infeed)
+        total = ipu.loops.repeat(steps, step, [0.0], infeed)
         return total / steps
 
     losses = []

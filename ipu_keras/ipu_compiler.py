@@ -1,6 +1,7 @@
 """Compiles computations, in graphs of sessions or without."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from ipu_keras.device import DRIVER
 from ipu_keras.device.placement import ordinal_of_placement
 from ipu_keras.functions.compiled_computations import call_in_graph
 from ipu_keras.functions.loop_bodies import as_list, check_arguments, checked_function
-from ipu_keras.functions.sessions import serve_sessions
+from ipu_keras.functions.sessions import placements_in, serve_sessions
 from ipu_keras.hooks.tensorflow.sessions import place_softly
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -21,8 +22,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     """Compiles a function as one program of an IPU.
 
     In a graph of a session it becomes an operation that runs the program; variables that the
-    function makes are the graph's. Without a session the program runs now. The system should be
-    configured before; without that the device has one IPU.
+    function makes are the graph's. The system may be configured until that runs; without that the
+    device has one IPU. Without a session the program runs now.
 
     Args:
         computation: Takes `inputs`; returns tensors, then operations. All that it does is done
@@ -30,13 +31,14 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         inputs: A list of structures of tensors, or of what can be made one.
 
     Returns:
-        The tensors that `computation` returns, in a list; if there are none, the operation that
-        runs it.
+        What `computation` returns: its tensors in a list, or in the structure of lists, tuples and
+        dicts in which they are nested. Of a variable, the value before the computation. If there
+        are no tensors, the operation that runs it.
 
     Raises:
-        Exception: It is not placed on an IPU.
+        Exception: It is placed on an IPU neither here nor in `computation`.
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor.
+        ValueError: It returns an operation before a tensor, or in a nested structure.
 
     Example:
 
@@ -51,16 +53,20 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     checked_function("computation", computation)
     given = as_list(inputs)
     check_arguments("computation", computation, given, {})
-    ordinal = _current_ordinal()
+    ordinal, placement = _current_placement()
     if tf.executing_eagerly():
+        if ordinal is None:
+            raise _not_on_an_ipu(placement)
         function = tf.function(lambda *tensors: computation(*tensors))
-        return as_list(_strategy_of(ordinal).run(function, given))
+        found = _strategy_of(ordinal).run(function, given)
+        return found if isinstance(found, Mapping) else as_list(found)
     return call_in_graph(
         computation,
         given,
-        DRIVER.known_device(ordinal),
+        DRIVER.known_device(ordinal or 0),
         compile_program=compiled,
         configure=_configure,
+        check_placement=functools.partial(_check_placement, ordinal, placement),
     )
 
 
@@ -73,19 +79,38 @@ def _strategy_of(ordinal: int) -> IPUStrategy:
     return IPUStrategy(f"/device:IPU:{ordinal}")
 
 
-def _current_ordinal() -> int:
-    """Of the device that operations are placed on now."""
+def _current_placement() -> tuple[int | None, str]:
+    """The IPU device that operations are placed on now, if any, and TensorFlow's name of theirs."""
     probe = tf.constant(0) if tf.executing_eagerly() else tf.no_op("ipu_device")
     ordinal = ordinal_of_placement(probe.device)
-    if ordinal is not None:
-        return ordinal
     strategy = tf.distribute.get_strategy()
-    if isinstance(strategy, IPUStrategy) and strategy.device is not None:
-        return strategy.device.ordinal
-    raise Exception(
+    if ordinal is None and isinstance(strategy, IPUStrategy) and strategy.device is not None:
+        ordinal = strategy.device.ordinal
+    return ordinal, probe.device
+
+
+def _check_placement(
+    ordinal: int | None, placement: str, graph: tf.Graph, has_results: bool
+) -> None:
+    """Refuses a computation that nothing has placed on an IPU, around it or in it."""
+    if ordinal is not None or not has_results:
+        return
+    inside = placements_in(graph)
+    if not inside:
+        raise _not_on_an_ipu(placement)
+    if inside != {0}:
+        raise Exception(
+            "A computation whose own scopes place it on an IPU is one of '/device:IPU:0'. Call "
+            "`compile` in the scope of another device. "
+            f"Received: the devices {sorted(inside)}"
+        )
+
+
+def _not_on_an_ipu(placement: str) -> Exception:
+    return Exception(
         "A computation has been compiled, however it was not placed on an IPU device. This may "
         "cause the program to be run on CPU. Call `compile` in "
-        f"`with ipu.scopes.ipu_scope('/device:IPU:0'):`. Received: the device {probe.device!r}"
+        f"`with ipu.scopes.ipu_scope('/device:IPU:0'):`. Received: the device {placement!r}"
     )
 
 

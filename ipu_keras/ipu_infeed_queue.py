@@ -56,7 +56,7 @@ class IPUInfeedQueue:
     >>> @tf.function
     ... def total():
     ...     return loops.repeat(4, lambda sum, x: sum + x, [0.0], queue)
-    >>> float(ipu_strategy.IPUStrategy().run(total)[0])
+    >>> float(ipu_strategy.IPUStrategy().run(total))
     6.0
     """
 

@@ -1,6 +1,7 @@
 """Outfeeds: results that loops, pipelines and other functions send to the host."""
 
 import enum
+import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from ipu_keras.functions.graph_programs import current_step_results
 from ipu_keras.functions.place import outermost_graph
 from ipu_keras.functions.replicas import send
 from ipu_keras.functions.sessions import SessionStep, mark
+from ipu_keras.functions.traces_again import is_traced_again
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
 from ipu_keras.settings.argument_errors import converted, noted
@@ -120,8 +122,8 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether a program writes to it."""
-        return self._queue is not None
+        """Whether a program of the current graph writes to it; without one, of no graph."""
+        return self._queue is not None and self._queue.is_of_current_graph
 
     def enqueue(self, tensors: Any) -> tf.Operation:
         """Sends a result, from within a function or the body of a loop.
@@ -229,19 +231,16 @@ class IPUOutfeedQueue:
             if is_traced_for_model():
                 return tf.no_op()
             return send(lambda num_replicas: self._queue_for(structure, num_replicas), flat)
-        found.written[self._queue_for(structure, found.num_replicas, found.sums)] = flat
-        with tf.control_dependencies(flat):
-            return tf.no_op(name=self._name)
+        done = found.write(functools.partial(self._queue_for, structure), flat)
+        with tf.control_dependencies(done):
+            # Not by the name of the feed, which need not be one of an operation.
+            return tf.no_op(name="outfeed")
 
     def _queue_for(
         self, structure: Any, num_replicas: int, dtype_of: Callable[[Any], tf.DType] | None = None
     ) -> ResultQueue:
-        leading = () if num_replicas == 1 else (num_replicas,)
         specs = [
-            tf.TensorSpec(
-                tf.TensorShape(leading).concatenate(tensor.shape),
-                tensor.dtype if dtype_of is None else dtype_of(tensor),
-            )
+            tf.TensorSpec(tensor.shape, tensor.dtype if dtype_of is None else dtype_of(tensor))
             for tensor in tf.nest.flatten(structure)
         ]
         if self._queue is None:
@@ -251,12 +250,15 @@ class IPUOutfeedQueue:
                         "What is sent to an outfeed must have a fully defined shape, as IPU "
                         f"programs are static. Received: {spec} for {self._name!r}"
                     )
-            self._queue = ResultQueue(specs, _MODES[self._mode], self._name)
+            self._queue = ResultQueue(specs, _MODES[self._mode], self._name, num_replicas)
             self._structure = tf.nest.map_structure(lambda tensor: 0, structure)
-        elif list(self._queue.specs) != specs:
+        elif is_traced_again():
+            self._queue.set_replicas(num_replicas)
+        elif list(self._queue.specs) != specs or self._queue.num_replicas != num_replicas:
             raise ValueError(
                 "All that is sent to an outfeed must have the same shapes and types. Received: "
-                f"{specs}, after {list(self._queue.specs)}, for {self._name!r}"
+                f"{specs} of {num_replicas} replicas, after {list(self._queue.specs)} of "
+                f"{self._queue.num_replicas}, for {self._name!r}"
             )
         return self._queue
 

@@ -21,6 +21,7 @@ from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
 from ipu_keras.internals.tensorflow.functions import jit_compile_of
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.strategies import (
     OneDeviceExtended,
     replica_context,
@@ -389,7 +390,7 @@ def _signature(value: Any) -> tuple | None:
     Looking a trace up in TensorFlow takes as long as running a small function.
     """
     if isinstance(value, tf.Tensor | np.ndarray | np.generic):
-        return value.dtype, tuple(value.shape)
+        return value.dtype, static_sizes(value)
     if value is None or isinstance(value, bool | int | float | str | tf.TypeSpec):
         return type(value), value
     if isinstance(value, tf.data.Iterator):

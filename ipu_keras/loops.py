@@ -1,6 +1,6 @@
 """Loops within programs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,19 +29,20 @@ _ORDER = "IPU loop body must return zero or more Tensor values followed by zero 
 
 @left_by_autograph
 def repeat(
-    n: int,
+    n: Any,
     body: Callable[..., Any],
     inputs: Any = None,
     infeed_queue: IPUInfeedQueue | None = None,
     use_while_v1: bool = True,
-) -> list[tf.Tensor] | tf.Operation:
+) -> tf.Tensor | list[tf.Tensor] | tf.Operation:
     """Runs a function a fixed number of times in one program.
 
     Within a function, the host runs it as it runs the steps of a Keras model: compiled by XLA
     where that is faster, for all replicas of the device.
 
     Args:
-        n: How often. 0 leaves the infeed where it is.
+        n: How often, an integer. 0 leaves the infeed where it is. A tensor whose value is known
+            only when the program runs makes a loop as `while_loop` does.
         body: Takes the tensors that are handed on, then the parts of an element of the infeed.
             Returns the tensors to hand on, then operations to run.
         inputs: What the first call is handed, a list of tensors.
@@ -49,7 +50,8 @@ def repeat(
         use_while_v1: Kinds of loops of TensorFlow, which make no difference here.
 
     Returns:
-        What the last call hands on, a list; if that is nothing, the operation that does all.
+        What the last call hands on: a tensor, or a list of several; if that is nothing, the
+        operation that does all.
 
     Raises:
         TypeError: `body` cannot be called with so many arguments, or what it hands on is of
@@ -57,13 +59,13 @@ def repeat(
         ValueError: It returns an operation before a tensor, what it hands on is of another shape
             than what it takes, or `n` is no count.
     """
-    count = _count("n", n)
+    count = _count_or_tensor("n", n)
     carried = tensors_of("inputs", inputs)
     converted = as_autograph_does(checked_function("body", body))
     check_infeed(infeed_queue)
     checked_switch("use_while_v1", use_while_v1)
     # Also what is not run may make variables and names queues.
-    if count == 0 or not is_program_allowed():
+    if not isinstance(count, int) or count == 0 or not is_program_allowed():
         return _plain_repeat(count, converted, carried, infeed_queue)
     element_spec = None if infeed_queue is None else infeed_queue._iterator.element_spec
 
@@ -81,10 +83,10 @@ def repeat(
             infeed=None if infeed_queue is None else infeed_queue._elements,
             carried=carried,
         ),
-        place.device,
+        place,
         place.num_replicas(),
     )
-    return handed or _last_operation()
+    return _handed_on(handed, tf.compat.v1.get_default_graph().get_operations()[-1])
 
 
 @left_by_autograph
@@ -95,7 +97,7 @@ def while_loop(
     infeed_queue: IPUInfeedQueue | None = None,
     maximum_iterations: int | None = None,
     use_while_v1: bool = True,
-) -> list[tf.Tensor] | tf.Operation:
+) -> tf.Tensor | list[tf.Tensor] | tf.Operation:
     """Runs a function as long as a condition holds.
 
     Args:
@@ -135,12 +137,15 @@ def while_loop(
         parallel_iterations=1,
         maximum_iterations=most,
     )
-    return list(found[1:]) or found[0].op
+    return _handed_on(found[1:], found[0].op)
 
 
 def _plain_repeat(
-    count: int, body: Callable, carried: list[tf.Tensor], infeed_queue: IPUInfeedQueue | None
-) -> list[tf.Tensor] | tf.Operation:
+    count: int | tf.Tensor,
+    body: Callable,
+    carried: list[tf.Tensor],
+    infeed_queue: IPUInfeedQueue | None,
+) -> tf.Tensor | list[tf.Tensor] | tf.Operation:
     """A loop of TensorFlow, where there can be no program of its own."""
 
     def counting(index: tf.Tensor, *given: Any) -> list[Any]:
@@ -154,7 +159,7 @@ def _plain_repeat(
         parallel_iterations=1,
         maximum_iterations=count,
     )
-    return list(found[1:]) or found[0].op
+    return _handed_on(found[1:], found[0].op)
 
 
 def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
@@ -192,5 +197,23 @@ def _count(argument: str, value: Any) -> int:
     return count
 
 
-def _last_operation() -> tf.Operation:
-    return tf.compat.v1.get_default_graph().get_operations()[-1]
+def _count_or_tensor(argument: str, value: Any) -> int | tf.Tensor:
+    """A count; of a tensor its value if that is known, and else a scalar of int32."""
+    given = value.read_value() if isinstance(value, tf.Variable) else value
+    if not tf.is_tensor(given):
+        return _count(argument, value)
+    if not given.dtype.is_integer or not given.shape.is_compatible_with([]):
+        raise ValueError(
+            f"`{argument}` must be an integer, or a tensor of one. Received: {argument}={value!r}"
+        )
+    known = tf.get_static_value(given)
+    return tf.cast(given, tf.int32) if known is None else _count(argument, known)
+
+
+def _handed_on(
+    tensors: Sequence[tf.Tensor], last: tf.Operation
+) -> tf.Tensor | list[tf.Tensor] | tf.Operation:
+    """What a loop returns: one tensor is no list, so that users compute with it."""
+    if not tensors:
+        return last
+    return tensors[0] if len(tensors) == 1 else list(tensors)

@@ -12,7 +12,7 @@ from ipu_keras.functions.graph_programs import (
     is_program_allowed,
     put_into_graph,
 )
-from ipu_keras.functions.loop_bodies import checked_function, tensors_of
+from ipu_keras.functions.loop_bodies import call_with_element, checked_function, tensors_of
 from ipu_keras.functions.pipelines import PipelineStep, Trained, check_captures
 from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
@@ -113,7 +113,7 @@ def pipeline(
 
     Args:
         computational_stages: Two functions or more. The first takes `inputs` and then the parts of
-            an element of the infeed, each other what the one before returns.
+            an element of the infeed, each other what the one before returns, of a dict by name.
         gradient_accumulation_count: How many batches pass the stages in an execution, an integer
             or a tensor whose value is known.
         gradient_accumulation_dtype: Of the accumulated gradients: `None` for that of each variable,
@@ -124,8 +124,9 @@ def pipeline(
             infeed; with `PipelineSchedule.Sequential` and all stages on one IPU.
         inputs: Tensors that are the same for all batches, such as a learning rate.
         infeed_queue: Elements for the first stage.
-        outfeed_queue: Gets what the last stage returns, as a list.
-        optimizer_function: Takes what the last stage returns; returns an
+        outfeed_queue: Gets what the last stage returns, as a list or a dict; needed if that is
+            something.
+        optimizer_function: Takes what the last stage returns, of a dict by name; returns an
             `OptimizerFunctionOutput`. Without it, nothing is trained.
         device_mapping: The IPU of each stage. Defaults to one after the other. Stages that use the
             same variables must be on one IPU.
@@ -220,13 +221,13 @@ def pipeline(
     gradient_dtype = dtype_choice("gradient_accumulation_dtype", gradient_accumulation_dtype)
     num_replicas = place.num_replicas(layout.num_ipus)
 
-    def train(results: Sequence[Any], variables: Sequence[Any]) -> Trained:
+    def train(results: Any, variables: Sequence[Any]) -> Trained:
         assert optimizer_function is not None
         return _trained(
             optimizer_function, results, variables, gradient_dtype, layout, num_replicas
         )
 
-    def outfeed(results: Sequence[Any], loss: Any) -> Any:
+    def outfeed(results: Any, loss: Any) -> Any:
         if outfeed_loss:
             return loss
         return _unmasked(results, outfeed_mask)
@@ -258,7 +259,7 @@ def pipeline(
             sums=_sums(accumulate_outfeed, accumulate_outfeed_dtype),
             check=lambda: _check_depth(count, step),
         ),
-        place.device,
+        place,
         num_replicas,
     )
     return tf.compat.v1.get_default_graph().get_operations()[-1]
@@ -305,13 +306,13 @@ def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
 
 def _trained(
     optimizer_function: Callable[..., OptimizerFunctionOutput],
-    results: Sequence[Any],
+    results: Any,
     variables: Sequence[Any],
     dtype: DTypeChoice,
     layout: Pipeline,
     num_replicas: int,
 ) -> Trained:
-    made = optimizer_function(*results)
+    made = call_with_element("optimizer", optimizer_function, (), results)
     if not isinstance(made, OptimizerFunctionOutput):
         raise noted(
             TypeError(
@@ -364,9 +365,14 @@ def _check_nothing_is_shared(layout: Pipeline, optimizer: Any) -> None:
             )
 
 
-def _unmasked(results: Sequence[Any], mask: Sequence[bool] | None) -> list[Any]:
+def _unmasked(results: Any, mask: Sequence[bool] | None) -> Any:
     if mask is None:
-        return list(results)
+        return results
+    if isinstance(results, dict):
+        raise ValueError(
+            "`outfeed_mask` is for results of the last stage that are in a list. Leave out of its "
+            f"dict what is not to be sent. Received: outfeed_mask={list(mask)} for {results!r}"
+        )
     if len(mask) != len(results):
         raise ValueError(
             "`outfeed_mask` must have an entry for each result of the last stage. Received: "

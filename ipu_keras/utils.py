@@ -4,6 +4,7 @@ The older functions that set options, which are in `settings/`, return the `IPUC
 given, for `configure_ipu_system`.
 """
 
+import concurrent.futures
 from pathlib import Path
 from typing import Any
 
@@ -418,7 +419,8 @@ def reset_ipu_seed(
     """Seeds the random operations of programs.
 
     TensorFlow has one seed for operations without one of their own, on all of its devices, and
-    takes it when a function is traced: it holds for programs that are compiled from now on.
+    takes it when a function is traced: it holds for programs that are compiled from now on,
+    without a graph, and in all graphs that have no seed of their own.
     `ipu.rand_ops` starts anew in all programs.
     Keras's layers have seeds of their own, which it leaves alone.
     It may be called before a configuration, which leaves the seed as it is.
@@ -445,8 +447,17 @@ def reset_ipu_seed(
     engine = DRIVER.known_device(SYSTEM.device_or_default(device).ordinal).engine
     engine.identical_replicas = identical
     engine.num_seedings += 1
+    engine.seed = seed
     tf.random.set_seed(seed)
-    seed_keys(seed)
+    # Within a graph that is the seed of the graph. A thread of its own is in none.
+    with concurrent.futures.ThreadPoolExecutor(1) as outside:
+        outside.submit(_seed_without_graph, seed).result()
+
+
+def _seed_without_graph(seed: int) -> None:
+    tf.random.set_seed(seed)
+    if tf.executing_eagerly():
+        seed_keys(seed)
 
 
 def running_on_ipu_model() -> bool:

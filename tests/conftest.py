@@ -8,7 +8,7 @@ import pytest
 from forked_python import ForkedPython
 from hypothesis import settings
 
-pytest_plugins = ["browser"]
+pytest_plugins = ["browser", "chosen_cases", "processor_times"]
 
 # A shell that starts tests in the background has them ignore Ctrl-C, which
 # Python and its subprocesses then never notice; several tests press it.
@@ -55,7 +55,11 @@ def no_seed_of_another_test():
 
 
 @pytest.fixture(scope="session")
-def run_forked():
+def run_forked(request):
     """Runs scripts in processes that have imported TensorFlow and `ipu_keras` already."""
+    from processor_times import watch
+
     with ForkedPython() as python:
+        watch(request.config, python.pid)
+        python.run("")  # imports are no test's time
         yield python.run

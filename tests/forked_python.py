@@ -43,6 +43,11 @@ class ForkedPython:
         self._socket.close()
         self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Number of the process that has imported what is asked for."""
+        return self._process.pid
+
     def run(
         self, script: str, *arguments: Any, check: bool = True, timeout: float = 120
     ) -> subprocess.CompletedProcess:

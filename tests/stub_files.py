@@ -1,13 +1,14 @@
 """The stub files by which type checkers know what has no file of its own when they look for it.
 
-`python tests/stub_files.py` writes them: in `stubs/` the documented import names, which are aliases
-when a program runs, and beside the sources the options of `IPUConfig` and the operations of
-PopART's builder, whose attributes are made from tables.
+`python tests/stub_files.py` writes them, and with `--check` says which are out of date: in `stubs/`
+the documented import names, which are aliases when a program runs, and beside the sources the
+options of `IPUConfig` and the operations of PopART's builder, whose attributes come from tables.
 """
 
 import ast
 import importlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -131,6 +132,15 @@ def _all_of(tree: ast.Module) -> list[str]:
 
 
 if __name__ == "__main__":
-    for path, text in stub_files().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+    files = stub_files()
+    outdated = [
+        path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text
+    ]
+    if "--check" in sys.argv[1:]:
+        if outdated:
+            names = ", ".join(str(path.relative_to(PROJECT)) for path in outdated)
+            sys.exit(f"Run `python tests/stub_files.py`, which writes other stubs: {names}")
+    else:
+        for path in outdated:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[path], "utf-8")

@@ -1,5 +1,6 @@
 """Compiled computations: training as stock TensorFlow does it, and where and when they run."""
 
+import collections
 import doctest
 
 import keras
@@ -16,6 +17,12 @@ from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.ops.replication_ops import replication_index
+from ipu_keras.optimizers import (
+    CrossReplicaGradientAccumulationOptimizerV2,
+    CrossReplicaOptimizer,
+)
 
 v1 = tf.compat.v1
 
@@ -183,6 +190,52 @@ def test_structures_of_inputs_and_of_results(graph):
     assert session.run(results[1]) == pytest.approx([20.0, 30.0])
 
 
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (lambda x: [x, [x + 1, x + 2]], [0.0, [1.0, 2.0]]),
+        (lambda x: (x, (x + 1, tf.stack([x, x]))), (0.0, (1.0, [0.0, 0.0]))),
+        (lambda x: {"a": x, "b": [x + 1, None]}, {"a": 0.0, "b": [1.0, None]}),
+        (lambda x: [Pair(x, {"c": x + 1})], [Pair(0.0, {"c": 1.0})]),
+        (lambda x: (x, x + 1), [0.0, 1.0]),
+        (lambda x: x, [0.0]),
+    ],
+)
+def test_nested_results_keep_their_structure(graph, returned, expected):
+    results = compiled(returned, [0.0])
+    tensors = [one for one in tf.nest.flatten(results) if one is not None]
+    values = iter([value.tolist() for value in opened().run(tensors)])
+    found = tf.nest.map_structure(lambda one: None if one is None else next(values), results)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_operations_in_nested_results(graph):
+    with pytest.raises(ValueError, match="must not return operations in a nested structure"):
+        compiled(lambda x: [x, [x + 1, tf.no_op()]], [0.0])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_variable_that_is_returned_has_its_value_from_before_the_update(graph, nested):
+    def net():
+        total = v1.get_variable("total", initializer=1.0, use_resource=True)
+        update = total.assign_add(5.0).op
+        if not nested:
+            return total, update
+        with tf.control_dependencies([update]):
+            return {"before": [total], "after": total.read_value()}
+
+    results = compiled(net)
+    session = opened()
+    if nested:
+        assert session.run(results) == {"before": [1.0], "after": 6.0}
+        assert session.run(results) == {"before": [6.0], "after": 11.0}
+    else:
+        assert [session.run(results) for _ in range(2)] == [[1.0], [6.0]]
+
+
 def test_only_operations(graph):
     total = v1.get_variable("total", initializer=1.0, use_resource=True)
     operation = compiled(lambda: total.assign_add(5.0).op)
@@ -259,6 +312,27 @@ def test_what_is_not_placed_on_an_ipu(graph):
         ipu_compiler.compile(lambda: tf.constant(1.0))
 
 
+def test_scopes_of_the_computation_itself(graph):
+    def net():
+        with tf.device("/device:IPU:0"):
+            return tf.constant(1.0) + 1.0
+
+    with tf.device("/device:CPU:0"):
+        results = ipu_compiler.compile(net)
+        # Of nothing that is computed nobody says where.
+        nothing = ipu_compiler.compile(tf.no_op)
+    assert opened().run([results, nothing]) == [[2.0], None]
+
+
+def test_scopes_of_another_device_in_the_computation(graph):
+    def net():
+        with tf.device("/device:IPU:3"):
+            return tf.constant(1.0) + 1.0
+
+    with pytest.raises(Exception, match=r"in the scope of another device. Received: .*\[3\]"):
+        ipu_compiler.compile(net)
+
+
 @pytest.mark.parametrize(
     ("computation", "inputs", "error", "text"),
     [
@@ -305,12 +379,85 @@ def test_the_system_is_configured_after_the_program_is_compiled(graph):
     assert run() == [3.0]
 
 
-def test_another_number_of_ipus_needs_another_program(graph):
-    run = computed()
+def test_a_session_that_has_run_something_before_the_system_is_configured(graph):
+    session = opened()
+    result = compiled(lambda: cross_replica_sum(tf.constant(1.0)))
+    assert session.run(result) == [1.0]
     configure(2)
-    text = "configure the system before `ipu_compiler.compile`. Received: 2 IPUs, for 'lambda'"
+    text = "configure the system before that. Received: 2 replicas, for 'lambda', which was comp"
     with pytest.raises(tf.errors.FailedPreconditionError, match=text):
-        run()
+        session.run(result)
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_what_was_made_of_results_before_the_system_is_configured(graph, final):
+    """It is another trace that runs, for four replicas; what is in the graph stays in use."""
+    SYSTEM.reset()
+    x = v1.placeholder(tf.float32, [2])
+    (total, index) = compiled(lambda x: (cross_replica_sum(x), replication_index()), [x])
+    more = total * 10.0
+    with tf.control_dependencies([compiled(lambda: None)]):
+        done = tf.identity(more)
+    configure(4)
+    if final:
+        graph.finalize()
+    with v1.Session() as session:
+        found = session.run([total, more, done, index], {x: [1.0, 2.0]})
+    assert graph.finalized == final
+    assert [value.tolist() for value in found] == [[4.0, 8.0], [40.0, 80.0], [40.0, 80.0], 0]
+
+
+@pytest.mark.parametrize("before", [None, 1, 4])
+def test_training_is_the_same_whenever_the_system_is_configured(before):
+    """With variables of all kinds, which keep their names, and are initialized as ever."""
+
+    def trained(before):
+        SYSTEM.reset()
+        if before is not None:
+            configure(before)
+        with tf.Graph().as_default():
+            infeed = IPUInfeedQueue(counting().map(lambda x: x / 10.0))
+            outfeed = IPUOutfeedQueue()
+
+            def body(x):
+                with v1.variable_scope(None, default_name="layer"):
+                    weight = v1.get_variable("weight", initializer=1.0)
+                loss = (weight * x + tf.Variable(2.0, name="bias") - 5.0) ** 2
+                optimizer = CrossReplicaOptimizer(v1.train.MomentumOptimizer(0.1, 0.5))
+                return outfeed.enqueue(loss), optimizer.minimize(loss)
+
+            run = compiled(lambda: loops.repeat(3, body, [], infeed))
+            dequeued, names = outfeed.dequeue(), [one.name for one in v1.global_variables()]
+            configure(2)
+            session = opened(infeed.initializer)
+            session.run(run)
+            assert [one.name for one in v1.global_variables()] == names
+            return names, session.run(dequeued), session.run(v1.global_variables())
+
+    names, losses, values = trained(before)
+    expected = trained(2)
+    assert names == expected[0]
+    assert losses.shape == (3, 2)
+    np.testing.assert_array_equal(losses, expected[1])
+    np.testing.assert_array_equal(values, expected[2])
+
+
+def test_accumulators_of_replicas_that_are_known_late(graph):
+    SYSTEM.reset()
+
+    def body():
+        weight = v1.get_variable("weight", initializer=1.0, use_resource=True)
+        descent = v1.train.GradientDescentOptimizer(0.1)
+        optimizer = CrossReplicaGradientAccumulationOptimizerV2(descent, 4)
+        return optimizer.minimize(weight * tf.cast(replication_index() + 1, tf.float32))
+
+    run = compiled(lambda: loops.repeat(8, body))
+    configure(2)
+    session = opened()
+    for _ in range(2):
+        session.run(run)
+    # Four updates by the sum of four gradients, of which each is the mean of 1 and 2.
+    assert session.run(v1.global_variables()) == pytest.approx([1.0 - 0.1 * 4 * 4 * 1.5])
 
 
 def test_a_device_that_is_not_configured(graph):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from in_sessions import compiled, configure, counting, opened
 
-from ipu_keras import ipu_infeed_queue, loops
+from ipu_keras import ipu_infeed_queue, loops, scopes
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -42,7 +42,7 @@ def function_of(queue, num_steps=3):
     def total():
         return loops.repeat(num_steps, lambda total, x: total + x, [0.0], queue)
 
-    return lambda: float(IPUStrategy().run(total)[0])
+    return lambda: float(IPUStrategy().run(total))
 
 
 def initialize(queue):
@@ -414,3 +414,25 @@ def test_sessions_end_while_feeds_read_ahead(run_forked):
         """
     )
     assert found.stdout == "ended well\n"
+
+
+def test_programs_with_other_replicas_read_feeds_of_their_own():
+    configure(2)
+    with tf.Graph().as_default():
+        queue = IPUInfeedQueue(counting())
+        two = compiled(lambda: loops.repeat(2, lambda sum, x: sum + x, [0.0], queue))
+
+        def sharded():
+            with scopes.ipu_shard(1):
+                return loops.repeat(2, lambda sum, x: sum + x, [0.0], queue)
+
+        one = compiled(sharded)
+        session = opened(queue.initializer)
+        assert session.run(two) == [2.0]
+        text = (
+            "Iterator for feed infeed.* has already been setup with a replication factor of 2 "
+            "when it should have 1.Infeeds must"
+        )
+        with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+            session.run(one)
+    configure(1)

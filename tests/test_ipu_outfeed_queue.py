@@ -213,7 +213,8 @@ def test_a_queue_of_another_graph():
     with tf.Graph().as_default():
         queue = IPUOutfeedQueue()
         counted(queue)
-    assert queue.enqueued
+        assert queue.enqueued
+    assert not queue.enqueued
     text = "only in the graph in which it was made"
     for use in (queue.dequeue, lambda: queue.deleter, lambda: counted(queue)):
         with tf.Graph().as_default(), pytest.raises(ValueError, match=text):

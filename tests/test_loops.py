@@ -19,7 +19,7 @@ from ipu_keras.ops.cross_replica_ops import (
     cross_replica_sum,
 )
 from ipu_keras.ops.replication_ops import replication_index
-from ipu_keras.optimizers import CrossReplicaOptimizer
+from ipu_keras.optimizers import CrossReplicaOptimizer, GradientAccumulationOptimizerV2
 
 JIT = [None, False, True]
 
@@ -62,6 +62,7 @@ def test_what_is_handed_on_has_a_type_and_a_shape_of_its_own(graph):
         (lambda x: x, lambda total, x: total + x, 3.0),
         (lambda x: (x, 2 * x), lambda total, x, y: total + x + y, 9.0),
         (lambda x: {"b": x, "a": 10 * x}, lambda total, a, b: total + a + b, 33.0),
+        (lambda x: ({"b": x, "a": 10 * x},), lambda total, a, b: total + a + b, 33.0),
         (lambda x: ({"a": x}, (x, x)), lambda total, d, t: total + d["a"] + t[0] + t[1], 9.0),
     ],
 )
@@ -123,6 +124,73 @@ def test_a_condition_reads_what_is_handed_on(graph):
     session = opened()
     assert session.run([limited, shorter]) == [[128.0], [8.0]]
     assert session.run(never) is None
+
+
+def test_one_tensor_is_no_list(graph):
+    def once(x):
+        return loops.repeat(5, lambda v: v + 1.0, [x]) * 2.0
+
+    def doubled(x):
+        return loops.while_loop(lambda v: v < 3.0, lambda v: v + 1.0, [x]) * 2.0
+
+    def nested(x):
+        return loops.repeat(2, lambda v: loops.repeat(3, lambda w: w + 1.0, v), x)
+
+    never = compiled(lambda x: loops.repeat(0, lambda v: v + 1.0, [x]) * 2.0, [1.0])
+    results = [compiled(function, [0.0]) for function in (once, doubled, nested)]
+    assert opened().run([*results, never]) == [[10.0], [6.0], [6.0], [2.0]]
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_a_count_that_is_known_when_the_program_runs(graph, dtype):
+    count = tf.compat.v1.placeholder(dtype, [])
+    infeed, outfeed = IPUInfeedQueue(counting()), IPUOutfeedQueue()
+
+    def body(total, x):
+        return total + x, outfeed.enqueue(x)
+
+    total = compiled(lambda n: loops.repeat(n, body, [0.0], infeed), [count])
+    known = compiled(lambda: loops.repeat(tf.constant(3), lambda v: v + 1.0, [0.0]))
+    dequeued = outfeed.dequeue()
+    session = opened(infeed.initializer)
+    assert [session.run(total, {count: n}) for n in (3, 0, 2)] == [[3.0], [0.0], [7.0]]
+    assert session.run(dequeued).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert session.run(known) == [3.0]
+
+
+@pytest.mark.parametrize("count", [1.0, [1, 2]])
+def test_counts_that_are_no_integer(graph, count):
+    with pytest.raises(ValueError, match="`n` must be an integer, or a tensor of one"):
+        compiled(lambda: loops.repeat(tf.constant(count), lambda v: v, [0.0]))
+
+
+@pytest.mark.parametrize("num_ipus", [1, 2])
+def test_accumulation_ends_with_a_loop(num_ipus):
+    configure(num_ipus)
+
+    def body():
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0, use_resource=True)
+        descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        return GradientAccumulationOptimizerV2(CrossReplicaOptimizer(descent), 4).minimize(weight)
+
+    def found(num_steps):
+        with tf.Graph().as_default():
+            run = compiled(lambda: loops.repeat(num_steps, body))
+            # Accumulators are the program's, and none of those that scripts list.
+            names = [variable.name for variable in tf.compat.v1.global_variables()]
+            assert names == ["weight:0"]
+            session = opened()
+            for _ in range(2):
+                session.run(run)
+            return session.run(tf.compat.v1.global_variables())
+
+    assert found(8) == pytest.approx([1.0 - 4 * 0.4])
+    text = (
+        "Detected a gradient accumulation operation in a loop .* no multiple of its number of "
+        "mini-batches, 4: .*Run 4 iterations, .*Received: 6 iterations"
+    )
+    with pytest.raises(tf.errors.FailedPreconditionError, match=text):
+        found(6)
 
 
 @pytest.mark.parametrize("num_steps", [1, 3])
@@ -276,7 +344,7 @@ def test_a_function_with_a_loop_and_queues(jit_compile):
         now = 0.5 if x == 4 else now
         now += (x if x > 1 else -10) + 3
         expected.append(now)
-    assert [float(strategy.run(total, [0.5])[0]) for _ in range(2)] == [expected[3], expected[7]]
+    assert [float(strategy.run(total, [0.5])) for _ in range(2)] == [expected[3], expected[7]]
     found = outfeed.dequeue()
     np.testing.assert_array_equal(found["x"], np.arange(8.0))
     np.testing.assert_array_equal(found["total"], expected)
@@ -299,7 +367,7 @@ def test_results_of_other_loops_and_of_no_loop(jit_compile):
         )
 
     strategy = IPUStrategy()
-    assert float(strategy.run(run, [tf.constant(6.0)])[0]) == 6.0
+    assert float(strategy.run(run, [tf.constant(6.0)])) == 6.0
     np.testing.assert_array_equal(outfeed.dequeue(), np.arange(4.0))
     np.testing.assert_array_equal(single.dequeue(), [6.0])
 
@@ -315,7 +383,7 @@ def test_two_loops_of_one_name_are_two_programs(caplog):
 
         return loops.repeat(3, body, loops.repeat(4, body, [0.0], infeed), infeed)
 
-    assert float(IPUStrategy().run(run)[0]) == 21.0
+    assert float(IPUStrategy().run(run)) == 21.0
     assert "is compiled again" not in caplog.text
 
 

@@ -1,9 +1,10 @@
+import contextlib
 import doctest
 
 import pytest
 import tensorflow as tf
 
-from ipu_keras import config, utils
+from ipu_keras import config, ipu_compiler, utils
 from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -87,6 +88,26 @@ def test_a_seed_holds_for_what_is_traced_next():
         return float(tf.function(lambda: tf.random.uniform(()))())
 
     assert drawn(3) == drawn(3) != drawn(4)
+
+
+def test_one_seed_for_all_graphs_and_without_one():
+    """Wherever it is set, it holds for programs of other graphs, and for functions."""
+
+    def in_a_session():
+        with tf.Graph().as_default():
+            with tf.device("/device:IPU:0"):
+                drawn = ipu_compiler.compile(lambda: tf.random.uniform(()))
+            with tf.compat.v1.Session() as session:
+                return session.run(drawn)
+
+    def drawn(seed, graph):
+        with graph.as_default() if graph else contextlib.nullcontext():
+            reset_ipu_seed(seed)
+        return in_a_session(), float(tf.function(lambda: tf.random.uniform(()))())
+
+    once = drawn(3, None)
+    assert drawn(3, None) == drawn(3, tf.Graph()) == once
+    assert all(one != other for one, other in zip(drawn(4, tf.Graph()), once, strict=True))
 
 
 def test_a_seed_from_before_a_configuration_holds_in_it():

@@ -20,6 +20,7 @@ from ipu_keras.internals.tensorflow.datasets import (
     resource_of,
     without_read_ahead,
 )
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import FEED_DTYPES
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
@@ -416,4 +417,4 @@ def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
             f"{', '.join(FEED_DTYPES)}. You should use a tf.data.Dataset.map() operation to cast "
             "the element, or cast the array before passing it, for instance to int32.",
         )
-    return TensorSpec(tuple(leaf.shape), dtype)
+    return TensorSpec(static_sizes(leaf), dtype)

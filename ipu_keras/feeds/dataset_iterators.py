@@ -36,6 +36,8 @@ class DatasetIterator:
         self._specs = tf.nest.flatten(self.element_spec)
         # Whether TensorFlow was told to begin; a session knows for itself.
         self._began = False
+        # Of the programs that read it; nobody knows before the first of them runs.
+        self._num_replicas: int | None = None
         self._dataset = dataset.prefetch(prefetch_depth)
         self._graph = SessionGraph(name)
         with tf.device(_HOST):
@@ -56,6 +58,7 @@ class DatasetIterator:
         """Begins with the first element, now or, in a session's graph, by an operation."""
         self._graph.check()
         self._began = True
+        self._num_replicas = None
         with tf.device(_HOST):
             made = self._made_of(self._dataset)
             if made is None:
@@ -73,6 +76,25 @@ class DatasetIterator:
             gone = tf.raw_ops.DestroyResourceOp(resource=self._exists, ignore_lookup_error=False)
             with tf.control_dependencies([gone]):
                 return self._made_of(self._nothing())
+
+    def read_by(self, num_replicas: int) -> None:
+        """Notes that a program reads it.
+
+        Args:
+            num_replicas: Of the program, which read elements in turn.
+
+        Raises:
+            tf.errors.FailedPreconditionError: Another program has another number of them.
+        """
+        if self._num_replicas not in (None, num_replicas):
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"Iterator for feed {self.name} has already been setup with a replication factor "
+                f"of {self._num_replicas} when it should have {num_replicas}.Infeeds must be used "
+                "by graphs of the same replication factor. Make an IPUInfeedQueue for each.",
+            )
+        self._num_replicas = num_replicas
 
     @property
     def began(self) -> bool:

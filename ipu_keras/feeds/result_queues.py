@@ -1,11 +1,14 @@
 """Queues of results that programs write while they run, in graphs of sessions or without."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from ipu_keras.feeds.session_graphs import SessionGraph
 from ipu_keras.internals.tensorflow.functions import unused_number
+from ipu_keras.internals.tensorflow.operations import set_input
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.program import OutfeedMode
 
 # No result has to wait for another to be taken.
@@ -15,41 +18,62 @@ _UNLIMITED = 2**31 - 1
 class ResultQueue:
     """What a function writes results to, and others take them from.
 
-    It is made with TensorFlow's own queues: a program may write while another thread takes.
+    It is made with TensorFlow's own queues: a program may write while other threads take. Who takes
+    asks how many there are, and takes as many; that, and to replace the last one, is done by one
+    thread at a time.
+
+    Of several replicas it holds what each has, one after the other. How many there are may be known
+    only when a session runs.
 
     Args:
-        specs: A `tf.TensorSpec` for each tensor of a result.
+        specs: A `tf.TensorSpec` for each tensor of a result of one replica.
         mode: Whether all results are kept, or the last one only.
         name: What errors call it.
+        num_replicas: How many write a result together.
     """
 
-    def __init__(self, specs: Sequence[tf.TensorSpec], mode: OutfeedMode, name: str):
+    def __init__(
+        self, specs: Sequence[tf.TensorSpec], mode: OutfeedMode, name: str, num_replicas: int = 1
+    ):
         self.specs = tuple(specs)
         self.mode = mode
+        self.num_replicas = num_replicas
+        # In a session's graph, what says how many replicas a result is of.
+        self._leading: list[tf.Operation] = []
         self._graph = SessionGraph(name)
+        number = unused_number()
         with tf.init_scope(), tf.device("/device:CPU:0"):
             self._queue = tf.queue.FIFOQueue(
                 _UNLIMITED,
                 [spec.dtype for spec in specs],
                 [spec.shape for spec in specs],
-                name=f"outfeed_{unused_number()}",
+                name=f"outfeed_{number}",
             )
+            self._turn = tf.raw_ops.MutexV2(container="", shared_name=f"outfeed_{number}_turn")
 
     def write(self, results: Sequence[tf.Tensor]) -> tf.Operation | None:
-        """Writes results, each tensor `(results, ...)`.
+        """Writes results.
 
         Args:
-            results: The tensors of as many results as they have in their first axis.
+            results: Their tensors, each `(results, ...)`, or `(results, replicas, ...)`.
 
         Returns:
             The operation that does it, in a graph.
         """
         self._graph.check()
         if self.mode is OutfeedMode.ALL:
-            return self._queue.enqueue_many(list(results))
-        gone = self._queue.dequeue_many(self._queue.size())
-        with tf.control_dependencies(tf.nest.flatten(gone)):
-            return self._queue.enqueue([tensor[-1] for tensor in results])
+            return self._queue.enqueue_many(self._rows(results))
+        with self._alone() as done:
+            gone = self._queue.dequeue_many(self._queue.size())
+            with tf.control_dependencies(tf.nest.flatten(gone)):
+                written = self._queue.enqueue_many(self._rows([t[-1:] for t in results]))
+            done += [] if written is None else [written]
+        return done[0] if done else None
+
+    @property
+    def is_of_current_graph(self) -> bool:
+        """Whether it can be used where this is asked."""
+        return self._graph.is_current
 
     @property
     def handle(self) -> tf.Tensor:
@@ -60,22 +84,80 @@ class ResultQueue:
         """Takes all results that are there.
 
         Returns:
-            Their tensors, each `(results, ...)`, and how many they are.
+            Their tensors, as `write` takes them, and how many rows the queue had.
         """
         self._graph.check()
-        size = self._queue.size()
-        return tf.nest.flatten(self._queue.dequeue_many(size)), size
+        with self._alone() as done:
+            size = self._queue.size()
+            done += self._results(tf.nest.flatten(self._queue.dequeue_many(size)))
+        return done, size
 
     def last(self) -> list[tf.Tensor]:
         """The last result, which stays."""
-        tensors, _ = self.take()
-        result = [tensor[-1] for tensor in tensors]
-        with tf.control_dependencies(result):
-            kept = self._queue.enqueue(result)
-        with tf.control_dependencies([] if kept is None else [kept]):
+        self._graph.check()
+        with self._alone() as done:
+            taken = tf.nest.flatten(self._queue.dequeue_many(self._queue.size()))
+            result = [tensor[-1] for tensor in self._results(taken)]
+            with tf.control_dependencies(result):
+                kept = self._queue.enqueue_many(self._rows(result))
+            done += [] if kept is None else [kept]
+        with tf.control_dependencies(done):
             return [tf.identity(tensor) for tensor in result]
 
     def close(self) -> tf.Operation | None:
         """Drops what is there."""
         tensors, _ = self.take()
         return None if tf.executing_eagerly() else tf.group(*tensors)
+
+    def set_replicas(self, num_replicas: int) -> None:
+        """Says how many replicas write results, before a session has run anything of the graph.
+
+        Args:
+            num_replicas: How many write a result together.
+        """
+        self.num_replicas = num_replicas
+        with tf.init_scope():
+            for operation in self._leading:
+                set_input(operation, self._leading_axes())
+
+    def _rows(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Results as they are in the queue, one replica after the other."""
+        pairs = zip(results, self.specs, strict=True)
+        return [tf.reshape(tensor, (-1, *static_sizes(spec))) for tensor, spec in pairs]
+
+    def _results(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Results of what is in the queue."""
+        if not self._graph.is_there:
+            leading = () if self.num_replicas == 1 else (self.num_replicas,)
+            pairs = zip(rows, self.specs, strict=True)
+            return [tf.reshape(row, (-1, *leading, *static_sizes(spec))) for row, spec in pairs]
+        axes = tf.identity(self._leading_axes())
+        self._leading.append(axes.op)
+        return [
+            tf.reshape(row, tf.concat([[-1], axes, static_sizes(spec)], axis=0))
+            for row, spec in zip(rows, self.specs, strict=True)
+        ]
+
+    def _leading_axes(self) -> tf.Tensor:
+        """Sizes of axes before those of one replica, as many as there are."""
+        sizes = [] if self.num_replicas == 1 else [self.num_replicas]
+        return tf.compat.v1.placeholder_with_default(tf.constant(sizes, tf.int32), [None])
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[list]:
+        """Has what is done within it wait for its turn.
+
+        Yields:
+            A list, for what has to be there, or done, when the turn of others comes. What is in
+            it then is there, or done, after that.
+        """
+        done: list = []
+        # Whatever happens, the turn ends when this is forgotten.
+        turn = tf.raw_ops.MutexLock(mutex=self._turn)
+        with tf.control_dependencies([turn]):
+            yield done
+        with tf.control_dependencies(done):
+            over = tf.raw_ops.ConsumeMutexLock(mutex_lock=turn)
+        # A session runs nothing but what is asked for, and a turn that nobody ends is over at once.
+        with tf.control_dependencies([] if over is None else [over]):
+            done[:] = [tf.identity(each) if tf.is_tensor(each) else over for each in done]

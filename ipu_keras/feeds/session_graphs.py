@@ -23,6 +23,11 @@ class SessionGraph:
         """Whether it was made in the graph of a session."""
         return self._graph is not None
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the queue can be used where this is asked."""
+        return _current() is self._graph
+
     def check(self) -> None:
         """Checks that the queue is used where it was made.
 

@@ -1,6 +1,12 @@
-"""Computations that are compiled as a whole, as operations of the graph that is being built."""
+"""Computations that are compiled as a whole, as operations of the graph that is being built.
 
-from collections.abc import Callable, Sequence
+How many IPUs their device has is asked for when a session runs them: scripts compile first, and
+configure the system afterwards.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,18 +21,22 @@ from ipu_keras.functions.graph_programs import (
     refuse_another_trace,
     running,
 )
-from ipu_keras.functions.loop_bodies import tensors_then_operations
+from ipu_keras.functions.loop_bodies import as_list, tensors_then_operations
 from ipu_keras.functions.place import Place, placed_on
 from ipu_keras.functions.replicas import run_by_all
-from ipu_keras.functions.sessions import SessionStep, mark
+from ipu_keras.functions.sessions import SessionStep, before_runs, mark
+from ipu_keras.functions.traces_again import Traces
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
+from ipu_keras.internals.tensorflow.operations import set_control_input, set_input
+from ipu_keras.internals.tensorflow.variable_scopes import changeable
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.argument_errors import converted
 from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.accumulations import begun_accumulators, hide_accumulators
 from ipu_keras.tracing.replication import num_shards_of, replicated
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
@@ -39,7 +49,8 @@ def call_in_graph(
     *,
     compile_program: Callable[..., Executable],
     configure: Callable[[], None],
-) -> list[tf.Tensor] | tf.Operation:
+    check_placement: Callable[[tf.Graph, bool], None],
+) -> Any:
     """Puts a computation into the graph that is being built.
 
     Args:
@@ -48,14 +59,16 @@ def call_in_graph(
         device: Which runs it.
         compile_program: As `ipu_keras.profiling.compilation.compiled`.
         configure: Makes the device exist if nothing was configured.
+        check_placement: Takes the graph of the computation, and whether it has results; raises if
+            it runs elsewhere.
 
     Returns:
-        Its tensors; if there are none, an operation that runs it.
+        Its tensors, in the structure in which they were returned; of one tensor, and of a tuple,
+        a list. If there are none, an operation that runs it.
 
     Raises:
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor, takes what is not in the graph, or has
-            a shard that the device has no IPU for.
+        ValueError: It returns an operation before a tensor, or takes what is not in the graph.
     """
     given = converted(
         "inputs", lambda given: tf.nest.map_structure(tf.convert_to_tensor, given), list(inputs)
@@ -63,29 +76,76 @@ def call_in_graph(
     flat = tf.nest.flatten(given)
     graph = tf.compat.v1.get_default_graph()
 
+    structure: list[Any] = []
+
+    is_within = is_trace(graph)
+
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        if not is_within:
+            hide_accumulators()
+            traced = tf.compat.v1.get_default_graph()
+            traced.seed = device.engine.seed if traced.seed is None else traced.seed
         # What is in a function is on the device of the function.
         with tf.device(None):
             returned = computation(*tf.nest.pack_sequence_as(given, tensors))
-            results, operations = tensors_then_operations(returned, _ORDER)
+            if not is_within:
+                returned = tf.nest.map_structure(_as_before, returned)
+            structure[:], results, operations = _taken_apart(returned)
             with tf.control_dependencies(operations):
                 return [tf.identity(result) for result in results]
 
-    if is_trace(graph):
-        return run(*flat) or graph.get_operations()[-1]
-    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
+    if is_within:
+        found = run(*flat)
+        return _put_together(structure, found) if structure else graph.get_operations()[-1]
     name = getattr(computation, "__name__", "computation").strip("<>")
-    # So that variables are made in this graph, also after eager execution was disabled.
-    with graph.as_default(), placed_on(device):
-        with replicated(max(1, len(device.ipus)), shards="shared"):
-            concrete = traced_where_variables_are_made(run, specs, name)
-        _check_captures(concrete)
-        with tf.device(None):
-            whole = _by_all(concrete, specs, device)
-    found = whole(*flat)
-    call = next(op for op in reversed(graph.get_operations()) if "PartitionedCall" in op.type)
-    mark(call, _Computation(name, concrete, device, compile_program, configure).session_step())
-    return list(found) or call
+    made = _Computation(name, run, flat, device, compile_program, configure)
+    results, operation = made.put_into_graph(check_placement)
+    return _put_together(structure, results) if structure else operation
+
+
+def _as_before(value: Any) -> Any:
+    """What is returned of a variable: its value before the computation, which may change it."""
+    if not isinstance(value, tf.Variable):
+        return value
+    with tf.init_scope():
+        return value.read_value()
+
+
+def _taken_apart(returned: Any) -> tuple[list[Any], list[tf.Tensor], list[tf.Operation]]:
+    """What a computation returned: its structure, tensors, and operations.
+
+    Args:
+        returned: By the user's function.
+
+    Returns:
+        A list of one structure, with a number for each tensor, or an empty one if there are no
+        tensors; the tensors; the operations.
+
+    Raises:
+        ValueError: An operation comes before a tensor, or is in a nested structure, or something
+            is neither.
+    """
+    values = as_list(returned)
+    if not isinstance(returned, Mapping) and not any(map(tf.nest.is_nested, values)):
+        tensors, operations = tensors_then_operations(returned, _ORDER)
+        return [list(range(len(tensors)))][: len(tensors)], tensors, operations
+    leaves = tf.nest.flatten(returned)
+    inside = [leaf for leaf in leaves if isinstance(leaf, tf.Operation)]
+    if inside:
+        raise ValueError(
+            f"{_ORDER} It must not return operations in a nested structure: make tensors of it "
+            f"depend on them, with `tf.control_dependencies`. Received: {returned!r}"
+        )
+    tensors, _ = tensors_then_operations([leaf for leaf in leaves if leaf is not None], _ORDER)
+    numbers = itertools.count()
+    kept = [None if leaf is None else next(numbers) for leaf in leaves]
+    return [tf.nest.pack_sequence_as(returned, kept)][: len(tensors)], tensors, []
+
+
+def _put_together(structure: Sequence[Any], tensors: Sequence[tf.Tensor]) -> Any:
+    return tf.nest.map_structure(
+        lambda number: None if number is None else tensors[number], structure[0]
+    )
 
 
 def _check_captures(concrete: Any) -> None:
@@ -98,9 +158,9 @@ def _check_captures(concrete: Any) -> None:
         )
 
 
-def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], device: IpuDevice) -> Any:
+def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], place: Place) -> Any:
     """What a session runs of a computation that was traced for one replica."""
-    found = run_by_all(concrete, graph_of(concrete), device, jit_compile=False)
+    found = run_by_all(concrete, graph_of(concrete), place, jit_compile=False)
     if found is None:
         return concrete
     variables, together = found
@@ -115,9 +175,13 @@ def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], device: IpuDevice) ->
 class _Computation:
     """A computation that sessions run.
 
+    It is traced again if the device has another number of replicas when a session first runs
+    anything of its graph. What others take of it stays, and gets what the new trace computes.
+
     Args:
         name: Of the user's function.
-        concrete: Its trace, a `tf.ConcreteFunction`.
+        function: Takes tensors, and returns a list of tensors.
+        given: The tensors.
         device: Which runs it.
         compile_program: As of `call_in_graph`.
         configure: As of `call_in_graph`.
@@ -126,40 +190,121 @@ class _Computation:
     def __init__(
         self,
         name: str,
-        concrete: Any,
+        function: Callable[..., list[tf.Tensor]],
+        given: Sequence[tf.Tensor],
         device: IpuDevice,
         compile_program: Callable[..., Executable],
         configure: Callable[[], None],
     ):
         self._name = name
-        self._concrete = concrete
+        self._function = function
+        self._given = given
         self._device = device
+        self._place = Place(device, is_final=False)
         self._compile = compile_program
         self._configure = configure
+        self._graph = tf.compat.v1.get_default_graph()
+        self._traces = Traces()
         self._programs: tuple[GraphProgram, ...] = ()
-        self._traced_for = max(1, len(device.ipus))
+        self._concrete: Any = None
+        self._shards = self._num_replicas = 1
+        self._results: list[tf.Tensor] = []
+        self._operation: Any = None
+        self._placement = ""
+        self._is_settled = False
 
-    def session_step(self) -> SessionStep:
-        """What happens around its runs."""
-        return SessionStep(
+    def put_into_graph(
+        self, check_placement: Callable[[tf.Graph, bool], None]
+    ) -> tuple[list[tf.Tensor], tf.Operation]:
+        """Puts it into the graph of the session.
+
+        Args:
+            check_placement: As of `call_in_graph`.
+
+        Returns:
+            Its results, and an operation that runs it.
+        """
+        with self._traces.first():
+            self._trace()
+            check_placement(self._concrete.graph, bool(self._concrete.outputs))
+            found, call = self._called()
+        self._placement = call.device
+        self._results = list(map(tf.identity, found))
+        with tf.control_dependencies([call]):
+            self._operation = tf.no_op(name=f"{call.name}_done")
+        before_runs(self._graph, self._settle)
+        return self._results, self._operation
+
+    def _trace(self) -> None:
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
+        # So that variables are made in this graph, also after eager execution was disabled.
+        place = placed_on(self._device, is_final=False)
+        num_ipus = max(1, len(self._device.ipus))
+        with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
+            concrete = traced_where_variables_are_made(self._function, specs, self._name)
+        self._concrete = concrete
+        self._shards = num_shards_of(concrete.graph)
+        self._num_replicas = self._place.num_replicas_with_shards(self._shards)
+
+    def _called(self) -> tuple[list[tf.Tensor], tf.Operation]:
+        """A call of the trace in the graph of the session."""
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
+        _check_captures(self._concrete)
+        with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
+            whole = _by_all(self._concrete, specs, self._place)
+        with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
+            found = whole(*self._given)
+        operations = reversed(self._graph.get_operations())
+        call = next(op for op in operations if "PartitionedCall" in op.type)
+        step = SessionStep(
             before=self._prepare,
             during=lambda: running(self._programs, self._device),
             explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
         )
+        mark(call, step)
+        return list(found), call
+
+    def _settle(self) -> None:
+        """Traces it again for the replicas that there are, before sessions have seen its graph."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        if not self._device.ipus:
+            return
+        try:
+            num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
+        except ValueError:
+            return  # which is said when it runs
+        if num_replicas == self._num_replicas:
+            return
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(changeable(self._graph))
+            opened.enter_context(self._graph.as_default())
+            opened.enter_context(tf.device(self._placement or None))
+            opened.enter_context(tf.control_dependencies(None))
+            opened.enter_context(self._traces.again())
+            self._trace()
+            found, call = self._called()
+            for result, tensor in zip(self._results, found, strict=True):
+                set_input(result.op, tensor)
+            set_control_input(self._operation, call)
 
     def _prepare(self) -> None:
         self._configure()
         # Of a session's graph TensorFlow does not check it.
         DRIVER.device_for(self._device.ordinal)
-        num_ipus = len(self._device.ipus)
-        if num_ipus != self._traced_for:
+        num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
+        if num_replicas != self._num_replicas:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                "A computation is compiled for the IPUs that its device has, so configure the "
-                "system before `ipu_compiler.compile`. Received: "
-                f"{num_ipus} IPUs, for {self._name!r}, which was compiled for {self._traced_for}",
+                "A computation is compiled for the replicas that its device has when a session "
+                "first runs anything of its graph: configure the system before that. Received: "
+                f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
+                f"{self._num_replicas}",
             )
+        for infeed in infeeds_in(self._concrete.graph):
+            infeed.read_by(num_replicas)
         if not self._programs:
             inside = programs_in(self._concrete.graph) or [self._whole()]
             name = self._name if len(inside) == 1 else None
@@ -181,9 +326,7 @@ class _Computation:
             unflatten=tuple,
             repeat_count=1,
             carried=tuple(TensorSpec(tuple(a.shape.as_list()), a.dtype.name) for a in arguments),
-            num_replicas=Place(self._device).num_replicas_with_shards(
-                num_shards_of(concrete.graph)
-            ),
+            num_replicas=self._num_replicas,
         )
         executable = Executable(
             program=program,

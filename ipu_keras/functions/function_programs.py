@@ -22,6 +22,7 @@ from ipu_keras.functions.place import Place
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
@@ -157,6 +158,8 @@ class FunctionPrograms:
             return
         inside = programs_in(concrete.graph)
         num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
+        for infeed in self._infeeds[key]:
+            infeed.read_by(num_replicas)
         self._programs[key] = tuple(self._compiled_inside(inside, device)) or (
             GraphProgram(
                 executable=self._compile(
@@ -289,7 +292,7 @@ def _traceable(function: Any) -> Any:
 def _leaf_of(value: Any) -> Any:
     """What a program has of an argument: of tensors and iterators no more than their types."""
     if isinstance(value, tf.Tensor | np.ndarray | np.generic):
-        return TensorSpec(tuple(value.shape), tf.as_dtype(value.dtype).name)
+        return TensorSpec(static_sizes(value), tf.as_dtype(value.dtype).name)
     return InfeedIterator(value.element_spec) if isinstance(value, tf.data.Iterator) else value
 
 

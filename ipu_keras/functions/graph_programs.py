@@ -18,6 +18,7 @@ from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.place import Place, outermost_graph
 from ipu_keras.functions.together import note_together
+from ipu_keras.functions.update_results import UpdateResults
 from ipu_keras.host.host_program import HostCallable, build_traced
 from ipu_keras.host.joint_operations import Together
 from ipu_keras.host.replica_values import Captures
@@ -26,10 +27,12 @@ from ipu_keras.host.rewrites.table import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
 from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.counts import divisors
+from ipu_keras.tracing.accumulations import check_accumulations
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import current_replicas, note_shards
@@ -136,12 +139,47 @@ class StepResults:
         sums: As of `Work`.
         written: By queue, the tensors of what is written to it.
         own_updates: Whether each replica updates weights of its own.
+        num_updates: How often weights are updated by all steps.
+        gradients: While a weight update is traced, what it begins with.
+        updates: What weight updates write.
     """
 
     graph: Any
     sums: Callable[[tf.Tensor], tf.DType] | None
     written: dict[ResultQueue, Sequence[tf.Tensor]] = field(default_factory=dict)
     own_updates: bool = False
+    num_updates: int = 0
+    gradients: Sequence[tf.Tensor] = ()
+    updates: list[UpdateResults] = field(default_factory=list)
+
+    def write(
+        self, queue_for: Callable[..., ResultQueue], tensors: Sequence[tf.Tensor]
+    ) -> Sequence[Any]:
+        """Has a queue get a result of each step or, in a weight update, of each update.
+
+        Args:
+            queue_for: Makes the queue; as of `IPUOutfeedQueue`.
+            tensors: Of the result.
+
+        Returns:
+            What is done before it is written.
+
+        Raises:
+            NotImplementedError: It is of a weight update, and each replica has its own.
+        """
+        if not self.gradients:
+            self.written[queue_for(self.num_replicas, self.sums)] = tensors
+            return tensors
+        if self.own_updates:
+            raise NotImplementedError(
+                "What a weight update sends is the same for all replicas: wrap the optimizer in a "
+                "CrossReplicaOptimizer, or send gradients from a stage. Received: an enqueue in "
+                f"`apply_gradients`, by {self.num_replicas} replicas that exchange none"
+            )
+        queue = queue_for(self.num_replicas)
+        found = UpdateResults.of(queue, tensors, self.num_updates, self.num_replicas)
+        self.updates.append(found)
+        return [found.write(tensors, self.gradients)]
 
     @property
     def num_replicas(self) -> int:
@@ -235,12 +273,12 @@ def infeeds_in(graph: Any) -> list[DatasetIterator]:
     return list(dict.fromkeys(graph.get_collection(_INFEEDS)))
 
 
-def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.Tensor]:
+def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tensor]:
     """Puts a program into the graph that is being built.
 
     Args:
         work: What it does.
-        device: Which runs it.
+        place: Where it runs.
         num_replicas: How many replicas it has, if its steps have no shards.
 
     Returns:
@@ -248,7 +286,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     """
     step, found = _traced(work, num_replicas)
     if work.pipeline is None:
-        num_replicas = Place(device).num_replicas_with_shards(step.num_shards)
+        num_replicas = place.num_replicas_with_shards(step.num_shards)
     # For replicas of the function to have as many IPUs.
     ipus_each = step.num_shards if work.pipeline is None else work.pipeline.num_ipus
     if ipus_each > 1:
@@ -256,7 +294,7 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
     program = _program(work, step, found, num_replicas)
     num_steps = _steps_per_call(program, step)
     executable = build_traced(
-        replace(program, repeat_count=num_steps), step, device, onednn=uses_onednn()
+        replace(program, repeat_count=num_steps), step, place.device, onednn=uses_onednn()
     )
     host: Any = executable.host
     call = host.in_a_graph()
@@ -268,15 +306,20 @@ def put_into_graph(work: Work, device: IpuDevice, num_replicas: int) -> list[tf.
             executable=replace(executable, program=program, host=None),
             synchronize=_nothing if in_session else host.synchronize,
             note_execution=_nothing if in_session else host.note_execution,
-            check=work.check,
+            check=lambda: _check(work, step),
             is_named=work.is_named,
             variables=host.variables,
         )
     )
-    execution = _Execution(work, program, list(found.written), num_steps)
+    execution = _Execution(work, program, list(found.written), found.updates, num_steps)
     if num_replicas == 1:
         return execution(call, work.carried)
     return _by_all(execution, host, call, step.whole.captured_inputs)
+
+
+def _check(work: Work, step: StepInAGraph) -> None:
+    work.check()
+    check_accumulations(step.whole.graph, work.num_steps)
 
 
 @dataclass(frozen=True)
@@ -287,12 +330,14 @@ class _Execution:
         work: What became the program.
         program: It, with all steps.
         queues: Those that its steps write.
+        updates: What its weight updates write.
         num_steps: How many steps the host runs at once.
     """
 
     work: Work
     program: Program
     queues: Sequence[ResultQueue]
+    updates: Sequence[UpdateResults]
     num_steps: int
 
     def __call__(self, call: Callable, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -311,6 +356,8 @@ class _Execution:
             results, handed = found if self.work.carried else (found, [])
             for queue, tensors in zip(self.queues, results, strict=True):
                 queue.write(_sent(tensors, self.program, self.work.sums))
+            for update in self.updates:
+                update.send()
             return list(handed)
 
         return _repeated(run, self.program.repeat_count // self.num_steps, carried)
@@ -385,7 +432,9 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
     traces: list[StepResults] = []
 
     def step(*tensors: tf.Tensor) -> Any:
-        found = StepResults(tf.compat.v1.get_default_graph(), work.sums)
+        num_updates = work.num_steps // work.accumulation.count
+        graph = tf.compat.v1.get_default_graph()
+        found = StepResults(graph, work.sums, num_updates=num_updates)
         traces.append(found)
         token = _step_results.set(found)
         try:
@@ -464,11 +513,11 @@ def _sent(
     if program.outfeed_mode is OutfeedMode.LAST:
         return [tensor[None] for tensor in tensors]
     leading = () if program.num_replicas == 1 else (program.num_replicas,)
-    by_step = [tf.reshape(t, (-1, *leading, *t.shape[1:])) for t in tensors]
+    by_step = [tf.reshape(t, (-1, *leading, *static_sizes(t)[1:])) for t in tensors]
     if sums is None:
         return by_step
     count = program.accumulation.count
-    parted = [tf.reshape(t, (-1, count, *t.shape[1:])) for t in by_step]
+    parted = [tf.reshape(t, (-1, count, *static_sizes(t)[1:])) for t in by_step]
     return [tf.reduce_sum(tf.cast(t, sums(t)), axis=1) for t in parted]
 
 

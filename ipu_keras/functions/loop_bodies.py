@@ -57,11 +57,13 @@ def call_with_element(
         what: What errors call it, such as `"loop body"`.
         function: A user's.
         inputs: What it takes first.
-        element: Its parts come after these, by name if it is a dict.
+        element: Its parts come after these, by name if it is a dict, or a tuple of nothing else.
 
     Raises:
         TypeError: It cannot be called with so many.
     """
+    if isinstance(element, tuple) and len(element) == 1:
+        (element,) = element
     is_named = isinstance(element, Mapping)
     named = dict(element) if is_named else {}
     given = [*inputs, *([] if is_named else as_list(element))]

@@ -1,11 +1,12 @@
 """The steps of pipelines within functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.functions.graph_programs import current_step_results
 from ipu_keras.functions.loop_bodies import as_list, call_with_element
 from ipu_keras.host.step_in_a_graph import accumulated
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
@@ -27,9 +28,9 @@ class PipelineStep:
 
     stages: Sequence[Callable[..., Any]]
     inputs: Sequence[tf.Tensor]
-    train: Callable[[Sequence[Any], Sequence[Any]], "Trained"] | None
+    train: Callable[[Any, Sequence[Any]], "Trained"] | None
     enqueue: Callable[[Any], Any] | None
-    outfeed: Callable[[Sequence[Any], Any], Any]
+    outfeed: Callable[[Any, Any], Any]
 
     def __call__(self, element: Any) -> None:
         """Does it for a batch.
@@ -44,36 +45,43 @@ class PipelineStep:
         # The graph of a function tells what it has read when it is complete.
         with tf.GradientTape() as tape:
             results = self._results(element)
+        if results and self.enqueue is None:
+            raise noted(
+                ValueError(
+                    "The last computational stage has tensor outputs: "
+                    f"{', '.join(t.name for t in tf.nest.flatten(results))}, but no outfeed_queue "
+                    "has been provided."
+                ),
+                "Pass an IPUOutfeedQueue as `outfeed_queue`.",
+            )
         loss = None
         if self.train is not None:
             trained = self.train(results, tape.watched_variables())
             loss = trained.loss
             trained.update()
-        elif results and self.enqueue is None:
-            raise noted(
-                ValueError(
-                    "The last computational stage has tensor outputs: "
-                    f"{', '.join(tensor.name for tensor in results)}, but no outfeed_queue has "
-                    "been provided."
-                ),
-                "Pass an IPUOutfeedQueue as `outfeed_queue`.",
-            )
         sent = self.outfeed(results, loss)
         if self.enqueue is not None and (tf.is_tensor(sent) or sent):
             self.enqueue(sent)
 
-    def _results(self, element: Any) -> list[tf.Tensor]:
-        """What the last stage returns."""
-        results = list(self.inputs)
+    def _results(self, element: Any) -> list[tf.Tensor] | dict[str, tf.Tensor]:
+        """What the last stage returns; each other gets it, as it would an element of a dataset."""
+        inputs, results = self.inputs, element
         for number, stage in enumerate(self.stages):
             with tf.name_scope(f"{stage_scope(number)}/"):
-                given = element if number == 0 else ()
-                returned = call_with_element("pipeline stage", stage, results, given)
-                operations = [one for one in as_list(returned) if isinstance(one, tf.Operation)]
-                tensors = [one for one in as_list(returned) if not isinstance(one, tf.Operation)]
-                with tf.control_dependencies(operations):
-                    results = list(map(tf.convert_to_tensor, tensors))
+                returned = call_with_element("pipeline stage", stage, inputs, results)
+                if isinstance(returned, Mapping):
+                    results = {name: tf.convert_to_tensor(one) for name, one in returned.items()}
+                else:
+                    results = _tensors(as_list(returned))
+                inputs = ()
         return results
+
+
+def _tensors(returned: Sequence[Any]) -> list[tf.Tensor]:
+    """What a stage returned, which is there when the operations have run that it returned too."""
+    operations = [one for one in returned if isinstance(one, tf.Operation)]
+    with tf.control_dependencies(operations):
+        return [tf.convert_to_tensor(one) for one in returned if not isinstance(one, tf.Operation)]
 
 
 @dataclass(frozen=True)
@@ -93,8 +101,12 @@ class Trained:
     def update(self) -> None:
         """Updates the weights with accumulated gradients."""
         pairs = [(accumulated(gradient), variable) for gradient, variable in self.pairs]
+        step = current_step_results()
+        assert step is not None, "weights are updated while a step is traced"
+        step.gradients = [gradient for gradient, _ in pairs]
         with tf.name_scope(f"{WEIGHT_UPDATE_SCOPE}/"):
             self.apply(pairs)
+        step.gradients = ()
 
 
 def check_captures(graph: Any, inputs: Sequence[tf.Tensor]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER, IpuDevice
-from ipu_keras.internals.tensorflow.functions import is_trace
+from ipu_keras.internals.tensorflow.functions import outermost_trace
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.replication import ipus_of_shards, num_shards_so_far
 
@@ -20,9 +20,12 @@ class Place:
 
     Args:
         device: The device.
+        is_final: Whether it has the IPUs now that it will run with. If not, a device that has too
+            few is taken for one of a single replica.
     """
 
     device: IpuDevice
+    is_final: bool = True
 
     def num_replicas(self, ipus_per_replica: int = 1) -> int:
         """How many replicas the device has.
@@ -35,6 +38,8 @@ class Place:
         """
         num_ipus = max(1, len(self.device.ipus))
         if num_ipus % ipus_per_replica:
+            if not self.is_final:
+                return 1
             raise noted(
                 ValueError(
                     f"Current device has {num_ipus} IPUs attached, however the current program "
@@ -88,23 +93,21 @@ def refuse_replicas(what: str, num_replicas: int | None = None) -> None:
 
 def outermost_graph() -> Any:
     """That of the outermost function that is being traced, or of the session around it."""
-    graph = tf.compat.v1.get_default_graph()
-    while is_trace(graph) and is_trace(graph.outer_graph):
-        graph = graph.outer_graph
-    return graph
+    return outermost_trace() or tf.compat.v1.get_default_graph()
 
 
 _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
 @contextlib.contextmanager
-def placed_on(device: IpuDevice) -> Iterator[None]:
+def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
     """While a function is traced, says which device will run it.
 
     Args:
         device: The device.
+        is_final: As of `Place`.
     """
-    token = _place.set(Place(device))
+    token = _place.set(Place(device, is_final))
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.graph_programs import GraphProgram, programs_in
 from ipu_keras.functions.parts_for_xla import is_worth_compiling
@@ -60,14 +59,14 @@ def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) 
 
 
 def run_by_all(
-    concrete: Any, graph: Graph, device: IpuDevice, *, jit_compile: bool | None
+    concrete: Any, graph: Graph, place: Place, *, jit_compile: bool | None
 ) -> tuple[ReplicaVariables, Callable] | None:
     """What all replicas of a device do that run a function.
 
     Args:
         concrete: Its trace for one of them, a `tf.ConcreteFunction`.
         graph: Its graph.
-        device: Which runs it.
+        place: Where it runs.
         jit_compile: Whether XLA should compile it.
 
     Returns:
@@ -79,7 +78,7 @@ def run_by_all(
             number of replicas, and replicas exchange values, read or send outside of that too.
         ValueError: The device has not enough IPUs.
     """
-    num_replicas = Place(device).num_replicas_with_shards(num_shards_of(concrete.graph))
+    num_replicas = place.num_replicas_with_shards(num_shards_of(concrete.graph))
     programs = programs_in(concrete.graph)
     is_each_alone = EXCHANGES & graph.kinds or concrete.graph.get_collection(_FEEDS)
     if num_replicas == 1 or not (is_each_alone or _are_shared(concrete, programs)):
@@ -89,7 +88,7 @@ def run_by_all(
             _refuse_other_replicas(programs, num_replicas)
         return None
     variables = ReplicaVariables(
-        [concrete], num_replicas, device, [one.variables for one in programs if one.variables]
+        [concrete], num_replicas, place.device, [one.variables for one in programs if one.variables]
     )
     lacked = lacked_by_xla(graph)
     together = replicate(

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.functions.place import Place
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
@@ -63,7 +64,7 @@ class ReplicatedFunction:
 
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
         graph = graph_of(concrete)
-        found = run_by_all(concrete, graph, self._device, jit_compile=self._jit_compile)
+        found = run_by_all(concrete, graph, Place(self._device), jit_compile=self._jit_compile)
         return found or (ReplicaVariables([concrete], 1, self._device), concrete)
 
 

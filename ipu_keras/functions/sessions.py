@@ -17,6 +17,8 @@ from ipu_keras.hooks.tensorflow.sessions import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
 _COLLECTION = "ipu_session_steps"
+# What is called before anything of a graph is run.
+_BEFORE = "ipu_before_runs"
 # What a session has its `_Placements` as.
 _PLACEMENTS = "_ipu_placements"
 
@@ -80,6 +82,16 @@ def mark(operation: tf.Operation, step: SessionStep) -> None:
     marks[0].add(operation, step)
 
 
+def before_runs(graph: tf.Graph, prepare: Callable[[], None]) -> None:
+    """Says what happens whenever a session is about to run anything of a graph.
+
+    Args:
+        graph: Of sessions.
+        prepare: What happens. Sessions have not seen yet what it changes in the graph.
+    """
+    graph.add_to_collection(_BEFORE, prepare)
+
+
 class _Placements:
     """The IPU devices on which a session's operations are placed."""
 
@@ -104,9 +116,19 @@ class _Placements:
         return self._found[key]
 
 
+def placements_in(graph: tf.Graph) -> frozenset[int]:
+    """The ordinals of the IPU devices on which operations of a graph are placed.
+
+    Args:
+        graph: Of a session, or of a function.
+    """
+    placed = {operation.device for operation in _with_bodies(graph.get_operations())}
+    found = map(ordinal_of_placement, placed)
+    return frozenset(ordinal for ordinal in found if ordinal is not None)
+
+
 def _uses_ipus(graph: tf.Graph) -> bool:
-    placed = (operation.device for operation in _with_bodies(graph.get_operations()))
-    return any(ordinal_of_placement(device) is not None for device in placed)
+    return bool(placements_in(graph))
 
 
 def _is_concerned(graph: tf.Graph) -> bool:
@@ -124,6 +146,8 @@ def serve_sessions(configure: Callable[[], None]) -> None:
     def run_checked(
         session: tf.compat.v1.Session, operations: Sequence[tf.Operation], run: Callable[[], Any]
     ) -> Any:
+        for prepare in session.graph.get_collection(_BEFORE):
+            prepare()
         for ordinal in _ordinals(session, operations):
             configure()
             DRIVER.device_for(ordinal)

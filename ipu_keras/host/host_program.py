@@ -335,4 +335,4 @@ class HostCallable:
 
 
 def _checksum(value: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)

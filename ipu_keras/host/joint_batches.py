@@ -16,6 +16,7 @@ import tensorflow as tf
 from ipu_keras.host.splitting import before_return
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow import parallel_for
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
 
@@ -167,7 +168,7 @@ def joint_function(
             for tensor, is_summed in zip(_results(function), summed, strict=True)
         ]
 
-    specs = [tf.TensorSpec((count, *feed.shape), feed.dtype) for feed in feeds_of(function)]
+    specs = [tf.TensorSpec((count, *static_sizes(feed)), feed.dtype) for feed in feeds_of(function)]
     traced = tf.function(joint, autograph=False, jit_compile=compiled)
     # `pfor` has no type of its own for what it cannot convert, and logs each with all details.
     with _silent(tf.get_logger()):
@@ -274,7 +275,8 @@ class _JointGraph:
     def rows(self, tensor: tf.Tensor) -> tf.Tensor:
         """A tensor of all batches as if they were one batch, whose first axis is longer."""
         if tensor.ref() not in self._rows:
-            self._rows[tensor.ref()] = tf.reshape(self.stacked(tensor), (-1, *tensor.shape[1:]))
+            shape = (-1, *static_sizes(tensor)[1:])
+            self._rows[tensor.ref()] = tf.reshape(self.stacked(tensor), shape)
         return self._rows[tensor.ref()]
 
     def convert_calls(self) -> None:
@@ -304,14 +306,14 @@ class _JointGraph:
         ):
             return
         of_columns = op.get_attr("adj_x")
-        rows = matrices.shape[-2:] if of_columns else matrices.shape[-1:]
+        rows = static_sizes(matrices)[-2:] if of_columns else static_sizes(matrices)[-1:]
         product = tf.matmul(
             tf.reshape(left.t, (-1, *rows)),
             tf.reshape(right.t, shape),
             adjoint_a=of_columns,
             adjoint_b=op.get_attr("adj_y"),
         )
-        value = tf.reshape(product, (self._count, *op.outputs[0].shape))
+        value = tf.reshape(product, (self._count, *static_sizes(op.outputs[0])))
         self.give(op.outputs[0], value, stacked=True)
 
     def _convert_one_by_one(self, op: tf.Operation) -> None:
@@ -340,7 +342,7 @@ class _JointGraph:
         created = parallel_for.create_operation(op.type, operands, dtypes, op.node_def.attr)
         (tensor, *others), (value, *other_values) = op.outputs, created.outputs
         self._rows[tensor.ref()] = value
-        self.give(tensor, tf.reshape(value, (self._count, *tensor.shape)), stacked=True)
+        self.give(tensor, tf.reshape(value, (self._count, *static_sizes(tensor))), stacked=True)
         # The statistics that a normalization was given.
         for other, other_value in zip(others, other_values, strict=True):
             self.give(other, other_value, stacked=False)

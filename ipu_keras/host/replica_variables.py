@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.segments import written_captures
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable, variable_of
 
 # The states of random generators, by what their variables are called: the position in
@@ -152,7 +153,7 @@ def _value(variable: tf.Variable, distance: int) -> tf.Tensor:
     position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
     if position is None:
         return value
-    distances = [0] * value.shape[0]
+    distances = [0] * static_sizes(value)[0]
     distances[position] = distance
     return value + tf.constant(distances, value.dtype)
 

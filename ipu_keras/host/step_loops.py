@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 
 # Takes the tensors of a batch, or of many stacked; returns a list of tensors.
@@ -130,7 +131,7 @@ def loop(
         if how is Collect.ALL:
             return tf.TensorArray(spec.dtype, count, element_shape=spec.shape)
         each = (reduction.num_replicas,) if how.is_of_each else ()
-        return tf.zeros((*each, *spec.shape), spec.dtype)
+        return tf.zeros((*each, *static_sizes(spec)), spec.dtype)
 
     def after(how: Collect, before: Any, result: Any, index: Any) -> Any:
         if how is Collect.ALL:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_tensor, integer_in, received
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import (
@@ -86,7 +87,7 @@ def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Ten
             mine = reduce_scatter(tf.reshape(upstream, [-1]), "add", groups)
             return tf.reshape(mine, x.shape)
 
-        shape = (groups.size, *x.shape)
+        shape = (groups.size, *static_sizes(x))
         return _mark(x, Collective("all-gather", groups, dimensions=(0,)), shape, name), gradient
 
     return _alone(x)[tf.newaxis] if groups.size == 1 else differentiable(run, x)
@@ -110,12 +111,12 @@ def all_to_all(
     x = _tensor(x, _MOVED, name or "all_to_all")
     split = _axis("split_dimension", split, x.shape)
     concat = _axis("concat_dimension", concat, x.shape)
-    if x.shape[split] % groups.size:
+    if static_sizes(x)[split] % groups.size:
         raise ValueError(
             "The axis to split must be a multiple of the replicas that exchange its blocks. "
             f"Received: split_dimension={split} of shape {x.shape} with {groups.size} replicas"
         )
-    shape = list(x.shape)
+    shape = list(static_sizes(x))
     shape[split] //= groups.size
     shape[concat] *= groups.size
 
@@ -150,15 +151,15 @@ def reduce_scatter(
     def run(x):
         parts = _padded_parts(x, groups)
         collective = Collective("reduce-scatter", groups, operation, (0,))
-        result = _mark(tf.reshape(parts, [-1]), collective, parts.shape[1:], name)
+        result = _mark(tf.reshape(parts, [-1]), collective, static_sizes(parts)[1:], name)
 
         def gradient(upstream):
-            share = _whole(upstream, x.shape[0], groups)
+            share = _whole(upstream, static_sizes(x)[0], groups)
             if operation == "add":
                 return share
             if operation == "multiply":
                 return share * _product_of_others(x, index, groups)
-            chosen = tf.cast(tf.equal(x, _whole(result, x.shape[0], groups)), x.dtype)
+            chosen = tf.cast(tf.equal(x, _whole(result, static_sizes(x)[0], groups)), x.dtype)
             return share * chosen / all_reduce_sum(chosen, groups)
 
         return result, gradient
@@ -204,7 +205,7 @@ def _product_of_others(x: tf.Tensor, index: tf.Tensor, groups: ReplicaGroups) ->
 
 def _padded_parts(x: tf.Tensor, groups: ReplicaGroups) -> tf.Tensor:
     """A vector as `(group, part)`, with zeros at its end."""
-    padding = -x.shape[0] % groups.size
+    padding = -static_sizes(x)[0] % groups.size
     padded = tf.pad(x, [[0, padding]]) if padding else x
     return tf.reshape(padded, [groups.size, -1])
 

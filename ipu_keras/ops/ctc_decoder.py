@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import positive_integer
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
@@ -163,7 +164,7 @@ class _Beams(NamedTuple):
 
 def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, name, *, from_logits):
     tensor = time_major(data)
-    max_time, batch, num_classes = tensor.shape
+    max_time, batch, num_classes = static_sizes(tensor)
     num_steps = integers(lengths, (batch,), data)
     blank = blank_class(blank_index, num_classes)
     beam_width, top_paths = checked_widths(beam_width, top_paths)
@@ -201,7 +202,7 @@ def checked_widths(beam_width: Any, top_paths: Any) -> tuple[int, int]:
 
 def _searched(log_probs: tf.Tensor, beam_width: int, blank: int) -> _Beams:
     """The beams after all steps."""
-    max_time = log_probs.shape[0]
+    max_time = static_sizes(log_probs)[0]
 
     def step(time, beams):
         return time + 1, _step(_Beams(*beams), log_probs[time], blank)
@@ -239,8 +240,8 @@ def _step(beams: _Beams, log_probs: tf.Tensor, blank: int) -> _Beams:
         log_probs: What the step emits, `(batch, classes)`.
         blank: Its class.
     """
-    batch, num_classes = tf.shape(log_probs)[0], log_probs.shape[1]
-    beam_width = beams.score.shape[1]
+    batch, num_classes = tf.shape(log_probs)[0], static_sizes(log_probs)[1]
+    beam_width = static_sizes(beams.score)[1]
     is_last = tf.equal(beams.last[..., tf.newaxis], tf.range(num_classes))
     length = beams.length[:, tf.newaxis]
     is_parent = beams.is_prefix & tf.equal(length, beams.length[..., tf.newaxis] + 1)
@@ -296,7 +297,7 @@ def _chosen(beams: _Beams, stayed, score, source, label) -> _Beams:
 
     stays = tf.equal(label, _NONE)
     position = of_source(beams.length)
-    is_end = tf.equal(position[..., tf.newaxis], tf.range(beams.labels.shape[2]))
+    is_end = tf.equal(position[..., tf.newaxis], tf.range(static_sizes(beams.labels)[2]))
     labels = tf.where(is_end, label[..., tf.newaxis], of_source(beams.labels))
     # A prefix of a beam's source is one of the beam. With one more label, it still is if the
     # beam has the same there.

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 
 # Logarithm of a probability of zero. Unlike -inf, it can be added and subtracted; sums
@@ -36,7 +37,7 @@ def time_major(data: Given) -> tf.Tensor:
     name = data.name
     tensor = check_tensor(name, data.value, (tf.float16, tf.float32))
     # Keras calls layers with an open batch size while a model is made.
-    if tensor.shape.rank != 3 or not tensor.shape[0] or not tensor.shape[2]:
+    if tensor.shape.rank != 3 or not static_sizes(tensor)[0] or not static_sizes(tensor)[2]:
         raise ValueError(
             f"`{name}` must have the shape (max_time, batch_size, num_classes), with known "
             f"numbers of steps and classes. Received: {name}.shape={tensor.shape}"

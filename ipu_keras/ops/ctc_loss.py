@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.decorators import deprecated
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import converted
 from ipu_keras.ops.ctc_inputs import (
     LOG_ZERO,
@@ -189,9 +190,9 @@ def _loss(
 ):
     tensor = time_major(data)
     dtype = _loss_dtype(out_dtype, tensor.dtype, data.name)
-    batch, num_classes = tensor.shape[1:]
+    batch, num_classes = static_sizes(tensor)[1:]
     labels = integers(Given(labels, "labels"), (batch, None), data)
-    if labels.shape[1] is None:
+    if static_sizes(labels)[1] is None:
         raise ValueError(
             "`labels` must have the shape (batch_size, max_label_length), with a known number of "
             f"labels. Received: labels.shape={labels.shape}"
@@ -203,7 +204,7 @@ def _loss(
     def run(tensor):
         log_probs = log_probabilities(tensor, from_logits=from_logits)
         states = _states(labels, label_length, blank)
-        active = is_before_end(data_length, tensor.shape[0])
+        active = is_before_end(data_length, static_sizes(tensor)[0])
         emissions = _emissions(log_probs, states.classes, active)
         last, before = _forward(emissions, states, active)
         log_likelihood = tf.reduce_logsumexp(tf.where(states.is_last, last, LOG_ZERO), axis=1)
@@ -248,7 +249,7 @@ def _loss_dtype(out_dtype: Any, dtype: tf.DType, name: str) -> tf.DType:
 
 
 def _states(labels: tf.Tensor, label_length: tf.Tensor, blank: int) -> _States:
-    max_labels = labels.shape[1]
+    max_labels = static_sizes(labels)[1]
     labels = tf.where(tf.range(max_labels) < label_length[:, tf.newaxis], labels, blank)
     pairs = tf.stack([tf.fill(tf.shape(labels), blank), labels], axis=2)
     pairs = tf.reshape(pairs, [tf.shape(labels)[0], 2 * max_labels])
@@ -266,7 +267,7 @@ def _states(labels: tf.Tensor, label_length: tf.Tensor, blank: int) -> _States:
 
 def _emissions(log_probs: tf.Tensor, classes: tf.Tensor, active: tf.Tensor) -> tf.Tensor:
     """The log probability of each state's class at each step, `(max_time, batch, states)`."""
-    num_classes = log_probs.shape[2]
+    num_classes = static_sizes(log_probs)[2]
     known = (classes >= 0) & (classes < num_classes)
     emissions = tf.gather(
         tf.transpose(log_probs, [1, 2, 0]), tf.where(known, classes, 0), batch_dims=1
@@ -293,7 +294,7 @@ def _forward(emissions, states: _States, active):
 
 def _backward(emissions, states: _States, active):
     """Log probabilities of all ways to go on from each state, after each step."""
-    steps = emissions.shape[0]
+    steps = static_sizes(emissions)[0]
 
     def step(count, scores, kept):
         time = steps - 1 - count
@@ -308,8 +309,8 @@ def _backward(emissions, states: _States, active):
 
 def _loop(step, emissions, scores):
     """The scores after all steps, and what was kept of each."""
-    steps = emissions.shape[0]
-    kept = tf.TensorArray(tf.float32, steps, element_shape=emissions.shape[1:])
+    steps = static_sizes(emissions)[0]
+    kept = tf.TensorArray(tf.float32, steps, element_shape=static_sizes(emissions)[1:])
     _, scores, kept = tf.while_loop(
         lambda time, *_: time < steps,
         step,

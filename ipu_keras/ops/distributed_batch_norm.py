@@ -7,6 +7,7 @@ from contextvars import ContextVar
 import tensorflow as tf
 
 from ipu_keras.hooks.tensorflow.fused_batch_norm import replace_training_batch_norm
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.collectives import all_gather, replica_groups
 from ipu_keras.tracing.replication import ReplicaGroups
 
@@ -107,7 +108,7 @@ def _fused_batch_norm(
             *(tf.reshape(t, shape) for t in (batch_mean, batch_variance, offset, scale)),
             epsilon,
         )
-        count = tf.cast(tf.size(x) // x.shape[channels] * groups.size, tf.float32)
+        count = tf.cast(tf.size(x) // static_sizes(x)[channels] * groups.size, tf.float32)
         unbiased = batch_variance * count / tf.maximum(count - 1.0, 1.0)
         averages = [batch_mean, unbiased]
         if exponential_avg_factor != 1.0:

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 from ipu_keras.ops.row_gather import rows_or_zeros, sum_of_rows
 from ipu_keras.settings.argument_errors import noted
@@ -53,7 +54,7 @@ def embedding_lookup(
             "Received: params of shape ()"
         )
     ids = integers(ids, "ids")
-    num_rows = params.shape[0] if params.shape.rank else None
+    num_rows = static_sizes(params)[0] if params.shape.rank else None
     serialization_factor = checked_serialization_factor(serialization_factor, num_rows)
     with tf.name_scope(name or "embedding_lookup"):
         if serialization_factor == 1:
@@ -111,8 +112,8 @@ def integers(values: Any, argument: str) -> tf.Tensor:
 
 def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
     """The lookup as one in each part of the table; each part has some of the ids."""
-    size = params.shape[0] // factor
-    starts = range(0, params.shape[0], size)
+    size = static_sizes(params)[0] // factor
+    starts = range(0, static_sizes(params)[0], size)
 
     def run(params):
         found = None
@@ -139,5 +140,5 @@ def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
 
 def _in_table(ids: tf.Tensor, params: tf.Tensor) -> tf.Tensor:
     """Which ids are of rows that there are."""
-    size = params.shape[0]
+    size = static_sizes(params)[0]
     return (ids >= 0) & (ids < (tf.shape(params, ids.dtype)[0] if size is None else size))

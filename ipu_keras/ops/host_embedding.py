@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.argument_checks import check_choice, check_flag, converted
@@ -149,14 +150,14 @@ class HostEmbedding:
             integers(indices, "indices"),
             check_flag("clip_indices", clip_indices),
         )
-        num_rows, encoding = self._embedding_tensor.shape
+        num_rows, encoding = static_sizes(self._embedding_tensor)
         flat = tf.reshape(indices, [-1])
         rows = self._rows(tf.clip_by_value(flat, 0, num_rows - 1))
         if not clip_indices:
             exist = (flat >= 0) & (flat < num_rows)
             rows = tf.where(exist[:, tf.newaxis], rows, tf.constant(float("nan"), rows.dtype))
         found = tf.reshape(rows, tf.concat([tf.shape(indices), [encoding]], axis=0))
-        found.set_shape((*indices.shape, encoding))
+        found.set_shape((*static_sizes(indices), encoding))
         return found
 
     def _rows(self, indices: tf.Tensor) -> tf.Tensor:
@@ -167,7 +168,7 @@ class HostEmbedding:
         return self._optimizer_spec.create_lookup_instruction(
             self._embedding_tensor,
             indices,
-            self._slots_for(indices.shape[0]),
+            self._slots_for(static_sizes(indices)[0]),
             self._partition_strategy,
             self._name,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.argument_checks import check_integer, check_number
@@ -224,7 +225,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
             return slots
         # The mini-batches of all replicas, which come one after the other.
         shape = (self._accumulation_factor * current_replicas(), num_indices)
-        gradients = tf.zeros((*shape, *embedding_tensor.shape[1:]), embedding_tensor.dtype)
+        gradients = tf.zeros((*shape, *static_sizes(embedding_tensor)[1:]), embedding_tensor.dtype)
         return [
             *slots,
             _variable(tf.zeros(shape, tf.int32), f"{name}/collected_ids"),
@@ -236,10 +237,10 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         if len(slots) == 1:
             raise ValueError(
                 "Gradients of a host embedding are accumulated for lookups of a static number of "
-                f"ids. Give the ids a fully defined shape. Received: {indices.shape[0]} ids"
+                f"ids. Give the ids a fully defined shape. Received: {static_sizes(indices)[0]} ids"
             )
         _, ids, gradients, num_collected = (slot.handle for slot in slots)
-        size = slots[1].shape[0]
+        size = static_sizes(slots[1])[0]
         position = tf.raw_ops.ReadVariableOp(resource=num_collected, dtype=tf.int32)
         writes = [
             tf.raw_ops.ResourceScatterUpdate(
@@ -253,7 +254,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         def subtract_all():
             all_ids = tf.raw_ops.ReadVariableOp(resource=ids, dtype=tf.int32)
             collected = tf.raw_ops.ReadVariableOp(resource=gradients, dtype=gradient.dtype)
-            shape = (-1, *gradient.shape[1:])
+            shape = (-1, *static_sizes(gradient)[1:])
             done = super(HostEmbeddingSGDGAOptimizerSpec, self)._update(
                 table, tf.reshape(all_ids, [-1]), tf.reshape(collected, shape), slots
             )
@@ -277,7 +278,7 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
         The rows, `(ids, ...)`, and a zero that there is when they were read.
     """
     connection = registration.connection(name)
-    shape = (tf.shape(indices)[0], *table.shape[1:])
+    shape = (tf.shape(indices)[0], *static_sizes(table)[1:])
 
     def read():
         if not hasattr(table, "handle"):
@@ -293,7 +294,7 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
     rows, zero = tf.cond(
         tf.equal(connection, 0), read, lambda: (tf.zeros(shape, table.dtype), connection + 1)
     )
-    rows.set_shape((indices.shape[0], *table.shape[1:]))
+    rows.set_shape((static_sizes(indices)[0], *static_sizes(table)[1:]))
     if not tf.executing_eagerly():
         _note(_LOOKUPS, name, rows.op)
     return rows, zero

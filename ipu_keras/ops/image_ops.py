@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_number, check_tensor
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
@@ -44,7 +45,7 @@ def normalise_image(
     [[[[-0.5  0.4  2.   0. ]]]]
     """
     image = check_tensor("image", image, _DTYPES)
-    if image.shape.rank != 4 or image.shape[-1] != 3:
+    if image.shape.rank != 4 or static_sizes(image)[-1] != 3:
         raise ValueError(
             "`image` must have four axes, the last one of three channels. "
             f"Received: image of shape {image.shape}"

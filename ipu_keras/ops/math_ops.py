@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import (
     check_choice,
     check_flag,
@@ -106,7 +107,8 @@ def _matrices(argument: str, tensor: Any) -> tf.Tensor:
 
 
 def _check_fit(a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bool) -> None:
-    columns, rows = a.shape[-2 if transpose_a else -1], b.shape[-1 if transpose_b else -2]
+    columns = static_sizes(a)[-2 if transpose_a else -1]
+    rows = static_sizes(b)[-1 if transpose_b else -2]
     try:
         tf.broadcast_static_shape(a.shape[:-2], b.shape[:-2])
         fits = None in (columns, rows) or columns == rows
@@ -124,7 +126,7 @@ def _parts(argument: str, tensor: tf.Tensor, factor: int, axis: int | None) -> l
     """A tensor cut along an axis; as often as it is needed, if it is not cut."""
     if axis is None:
         return [tensor] * factor
-    size = tensor.shape[axis]
+    size = static_sizes(tensor)[axis]
     if size is not None and size % factor:
         raise ValueError(
             "`serialization_factor` must divide the dimension that is cut. "

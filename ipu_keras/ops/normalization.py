@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_integer
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
@@ -116,7 +117,7 @@ def normalize_groups(
     [[-1. -1.  1.  1.]]
     """
     axis = channels_axis % inputs.shape.rank
-    channels = inputs.shape[axis]
+    channels = static_sizes(inputs)[axis]
     split = [channels // groups, groups] if strided else [groups, channels // groups]
     sizes = _sizes(inputs)
     group_axis = axis + 1 if strided else axis
@@ -166,7 +167,7 @@ def normalize_axes(
     """
     rank = inputs.shape.rank
     axes = sorted(axis % rank for axis in axes)
-    of_parameters = [inputs.shape[axis] if axis in axes else 1 for axis in range(rank)]
+    of_parameters = [static_sizes(inputs)[axis] if axis in axes else 1 for axis in range(rank)]
     with poplar_operation(kind):
         return _normalized(
             inputs,

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import (
     check_flag,
     check_floating,
@@ -77,7 +78,7 @@ def group_norm(
     [[-1.  1.  1. -1.]]
     """
     inputs, channels_axis = _checked(inputs, channels_axis)
-    groups = checked_groups(groups, inputs.shape[channels_axis])
+    groups = checked_groups(groups, static_sizes(inputs)[channels_axis])
     return _normalized(
         "GroupNorm",
         inputs,
@@ -141,7 +142,7 @@ def instance_norm(
     return _normalized(
         "InstanceNorm",
         inputs,
-        groups=inputs.shape[channels_axis],
+        groups=static_sizes(inputs)[channels_axis],
         channels_axis=channels_axis,
         epsilon=epsilon,
         training=training,
@@ -277,7 +278,7 @@ def _normalized(
     strided: bool,
     variables: _Variables,
 ) -> tf.Tensor:
-    channels = inputs.shape[channels_axis]
+    channels = static_sizes(inputs)[channels_axis]
     epsilon = check_not_negative("epsilon", epsilon)
     training = check_flag("training", training)
     strided = check_flag("strided_channel_grouping", strided)

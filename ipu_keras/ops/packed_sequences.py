@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
 _KIND = "SequenceSlice"
@@ -33,10 +34,10 @@ def pack(sequences: tf.Tensor, lengths: tf.Tensor, num_tokens: int) -> tf.Tensor
     >>> pack(tf.constant([[1, 0, 0], [2, 3, 0]]), tf.constant([1, 2]), 4).numpy()
     array([1, 2, 3, 0], dtype=int32)
     """
-    length = sequences.shape[1]
+    length = static_sizes(sequences)[1]
 
     def run(sequences):
-        flat = tf.reshape(sequences, (-1, *sequences.shape[2:]))
+        flat = tf.reshape(sequences, (-1, *static_sizes(sequences)[2:]))
         ends = tf.cumsum(lengths)
         tokens = tf.range(num_tokens)
         before = tf.cast(tokens[:, tf.newaxis] >= ends, tf.int32)
@@ -69,7 +70,7 @@ def unpack(tokens: tf.Tensor, lengths: tf.Tensor, sequence_length: int) -> tf.Te
     array([[1, 0, 0],
            [2, 3, 0]], dtype=int32)
     """
-    num_tokens = tokens.shape[0]
+    num_tokens = static_sizes(tokens)[0]
 
     def run(tokens):
         positions = tf.range(sequence_length)
@@ -83,7 +84,7 @@ def unpack(tokens: tf.Tensor, lengths: tf.Tensor, sequence_length: int) -> tf.Te
 
 def _taken(values: tf.Tensor, source: tf.Tensor, exist: tf.Tensor) -> tf.Tensor:
     found = tf.gather(values, tf.where(exist, source, 0))
-    for _ in values.shape[1:]:
+    for _ in static_sizes(values)[1:]:
         exist = exist[..., tf.newaxis]
     return tf.where(exist, found, tf.zeros([], values.dtype))
 
@@ -146,12 +147,14 @@ def map_chunks(
     Returns:
         The results of all rows, `(batch, *result.shape)`.
     """
-    batch = lengths[0].shape[0]
+    batch = static_sizes(lengths[0])[0]
     size = sizes.max_rows if batch is None else min(batch, sizes.max_rows)
 
     def run(first_row, rows, lengths):
         chunk = Chunk(tuple(rows), tuple(lengths), tuple(parameters), first_row)
-        always_fits = (size * r.shape[1] <= n for r, n in zip(rows, sizes.max_tokens, strict=False))
+        always_fits = (
+            size * static_sizes(r)[1] <= n for r, n in zip(rows, sizes.max_tokens, strict=False)
+        )
         if all(always_fits):
             return function(chunk)
         return _in_turn(function, chunk, sizes.max_tokens, result)
@@ -167,14 +170,14 @@ def map_chunks(
         part = run(group * size, own[: len(rows)], own[len(rows) :])
         return group + 1, found.write(group, part)
 
-    results = tf.TensorArray(result.dtype, groups, element_shape=(size, *result.shape))
+    results = tf.TensorArray(result.dtype, groups, element_shape=(size, *static_sizes(result)))
     _, results = tf.while_loop(
         lambda group, _: group < groups,
         step,
         (tf.constant(0), results),
         maximum_iterations=groups,
     )
-    flat = tf.reshape(results.stack(), (-1, *result.shape))
+    flat = tf.reshape(results.stack(), (-1, *static_sizes(result)))
     return flat[:given] if batch is None else flat[:batch]
 
 
@@ -182,7 +185,7 @@ def _grouped(tensor: tf.Tensor, groups: int | tf.Tensor, size: int) -> tf.Tensor
     """The rows in groups, with rows of zeros after the last."""
     missing = groups * size - tf.shape(tensor)[0]
     padded = tf.pad(tensor, [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)])
-    return tf.reshape(padded, (groups, size, *tensor.shape[1:]))
+    return tf.reshape(padded, (groups, size, *static_sizes(tensor)[1:]))
 
 
 def _in_turn(
@@ -192,7 +195,7 @@ def _in_turn(
     result: tf.TensorSpec,
 ) -> tf.Tensor:
     """The results of a group of rows, in as many chunks as their tokens need."""
-    size = group.lengths[0].shape[0]
+    size = static_sizes(group.lengths[0])[0]
     num_rows = len(group.rows)
 
     def chunk_from(start, tensors):
@@ -228,7 +231,7 @@ def _in_turn(
             _, *gradients = _loop(backward, size, *(tf.zeros_like(tensor) for tensor in tensors))
             return gradients
 
-        _, results = _loop(forward, size, tf.zeros((size, *result.shape), result.dtype))
+        _, results = _loop(forward, size, tf.zeros((size, *static_sizes(result)), result.dtype))
         return results, gradient
 
     return differentiable(run, *group.rows, *group.parameters)

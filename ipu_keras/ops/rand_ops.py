@@ -52,7 +52,7 @@ def dropout(
         **kwargs: `ref`, a tensor of the shape of the mask. An IPU draws each number on the tile
             where it is needed, so that masks of one seed are equal only if they are laid out
             as a common reference is. Here they do not depend on a layout, and are equal
-            without it; `False` is as `None`.
+            without it; `True` and `False` are as `None`.
 
     Returns:
         A tensor of the shape and type of `x`.
@@ -119,8 +119,8 @@ def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
 
 
 def _check_reference(shape: list[int | None], ref: Any) -> None:
-    # As upstream's default, which is no tensor.
-    if ref is None or ref is False:
+    # Upstream's is a switch, which asks for what the mask is laid out as.
+    if ref is None or isinstance(ref, bool):
         return
     of_reference = check_tensor("ref", ref).shape
     if not of_reference.is_compatible_with(shape):

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.poplar_operation import differentiable
 
 
@@ -29,7 +30,7 @@ def rows_or_zeros(params: tf.Tensor, indices: tf.Tensor, exist: tf.Tensor) -> tf
            [0.]], dtype=float32)>
     """
     row = params.shape[1:]
-    if params.shape[0] == 0:
+    if static_sizes(params)[0] == 0:
         # TensorFlow refuses to gather from nothing, even where nothing is used of it.
         return tf.zeros(tf.concat([tf.shape(indices), row], axis=0), params.dtype)
 
@@ -64,7 +65,7 @@ def sum_of_rows(
 
 def num_rows(params: tf.Tensor) -> int | tf.Tensor:
     """The size of the first axis, which is open only while Keras makes a model."""
-    return tf.shape(params)[0] if params.shape[0] is None else params.shape[0]
+    return tf.shape(params)[0] if static_sizes(params)[0] is None else static_sizes(params)[0]
 
 
 def _beside(exist: tf.Tensor, row: tf.TensorShape) -> tf.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import (
     check_floating,
     check_tensor,
@@ -158,7 +159,7 @@ def _logits(
     sizes = [tf.size(labels), tf.size(sampled)]
     true_rows, other_rows = tf.split(tf.cast(tf.gather(weights, classes), inputs.dtype), sizes)
     true_biases, other_biases = tf.split(tf.cast(tf.gather(biases, classes), inputs.dtype), sizes)
-    true_rows = tf.reshape(true_rows, [-1, labels.shape[1], inputs.shape[-1]])
+    true_rows = tf.reshape(true_rows, [-1, static_sizes(labels)[1], static_sizes(inputs)[-1]])
     true = tf.reduce_sum(inputs[:, tf.newaxis] * true_rows, axis=-1)
     true += tf.reshape(true_biases, tf.shape(labels))
     others = tf.matmul(inputs, other_rows, transpose_b=True) + other_biases
@@ -174,7 +175,7 @@ def _tensors(
     weights, biases = check_floating("weights", weights), check_floating("biases", biases)
     inputs = check_floating("inputs", inputs)
     num_classes = positive_integer("num_classes", num_classes)
-    size = inputs.shape[1] if inputs.shape.rank == 2 else None
+    size = static_sizes(inputs)[1] if inputs.shape.rank == 2 else None
     fits = {
         "inputs": inputs.shape.is_compatible_with([None, None]),
         "weights": weights.shape.is_compatible_with([num_classes, size]),
@@ -200,7 +201,9 @@ def _true_classes(labels: Any, num_true: int, inputs: tf.Tensor) -> tf.Tensor:
     if not (labels.dtype.is_integer or labels.dtype.is_floating):
         raise TypeError(f"`labels` must be integers. Received: labels of {labels.dtype.name}")
     labels = tf.cast(labels, tf.int64)
-    if labels.shape.rank != 2 or not labels.shape.is_compatible_with([inputs.shape[0], num_true]):
+    if labels.shape.rank != 2 or not labels.shape.is_compatible_with(
+        [static_sizes(inputs)[0], num_true]
+    ):
         raise ValueError(
             "`labels` must have the shape (batch, num_true), beside `inputs`. Received: labels of "
             f"shape {labels.shape}, num_true={num_true}, inputs of shape {inputs.shape}"
@@ -231,7 +234,12 @@ def _sample(
                 f"Received: labels from {known.min()} to {known.max()}, num_classes={num_classes}"
             )
         sampled_values = tf.random.log_uniform_candidate_sampler(
-            labels, labels.shape[1], num_sampled, unique=True, range_max=num_classes, seed=seed
+            labels,
+            static_sizes(labels)[1],
+            num_sampled,
+            unique=True,
+            range_max=num_classes,
+            seed=seed,
         )
     sampled, *counts = map(tf.stop_gradient, sampled_values)
     return tf.cast(sampled, tf.int64), *counts

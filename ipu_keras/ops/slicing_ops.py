@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import (
     check_flag,
     check_integer,
@@ -128,7 +129,7 @@ def sequence_slice_unpack(
     src = check_tensor("src", src)
     _check_rank("src", src)
     num_elems, src_offsets = _slices(num_elems=num_elems, src_offsets=src_offsets)
-    dst = tf.zeros((total_elements, *src.shape[1:]), src.dtype)
+    dst = tf.zeros((total_elements, *static_sizes(src)[1:]), src.dtype)
     ends = tf.cumsum(num_elems, exclusive=True)
     return copied_rows(dst, src, num_elems, src_offsets, ends, zero_unused=True)
 

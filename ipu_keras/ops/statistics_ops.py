@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_flag, check_tensor, positive_integer
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
@@ -102,7 +103,7 @@ def histogram_update(
     hist, levels = check_tensor("hist", hist), _vector("levels", levels)
     if not (hist.dtype.is_floating or hist.dtype.is_integer):
         raise TypeError(f"`hist` must be numbers. Received: hist of {hist.dtype.name}")
-    if hist.shape != (levels.shape[0] + 1,):
+    if hist.shape != (static_sizes(levels)[0] + 1,):
         raise ValueError(
             "`hist` must have one element more than `levels`. "
             f"Received: hist of shape {hist.shape}, levels of shape {levels.shape}"

@@ -1,7 +1,7 @@
 """Optimizers that update weights once for several batches."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +18,11 @@ from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
+from ipu_keras.tracing.accumulations import (
+    are_accumulators_hidden,
+    note_accumulation,
+    note_accumulators,
+)
 
 _SUPPORTED_BY_V1 = (
     tf.compat.v1.train.GradientDescentOptimizer,
@@ -129,6 +134,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _accumulate(self, pairs: Sequence[tuple], global_step: Any, scope: str) -> Any:
         variables = [variable for _, variable in pairs]
+        note_accumulation(self._num_mini_batches)
         accumulators, count = self._state(variables)
         num_before = count.read_value()
         accumulated = [
@@ -159,10 +165,15 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
         """The accumulators of variables, and how many gradients they hold."""
+        is_hidden = are_accumulators_hidden()
         # As TensorFlow does it for the state of optimizers: outside of loops and functions.
-        with tf.init_scope():
+        make = _in_no_collection if is_hidden else _as_usual
+        with tf.init_scope(), tf.variable_creator_scope(make):
             accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
-            return accumulators, self._own_slot(variables[0], _COUNT)
+            count = self._own_slot(variables[0], _COUNT)
+        if is_hidden:
+            note_accumulators([*accumulators, count])
+        return accumulators, count
 
     def _own_slot(self, variable: Any, name: str) -> Any:
         if name == _COUNT:
@@ -323,6 +334,15 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
         name: str = "CrossReplicaGradientAccumulationOptimizer",
     ):
         super().__init__(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage, name)
+
+
+def _as_usual(create: Callable[..., Any], **options: Any) -> Any:
+    return create(**options)
+
+
+def _in_no_collection(create: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable of a program, of which scripts know nothing: none that they initialize."""
+    return create(**{**options, "collections": []})
 
 
 def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:

@@ -58,6 +58,9 @@ def checked_choices(given: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_continuous(given.get("continuous_weight_updates"))
     _check_sharding(given)
     fields = {name: given[name] for name in _SWITCHES if given.get(name) is not None}
+    if fields.get("replicated_optimizer_state_sharding"):
+        # Only what is offloaded is sharded, so what was left open is said by this.
+        fields["offload_weight_update_variables"] = True
     for name, field in _STAGE_OPTIONS.items():
         fields[field] = _stage_options(name, given.get(name))
     fields["weight_update_options"] = _optional(
@@ -101,16 +104,14 @@ def _refuse_continuous(continuous: Any) -> None:
 
 
 def _check_sharding(given: Mapping[str, Any]) -> None:
-    if given.get("replicated_optimizer_state_sharding") and not given.get(
-        "offload_weight_update_variables"
-    ):
+    offload = given.get("offload_weight_update_variables")
+    if given.get("replicated_optimizer_state_sharding") and offload is not None and not offload:
         raise noted(
             ValueError(
                 "To use replicated_optimizer_state_sharding, optimizer state must be offloaded "
                 "by using `offload_weight_update_variables=True`."
             ),
-            "Received: "
-            f"offload_weight_update_variables={given.get('offload_weight_update_variables')}",
+            f"Received: offload_weight_update_variables={offload}",
         )
 
 

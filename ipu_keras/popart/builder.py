@@ -55,6 +55,9 @@ class Opset:
         self.version = version
         self._core = core(builder.draft)
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
 
 def _forwarding(core: type) -> Callable[[type], type]:
     """A decorator that gives a class the methods that the core's has, besides its own."""

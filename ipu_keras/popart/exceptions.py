@@ -1,28 +1,38 @@
 """The exceptions that PopART raises, which have the names that users catch."""
 
-from typing import Any
-
 from ipu_keras.settings.names import legible
+
+
+def _text(error: Exception) -> str:
+    """What it says; models come from anywhere, and terminals obey no name in them."""
+    return legible(Exception.__str__(error), "\n\t")
+
+
+# They have no `__init__` of their own: TensorFlow's AutoGraph raises anew what has Python's.
 
 
 class popart_exception(Exception):
     """What users asked for cannot be done; the text says what, and what to do instead."""
 
-    def __init__(self, *args: Any):
-        # Models come from anywhere, and so do the names in them.
-        super().__init__(*(legible(one, "\n\t") if isinstance(one, str) else one for one in args))
+    __str__ = _text
 
 
 class popart_internal_exception(Exception):
     """Something went wrong that users have no part in."""
 
+    __str__ = _text
+
 
 class poplar_exception(Exception):
     """The device, or its options, refused something."""
 
+    __str__ = _text
+
 
 class poplibs_exception(Exception):
     """An operation's implementation refused something."""
+
+    __str__ = _text
 
 
 class OutOfMemoryError:

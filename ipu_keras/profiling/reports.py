@@ -79,7 +79,8 @@ def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
 def last_report(device: str | int = 0, **options: Any) -> Report:
     """Models the program that an emulated IPU device ran last.
 
-    The program is modelled when this is called: running programs costs nothing for it.
+    The program is modelled when this is called: running programs costs nothing for it. It exists
+    as long as its model or function does.
 
     Args:
         device: Name or ordinal of a configured device.
@@ -95,8 +96,8 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
         or function, and why.
 
     Raises:
-        ValueError: No such device, or it has not run a program; a target or option that
-            cannot be.
+        ValueError: No such device, or it has not run a program; the program was freed with the
+            model, or with the function and its variables; a target or option that cannot be.
         TypeError: No such option.
         LoweringError: XLA cannot compile an operation of the program.
     """
@@ -104,6 +105,12 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     ipu_device = device_for(device)
     engine = ipu_device.engine
     executable = engine.loaded
+    if executable is None and engine.last_title is not None:
+        raise ValueError(
+            "A report needs a program that still exists. Programs go with their model or function, "
+            "so keep a reference to it until the report is made. Received: "
+            f"{short_name(ipu_device.name)}, whose last program {engine.last_title!r} was freed"
+        )
     if executable is None:
         raise ValueError(
             "A report needs a program that has run: call `fit`, `evaluate` or `predict` of a model "

@@ -3,8 +3,9 @@
 import contextlib
 import logging
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -34,8 +35,8 @@ class EngineCounters:
 class Engine:
     """Runs executables on one device, one execution at a time.
 
-    It holds the mutable state of the device: the executable that ran last, the
-    counters, and the memory of feeds.
+    It holds the mutable state of the device: the counters, the memory of feeds, and what ran last.
+    It does not keep the variables of that alive: a model that is deleted is freed.
     """
 
     def __init__(self) -> None:
@@ -43,10 +44,13 @@ class Engine:
         self.identical_replicas = False
         # How often it was called: all replicas then start their streams anew.
         self.num_seedings = 0
+        # The last of these seeds; `None` before the first.
+        self.seed: int | None = None
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._num_running = 0
-        self._loaded: Executable | None = None
+        self._last: Callable[[], Executable | None] = _nothing
+        self._last_title: str | None = None
         self._feed_memory = FeedMemory()
         self._num_executions: Counter[str] = Counter()
         self._num_steps: Counter[str] = Counter()
@@ -54,8 +58,13 @@ class Engine:
 
     @property
     def loaded(self) -> Executable | None:
-        """The executable that ran last."""
-        return self._loaded
+        """The executable that ran last; `None` if it was freed with its model or function."""
+        return self._last()
+
+    @property
+    def last_title(self) -> str | None:
+        """What reports call the program that ran last, freed or not; `None` if none has run."""
+        return self._last_title
 
     @property
     def feed_memory(self) -> FeedMemory:
@@ -74,7 +83,7 @@ class Engine:
         """
         assert executable.host is not None
         with self._lock:
-            self._loaded = executable
+            self._load(executable)
             outfeed = executable.host(tensors)
         self.note_execution(executable)
         return outfeed
@@ -106,11 +115,16 @@ class Engine:
             executable: What ran.
         """
         with self._lock:
-            self._loaded = executable
+            self._load(executable)
             self._num_executions[executable.program.name] += 1
             self._num_steps[executable.program.name] += executable.program.repeat_count
         if executable.cycle_count is not None:
             _log_cycles(executable.program, executable.cycle_count)
+
+    def _load(self, executable: Executable) -> None:
+        self._last_title = executable.program.title
+        # One that has no variables takes little memory, and its function is often a temporary one.
+        self._last = weakref.ref(executable) if executable.variables else lambda: executable
 
     def count_compilation(self, program: str) -> None:
         """Counts a program that was compiled for this device.
@@ -129,6 +143,10 @@ class Engine:
                 num_steps=MappingProxyType(dict(self._num_steps)),
                 num_compilations=MappingProxyType(dict(self._num_compilations)),
             )
+
+
+def _nothing() -> None:
+    """The executable of an engine that has run none."""
 
 
 def _log_cycles(program: Program, count: CycleCount) -> None:

@@ -134,8 +134,9 @@ def _attributes(op) -> dict[str, Any]:
     """The seeds of a draw whose generator is a state of its kernel; the turns of a loop."""
     if op.type in _LOOPS:
         # TensorFlow puts a counter and the most turns before what the user's loop carries.
-        most = tf.get_static_value(op.inputs[1]) if len(op.inputs) > 1 else None
-        return {"turns": int(most)} if np.ndim(most) == 0 and most is not None and most >= 0 else {}
+        most: Any = tf.get_static_value(op.inputs[1]) if len(op.inputs) > 1 else None
+        is_count = most is not None and np.ndim(most) == 0 and most >= 0
+        return {"turns": int(most)} if is_count else {}
     if not op.op_def.is_stateful:
         return {}
     given = op.node_def.attr

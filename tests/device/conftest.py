@@ -1,9 +1,4 @@
-"""Configured devices and fresh interpreters for the tests of the device room."""
-
-import os
-import subprocess
-import sys
-import textwrap
+"""Configured devices for the tests of the device room."""
 
 import pytest
 
@@ -37,26 +32,3 @@ def devices(reconfigure):
     for device in pair:
         device.reset_counters()
     return pair
-
-
-@pytest.fixture
-def run_python():
-    """Runs a script in a new interpreter and returns what it printed, stripped."""
-
-    def run(script):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
-        result = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=120,
-        )
-        assert result.returncode == 0, result.stderr
-        return result.stdout.strip()
-
-    return run

@@ -167,7 +167,7 @@ def test_registered_programs_are_counted_by_name(devices):
     assert device.counters().program_executions[names[0]] == 0
 
 
-def test_importing_does_not_initialise_the_eager_context(run_python):
+def test_importing_does_not_initialise_the_eager_context(run_forked):
     script = """
         import tensorflow as tf
         import ipu_keras.device
@@ -178,7 +178,7 @@ def test_importing_does_not_initialise_the_eager_context(run_python):
         tf.config.threading.set_inter_op_parallelism_threads(1)
         print("free")
     """
-    assert run_python(script) == "free"
+    assert run_forked(script).stdout.strip() == "free"
 
 
 def test_devices_are_registered_again_after_the_context_was_reset(run_forked):

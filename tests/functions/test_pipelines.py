@@ -430,6 +430,10 @@ def two(**options):
     return pipeline(stages, **{"gradient_accumulation_count": 4, **options})
 
 
+def variable():
+    return v1.get_variable("w", initializer=1.0, use_resource=True)
+
+
 def optimizer_of(loss):
     return OptimizerFunctionOutput(v1.train.GradientDescentOptimizer(0.1), loss)
 
@@ -465,7 +469,7 @@ ERRORS = {
         "`continuous_weight_updates` is not implemented",
     ),
     "sharded state": (
-        {"replicated_optimizer_state_sharding": True},
+        {"replicated_optimizer_state_sharding": True, "offload_weight_update_variables": False},
         ValueError,
         "optimizer state must be offloaded by using",
     ),
@@ -494,9 +498,28 @@ ERRORS = {
         {
             "stages": [lambda: tf.constant(1.0), lambda x: x],
             "optimizer_function": lambda loss: loss,
+            "outfeed_queue": IPUOutfeedQueue(),
         },
         TypeError,
         "needs to return an instance of OptimizerFunctionOutput",
+    ),
+    "no outfeed in training": (
+        {
+            "stages": [lambda: tf.constant(1.0), lambda x: x],
+            "optimizer_function": optimizer_of,
+        },
+        ValueError,
+        "last computational stage has tensor outputs: .* but no outfeed_queue",
+    ),
+    "mask of a dict": (
+        {
+            "stages": [lambda: tf.constant(1.0), lambda x: {"loss": x}],
+            "optimizer_function": lambda loss: optimizer_of(loss * variable()),
+            "outfeed_queue": IPUOutfeedQueue(),
+            "outfeed_mask": [True],
+        },
+        ValueError,
+        r"`outfeed_mask` is for results of the last stage that are in a list",
     ),
     "repeats": ({"repeat_count": 0}, ValueError, "`repeat_count` must be a positive integer"),
 }
@@ -561,10 +584,159 @@ def test_depth_is_checked_when_it_runs(schedule, count, step):
 
 
 def test_too_few_ipus():
+    """Which is said when a session runs it: until then more may be configured."""
     configure(1)
+    with tf.Graph().as_default(), ipu_scope("/device:IPU:0"):
+        run = compile_computation(two)
+        text = r"Current device has 1 IPUs attached, .* multiple of 2"
+        with v1.Session() as session, pytest.raises(ValueError, match=text):
+            session.run(run)
+
+
+@pytest.mark.parametrize("mode", IPUOutfeedMode)
+@pytest.mark.parametrize("configured", [0, 1, 2])
+def test_the_system_may_be_configured_after_compilation(mode, configured):
+    """For one replica, and for two: what was dequeued before is of these."""
+    reset_ipu_configuration()
+    if configured:
+        configure(configured)
+    for num_replicas in (1, 2):
+        with tf.Graph().as_default():
+            infeed = IPUInfeedQueue(tf.data.Dataset.range(8).map(lambda k: tf.cast(k, tf.float32)))
+            queue = IPUOutfeedQueue(outfeed_mode=mode)
+            stages = [lambda x: x + 1.0, lambda x: x * variable()]
+            with ipu_scope("/device:IPU:0"):
+                run = compile_computation(
+                    lambda stages=stages, infeed=infeed, queue=queue: pipeline(
+                        stages, 4, infeed_queue=infeed, outfeed_queue=queue
+                    )
+                )
+            dequeued = queue.dequeue()
+            configure(2 * num_replicas)
+            with v1.Session() as session:
+                session.run([v1.global_variables_initializer(), infeed.initializer])
+                session.run(run)
+                (found,) = session.run(dequeued)
+        expected = np.arange(1.0, 4 * num_replicas + 1)
+        if num_replicas > 1:
+            expected = expected.reshape(4, num_replicas)
+        np.testing.assert_array_equal(
+            found, expected[-1] if mode is IPUOutfeedMode.LAST else expected
+        )
+
+
+def test_the_last_stage_returns_a_dict():
+    configure(2)
+    with tf.Graph().as_default():
+        queue = IPUOutfeedQueue()
+
+        def optimizer(*, loss, x):
+            return optimizer_of(loss + 0.0 * x)
+
+        stages = [lambda x: {"x": x, "y": 3.0}, lambda *, x, y: {"loss": y * variable(), "x": x}]
+        with ipu_scope("/device:IPU:0"):
+            run = compile_computation(
+                lambda: pipeline(
+                    stages, 4, inputs=[2.0], outfeed_queue=queue, optimizer_function=optimizer
+                )
+            )
+        dequeued = queue.dequeue()
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(run)
+            found = session.run(dequeued)
+            (weight,) = session.run(v1.trainable_variables())
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "loss": [3.0] * 4,
+        "x": [2.0] * 4,
+    }
+    np.testing.assert_allclose(weight, 1.0 - 0.1 * 4 * 3.0, rtol=1e-6)
+
+
+class Sending(v1.train.GradientDescentOptimizer):
+    """Sends the gradient that it gets."""
+
+    def __init__(self, queue):
+        super().__init__(0.01)
+        self.queue = queue
+
+    def apply_gradients(self, pairs, *args, **options):
+        sent = self.queue.enqueue({"gradient": pairs[0][0], "one": tf.constant(1)})
+        return tf.group(sent, super().apply_gradients(pairs, *args, **options))
+
+
+def sending(queue, averages=True, **options):
+    def optimizer(loss):
+        made = Sending(queue)
+        return OptimizerFunctionOutput(CrossReplicaOptimizer(made) if averages else made, loss)
+
+    return compile_computation(
+        lambda: pipeline(
+            [lambda x: x * variable(), lambda x: x * 2.0],
+            4,
+            repeat_count=3,
+            inputs=[1.0],
+            outfeed_queue=IPUOutfeedQueue(),
+            optimizer_function=optimizer,
+        )
+    )
+
+
+@pytest.mark.parametrize("mode", IPUOutfeedMode)
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_what_an_update_sends_is_sent_once_an_update(mode, num_replicas):
+    configure(2 * num_replicas)
+    with tf.Graph().as_default(), ipu_scope("/device:IPU:0"):
+        queue = IPUOutfeedQueue(outfeed_mode=mode)
+        run, dequeued = sending(queue), queue.dequeue()
+        assert [variable.name for variable in v1.global_variables()] == ["w:0"]
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(2):
+                session.run(run)
+            found = session.run(dequeued)
+    # The sum of four gradients of 2.
+    expected = np.full((6, num_replicas) if num_replicas > 1 else 6, 8.0)
+    expected = expected[-1] if mode is IPUOutfeedMode.LAST else expected
+    np.testing.assert_array_equal(found["gradient"], expected)
+    np.testing.assert_array_equal(found["one"], np.ones_like(expected))
+
+
+def test_replicas_with_updates_of_their_own_send_none():
+    configure(4)
+    text = "What a weight update sends is the same for all replicas"
     with (
         tf.Graph().as_default(),
         ipu_scope("/device:IPU:0"),
-        pytest.raises(ValueError, match=r"Current device has 1 IPUs attached, .* multiple of 2"),
+        pytest.raises(NotImplementedError, match=text),
     ):
-        compile_computation(two)
+        sending(IPUOutfeedQueue(), averages=False)
+
+
+def test_sharded_state_is_offloaded_if_that_is_left_open():
+    configure(2)
+
+    @tf.function
+    def run():
+        pipeline([lambda: None, lambda: None], 4, replicated_optimizer_state_sharding=True)
+
+    IPUStrategy().run(run)
+    layout = device_for(0).engine.loaded.program.pipeline
+    assert (layout.offload_weight_update_variables, layout.replicated_optimizer_state_sharding) == (
+        True,
+        True,
+    )
+
+
+def test_names_of_feeds_need_not_be_names_of_operations():
+    configure(2)
+    with pytest.warns(DeprecationWarning, match="`feed_name`"):
+        queue = IPUOutfeedQueue("__feed 13")
+    with tf.Graph().as_default(), ipu_scope("/device:IPU:0"):
+        run = compile_computation(
+            lambda: pipeline([lambda x: x, lambda x: x], 4, inputs=[1.0], outfeed_queue=queue)
+        )
+        dequeued = queue.dequeue()
+        with v1.Session() as session:
+            session.run(run)
+            assert session.run(dequeued)[0].tolist() == [1.0] * 4

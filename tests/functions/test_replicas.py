@@ -107,7 +107,22 @@ class UnderAStrategy:
         pass
 
 
-@pytest.fixture(params=["session", None, False, True], ids=lambda param: f"jit_compile={param}")
+WAYS = ["session", None, False, True]
+
+
+def in_turns(name, values, ways=WAYS):
+    """Runs a test in each way, with one of the values of an argument after the other."""
+    return pytest.mark.parametrize(
+        ("jit", name), [(way, values[k % len(values)]) for k, way in enumerate(ways)]
+    )
+
+
+# Of tests which ask for nothing that XLA or TensorFlow could do in another way.
+in_few_ways = pytest.mark.parametrize("jit", ["session", True])
+before_anything_runs = pytest.mark.parametrize("jit", ["session", None])
+
+
+@pytest.fixture(params=WAYS, ids=lambda param: f"jit_compile={param}")
 def jit(request):
     return request.param
 
@@ -144,7 +159,7 @@ class Elements:
         return found
 
 
-@pytest.mark.parametrize("num_replicas", [2, 4])
+@in_turns("num_replicas", [2, 4])
 def test_a_loop_beside_all_that_a_replica_can_do(make_door, num_replicas):
     """Reads and writes, exchanges, variables and values that are captured or handed on."""
     door = make_door(num_replicas)
@@ -160,7 +175,7 @@ def test_a_loop_beside_all_that_a_replica_can_do(make_door, num_replicas):
             inside.assign_add(element * outside)
             return total + element * first, outfeed.enqueue({"inside": inside.read_value()})
 
-        (total,) = loops.repeat(3, body, [first + x], infeed)
+        total = loops.repeat(3, body, [first + x], infeed)
         total_sum = cross_replica_sum(total)
         with tf.control_dependencies([outside.assign_add(0.125 * inside)]):
             sent = last.enqueue((inside.read_value(), outside.read_value(), total))
@@ -192,7 +207,7 @@ def test_a_loop_beside_all_that_a_replica_can_do(make_door, num_replicas):
     assert door.read(outside) == pytest.approx(other[0])
 
 
-@pytest.mark.parametrize("num_replicas", [2, 4])
+@in_turns("num_replicas", [4, 2])
 def test_two_loops_share_the_variables_of_each_replica(make_door, num_replicas):
     """Nothing is beside them, but what one leaves to a replica the other takes up."""
     door = make_door(num_replicas)
@@ -208,7 +223,7 @@ def test_two_loops_share_the_variables_of_each_replica(make_door, num_replicas):
         return total * 2.0, outfeed.enqueue((weight * element, total))
 
     def function(x):
-        (total,) = loops.repeat(2, adding, [x], infeed)
+        total = loops.repeat(2, adding, [x], infeed)
         return loops.repeat(2, scaling, [total], infeed)
 
     door.compile(function, outfeed)
@@ -234,6 +249,7 @@ def test_two_loops_share_the_variables_of_each_replica(make_door, num_replicas):
     assert door.read(weight) == own[0]
 
 
+@in_few_ways
 def test_a_variable_that_is_set_outside_of_a_loop_is_set_for_all_replicas(make_door):
     door = make_door(2)
     weight, infeed, outfeed = (
@@ -256,7 +272,7 @@ def test_a_variable_that_is_set_outside_of_a_loop_is_set_for_all_replicas(make_d
     np.testing.assert_array_equal(sent, [[10, 11], [12, 14], [24, 25], [30, 32]])
 
 
-@pytest.mark.parametrize("mode", IPUOutfeedMode)
+@in_turns("mode", list(IPUOutfeedMode))
 def test_replicas_read_and_write_the_same_queues_in_loops_and_beside(make_door, mode):
     door = make_door(2)
     infeed = door.infeed(counting())
@@ -277,6 +293,7 @@ def test_replicas_read_and_write_the_same_queues_in_loops_and_beside(make_door, 
     np.testing.assert_array_equal(summed, sums[-1] if is_last else sums)
 
 
+@in_few_ways
 def test_a_long_loop_that_is_run_in_parts(make_door):
     """Elements of 4 MiB, 8 steps of 2 replicas at once; what is handed on is each replica's."""
     door = make_door(2)
@@ -285,7 +302,7 @@ def test_a_long_loop_that_is_run_in_parts(make_door):
 
     def function(x):
         start = x + 10.0 * index()
-        (total,) = loops.repeat(16, lambda total, e: total + e[0, 0], [start], infeed)
+        total = loops.repeat(16, lambda total, e: total + e[0, 0], [start], infeed)
         return total, outfeed.enqueue(total)
 
     door.compile(function, outfeed)
@@ -306,7 +323,7 @@ def test_loops_in_functions_that_functions_call(make_door):
 
     @tf.function
     def inner(start):
-        return loops.repeat(2, body, [start + index()], infeed)[0]
+        return loops.repeat(2, body, [start + index()], infeed)
 
     def function(x):
         total = cross_replica_sum(inner(x))
@@ -385,8 +402,14 @@ class Stages:
         return losses, np.stack(weights) - rate * gradients
 
 
-@pytest.mark.parametrize("averages", [True, False])
-@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("jit", "num_replicas", "averages"),
+    [
+        (way, num_replicas, (k + num_replicas) % 2 == 0)
+        for k, way in enumerate(WAYS)
+        for num_replicas in (1, 2)
+    ],
+)
 def test_a_pipeline_beside_what_replicas_do(make_door, num_replicas, averages):
     """Each has other weights before, of the first stage, and another rate of learning."""
     door = make_door(2 * num_replicas)
@@ -425,6 +448,7 @@ def test_a_pipeline_beside_what_replicas_do(make_door, num_replicas, averages):
         assert door.read(variable) == pytest.approx(value[0], rel=1e-5)
 
 
+@in_few_ways
 def test_a_pipeline_after_a_loop_that_trains_the_same_weights(make_door):
     """Of two replicas of two IPUs each, though the loop needs one."""
     door = make_door(4)
@@ -464,12 +488,13 @@ def run_once(door, function):
     door.run(1.0)
 
 
+@before_anything_runs
 def test_programs_with_other_replicas_than_the_function(make_door):
     door = make_door(4)
     stages = Stages(door, averages=True)
 
     def function(x):
-        (total,) = loops.repeat(2, lambda total: total + x, [x])
+        total = loops.repeat(2, lambda total: total + x, [x])
         trained = stages.pipeline(x, 4)
         with tf.control_dependencies([trained]):
             return cross_replica_sum(total)
@@ -483,6 +508,7 @@ def test_programs_with_other_replicas_than_the_function(make_door):
         run_once(door, function)
 
 
+@before_anything_runs
 def test_a_pipeline_after_replicas_of_one_ipu_did_something(make_door):
     door = make_door(4)
     stages = Stages(door, averages=True)
@@ -495,12 +521,13 @@ def test_a_pipeline_after_replicas_of_one_ipu_did_something(make_door):
         run_once(door, function)
 
 
+@before_anything_runs
 def test_a_loop_that_not_all_replicas_reach(make_door):
     door = make_door(2)
 
     @tf.function
     def looping(x):
-        return loops.repeat(2, lambda total: total + 1.0, [x])[0]
+        return loops.repeat(2, lambda total: total + 1.0, [x])
 
     def function(x):
         own = x * index()

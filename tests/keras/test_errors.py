@@ -168,7 +168,13 @@ row(ValueError, "prefetch_depth must be less than 256, but it is 256")(
 row(
     ValueError,
     "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using...",
-)(setting("set_pipelining_options", replicated_optimizer_state_sharding=True))
+)(
+    setting(
+        "set_pipelining_options",
+        replicated_optimizer_state_sharding=True,
+        offload_weight_update_variables=False,
+    )
+)
 
 
 class OwnMinimize(keras.optimizers.SGD):

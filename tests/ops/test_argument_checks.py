@@ -1,4 +1,4 @@
-"""Checks that operations and layers have in common; of counts, `tests/fuzz/test_counts.py`."""
+"""Checks that operations and layers have in common; of counts, `tests/test_counts.py`."""
 
 import math
 import re

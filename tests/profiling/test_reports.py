@@ -1,5 +1,9 @@
 """Reports of what ran last on a device."""
 
+import gc
+import weakref
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -51,6 +55,47 @@ def test_options_that_the_last_report_does_not_take(strategy, options, error, me
     with pytest.raises(error, match=message):
         last_report(**options)
     assert last_report(batch_size=np.int64(3)).batch_size == 3
+
+
+def fit(model):
+    model.fit(np.zeros((4, 3)), np.zeros((4, 2)), batch_size=2, verbose=0)
+
+
+def evaluate(model):
+    model.evaluate(np.zeros((4, 3)), np.zeros((4, 2)), batch_size=2, verbose=0)
+
+
+def predict(model):
+    model.predict(np.zeros((4, 3)), batch_size=2, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("run", "mode"), [(fit, "train"), (evaluate, "test"), (predict, "predict")]
+)
+def test_a_deleted_model_is_freed_with_its_weights(strategy, run, mode):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="deleted")
+        model.compile("sgd", "mse", steps_per_execution=2)
+    run(model)
+    # Of handles of variables, TensorFlow keeps those of a training itself, also in stock Keras.
+    references = [weakref.ref(one) for one in (model, model.weights[0].value)]
+    del model
+    gc.collect()
+    assert [one() for one in references] == [None] * 2
+    with pytest.raises(ValueError, match=f"a reference to it.*program 'deleted.{mode}' was freed"):
+        last_report()
+
+
+def test_a_function_is_freed_with_the_variables_that_it_alone_had(strategy):
+    def ran():
+        with strategy.scope():
+            weight = tf.Variable([1.0, 2.0])
+        strategy.run(tf.function(lambda x: tf.reduce_sum(x * weight)), [3.0])
+        return weakref.ref(weight)
+
+    weight = ran()
+    gc.collect()
+    assert weight() is None
 
 
 # Devices stay for as long as their process.

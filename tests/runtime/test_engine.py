@@ -1,13 +1,14 @@
 """The engine: what it runs, counts and refuses to do at once."""
 
 import dataclasses
+import gc
 import threading
 import time
 
 import pytest
 
 from ipu_keras.host.plan import HostExecution
-from ipu_keras.ir import Graph
+from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.program.executable import CycleCount, Executable
 from ipu_keras.runtime import Engine
@@ -107,6 +108,24 @@ def test_the_loaded_executable_is_the_last_that_ran():
     for one in (first, second, first):
         engine.run(one, [])
         assert engine.loaded is one
+
+
+def test_a_program_with_variables_goes_with_who_made_it():
+    engine = Engine()
+    with_variables = dataclasses.replace(executable(), variables=(TensorSpec((2,), "float32"),))
+    engine.run(with_variables, [])
+    assert engine.loaded is with_variables
+    del with_variables
+    assert engine.loaded is None
+    assert engine.last_title == "train"
+
+
+def test_a_program_without_variables_is_kept():
+    engine = Engine()
+    assert engine.last_title is None
+    engine.run(executable("once"), [])
+    gc.collect()
+    assert engine.loaded.program.name == "once"
 
 
 def test_an_execution_that_fails_is_not_counted():

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.internals.tensorflow.contexts import may_record
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
 _CONVOLUTIONS = {
@@ -38,7 +39,7 @@ def _folded(inputs, output) -> tf.Tensor | None:
     factor = scale * tf.math.rsqrt(variance + output.op.get_attr("epsilon"))
     shift = offset - mean * factor
     # That of a depthwise convolution has as many of them for each channel of its images.
-    channels = kernel.shape[2:] if convolution.type == "DepthwiseConv2dNative" else [-1]
+    channels = static_sizes(kernel)[2:] if convolution.type == "DepthwiseConv2dNative" else [-1]
     smaller = _like(convolution, kernel * tf.reshape(factor, channels))
     return tf.nn.bias_add(smaller, shift if bias is None else shift + bias * factor)
 

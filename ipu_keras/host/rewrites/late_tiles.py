@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
 # What has fewer axes is no images, and most programs without images are XLA's, which gains nothing:
@@ -47,5 +48,6 @@ def _before_tile(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | 
 def _is_broadcast(source: tf.Tensor, tiled: tf.Tensor) -> bool:
     """Whether each axis is repeated of which there is one element, and no other."""
     return source.shape.is_fully_defined() and all(
-        size in (1, repeated) for size, repeated in zip(source.shape, tiled.shape, strict=True)
+        size in (1, repeated)
+        for size, repeated in zip(static_sizes(source), static_sizes(tiled), strict=True)
     )

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ipu_keras.host.operation_kinds import CONVOLUTION_GRADIENTS
 from ipu_keras.host.rewrites.replacement import rebuilt
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 
 # Products of each result. Measured with 32 images of 28 by 28 pixels, 32 filters, bias and relu, on
 # two cores, time of oneDNN by that of these, medians of 7 rounds: 4 (2x2) 2.2, 8 1.6, 9 1.6, 12
@@ -93,7 +94,7 @@ def _is_covered(op: tf.Operation) -> bool:
         and op.get_attr("data_format") == b"NHWC"
         and op.outputs[0].dtype == tf.float32
         and all(tensor.shape.is_fully_defined() for tensor in (*op.inputs, *op.outputs))
-        and op.inputs[0].shape[3] == op.inputs[1].shape[2]
+        and static_sizes(op.inputs[0])[3] == static_sizes(op.inputs[1])[2]
         and _LEAST_PRODUCTS <= _num_products(op) <= _MOST_POOLED_PRODUCTS
         and op.outputs[0].shape.num_elements() >= _LEAST_ELEMENTS
     )
@@ -106,7 +107,7 @@ def _pays(layer: _Layer) -> bool:
 
 
 def _num_products(convolution: tf.Operation) -> int:
-    return math.prod(convolution.inputs[1].shape[:3])
+    return math.prod(static_sizes(convolution.inputs[1])[:3])
 
 
 def _layer_of(convolution: tf.Operation) -> _Layer:
@@ -137,7 +138,7 @@ def _bias_of(op: tf.Operation, images: tf.Tensor) -> tf.Tensor | None:
     if len(others) != 1 or (op.type == "BiasAdd" and op.get_attr("data_format") != b"NHWC"):
         return None
     (shape,) = (tensor.shape for tensor in others)
-    filters = images.shape[-1]
+    filters = static_sizes(images)[-1]
     known = shape.is_fully_defined() and 0 < shape.rank <= images.shape.rank
     return others[0] if known and shape[-1] == filters == shape.num_elements() else None
 
@@ -170,7 +171,7 @@ def _computed(layer: _Layer) -> tf.Tensor:
             strides=(rows, columns),
             dilations=tuple(convolution.get_attr("dilations")[1:3]),
             window=layer.window,
-            size=tuple(layer.result.shape[1:3]),
+            size=static_sizes(layer.result)[1:3],
         )
         for each in bias:
             sums += tf.reshape(each, [-1])
@@ -198,9 +199,9 @@ def _edges(convolution: tf.Operation) -> list[list[int]]:
         (result,) = convolution.outputs
         strides, dilations = convolution.get_attr("strides"), convolution.get_attr("dilations")
         for axis in (1, 2):
-            read = (kernel.shape[axis - 1] - 1) * dilations[axis] + 1
-            end = (result.shape[axis] - 1) * strides[axis] + read
-            missing = max(end - images.shape[axis], 0)
+            read = (static_sizes(kernel)[axis - 1] - 1) * dilations[axis] + 1
+            end = (static_sizes(result)[axis] - 1) * strides[axis] + read
+            missing = max(end - static_sizes(images)[axis], 0)
             edges[axis] = [missing // 2, missing - missing // 2]
     return edges
 
@@ -231,7 +232,7 @@ def max_of_convolution(
     found = None
     for place in itertools.product(*map(range, window)):
         total = None
-        for *tap, channel in itertools.product(*map(range, kernel.shape[:3])):
+        for *tap, channel in itertools.product(*map(range, static_sizes(kernel)[:3])):
             corner = [
                 stride * at + dilation * shift
                 for stride, at, dilation, shift in zip(strides, place, dilations, tap, strict=True)

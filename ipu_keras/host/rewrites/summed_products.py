@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.internals.tensorflow.operations import static_shape
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
 # Gradients of operands that were broadcast are summed over the axes that this finds: of each of two
@@ -35,13 +36,16 @@ def _joint_product(inputs, output) -> tf.Tensor | None:
         return None
     x, y = op.inputs
     shapes = (x.shape, y.shape, output.shape)
-    if not all(shape.is_fully_defined() for shape in shapes) or x.shape[:-2] != y.shape[:-2]:
+    if (
+        not all(shape.is_fully_defined() for shape in shapes)
+        or static_sizes(x)[:-2] != static_sizes(y)[:-2]
+    ):
         return None
     if not op.get_attr("adj_x") or op.get_attr("adj_y"):
         return None
     if _axes(axes, products.shape.rank) != list(range(products.shape.rank - 2)):
         return None
-    if output.shape != products.shape[-2:]:
+    if output.shape != static_sizes(products)[-2:]:
         return None
     return tf.matmul(_rows(x), _rows(y), transpose_a=True)
 
@@ -60,4 +64,4 @@ def _axes(axes: tf.Tensor, rank: int) -> list[int] | None:
 
 
 def _rows(matrices: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(matrices, (-1, matrices.shape[-1]))
+    return tf.reshape(matrices, (-1, static_sizes(matrices)[-1]))

@@ -14,6 +14,7 @@ from ipu_keras.host.operation_kinds import ELEMENTWISE
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.internals.tensorflow.parallel_for import create_operation
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
 _POOLING = frozenset({"AvgPool", "MaxPool"})
@@ -49,11 +50,12 @@ def unread_edges() -> contextlib.AbstractContextManager[list[Replaced]]:
 def _without_edges(inputs, output: tf.Tensor) -> tf.Tensor | None:
     if not _is_known(output.op):
         return None
-    read = _read(output.op, tuple(output.shape[1:3]))
-    if read == tuple(inputs[0].shape[1:3]) or may_record():
+    read = _read(output.op, static_sizes(output)[1:3])
+    if read == static_sizes(inputs[0])[1:3] or may_record():
         return None
     *between, start = _cuts(_Cut(inputs[0], read))
-    copied = 0 if _is_whole(start) else start.size[0] * start.size[1] * start.tensor.shape[3]
+    channels = static_sizes(start.tensor)[3]
+    copied = 0 if _is_whole(start) else start.size[0] * start.size[1] * channels
     if sum(map(_saved, between)) <= _LEAST_SAVED * copied:
         return None
     rows, columns = start.size
@@ -82,7 +84,7 @@ def _images(op: tf.Operation) -> tf.Tensor | None:
     """The only operand that has a value for each pixel, if there is one."""
     if any(each.shape.rank is None for each in op.inputs):
         return None
-    found = [each for each in op.inputs if any(size != 1 for size in each.shape[-3:-1])]
+    found = [each for each in op.inputs if any(size != 1 for size in static_sizes(each)[-3:-1])]
     is_one = len(found) == 1 and found[0].shape == op.outputs[0].shape
     return found[0] if is_one else None
 
@@ -99,7 +101,7 @@ def _is_known(op: tf.Operation) -> bool:
 def _read(op: tf.Operation, size: tuple[int, ...]) -> tuple[int, int]:
     """Rows and columns that an operation reads for so many of its result."""
     if op.type == "Conv2D":
-        window, dilations = op.inputs[1].shape[:2], op.get_attr("dilations")[1:3]
+        window, dilations = static_sizes(op.inputs[1])[:2], op.get_attr("dilations")[1:3]
     else:
         window, dilations = op.get_attr("ksize")[1:3], (1, 1)
     strides = op.get_attr("strides")[1:3]
@@ -111,7 +113,7 @@ def _read(op: tf.Operation, size: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _is_whole(cut: _Cut) -> bool:
-    return cut.size == tuple(cut.tensor.shape[1:3])
+    return cut.size == static_sizes(cut.tensor)[1:3]
 
 
 def _saved(cut: _Cut) -> int:
@@ -119,7 +121,7 @@ def _saved(cut: _Cut) -> int:
     op = cut.tensor.op
     if op.type != "Conv2D":
         return 0
-    _, height, width, _ = cut.tensor.shape
+    _, height, width, _ = static_sizes(cut.tensor)
     return (height * width - cut.size[0] * cut.size[1]) * op.inputs[1].shape.num_elements()
 
 

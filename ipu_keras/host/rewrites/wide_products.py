@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ipu_keras.host.rewrites.replacement import replaced
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.xla import barrier
 from ipu_keras.tracing.as_written import Replaced
 
@@ -36,7 +37,7 @@ def _transposed(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | N
         return None
     if not (x.shape.is_fully_defined() and y.shape.is_fully_defined()):
         return None
-    (num_rows, height), width = x.shape, y.shape[1]
+    (num_rows, height), width = static_sizes(x), static_sizes(y)[1]
     if num_rows < _LEAST_ROWS or height <= width:
         return None
     # Without the barrier, XLA makes `x^T y` of it again.

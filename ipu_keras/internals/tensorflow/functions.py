@@ -229,6 +229,14 @@ def is_trace(graph: Any) -> bool:
     return isinstance(graph, _FUNC_GRAPH.get())
 
 
+def outermost_trace() -> Any:
+    """The graph of the outermost function that is being traced; `None` if there is none."""
+    graph, found = tf.compat.v1.get_default_graph(), None
+    while is_trace(graph):
+        graph, found = graph.outer_graph, graph
+    return found
+
+
 def is_branch_or_loop(graph: Any) -> bool:
     """Whether a graph is that of a branch or a loop, which run within the graph around them."""
     kinds = (_COND_BRANCH.get(), _WHILE_BODY.get(), _WHILE_CONDITION.get())

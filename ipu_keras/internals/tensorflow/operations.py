@@ -11,6 +11,11 @@ _SET_ATTRIBUTE = PrivateName(
 )
 _SET_DEVICE = PrivateName("tensorflow", "Operation._set_device", Function("self", "device"))
 _CLEAR_ATTRIBUTE = PrivateName("tensorflow", "Operation._clear_attr", Function("self", "attr_name"))
+_SET_INPUT = PrivateName(
+    "tensorflow", "Operation._update_input", Function("self", "index", "tensor")
+)
+_REMOVE_CONTROLS = PrivateName("tensorflow", "Operation._remove_all_control_inputs", Compiled())
+_ADD_CONTROLS = PrivateName("tensorflow", "Operation._add_control_inputs", Compiled())
 _ADD_CALLBACK = PrivateName(
     "tensorflow.python.framework.op_callbacks", "add_op_callback", Function("callback_fn")
 )
@@ -63,6 +68,20 @@ def move_operation(op: Any, device: str) -> None:
     _CLEAR_ATTRIBUTE.get()
     op._set_device(device)
     op._clear_attr("_class")
+
+
+def set_input(op: Any, tensor: Any) -> None:
+    """Gives an operation that no session has run another first input, of a shape that fits."""
+    _SET_INPUT.get()
+    op._update_input(0, tensor)
+
+
+def set_control_input(op: Any, before: Any) -> None:
+    """Has an operation that no session has run wait for this one, and for no other."""
+    _REMOVE_CONTROLS.get()
+    _ADD_CONTROLS.get()
+    op._remove_all_control_inputs()
+    op._add_control_inputs([before])
 
 
 def add_callback(callback: Callable) -> None:

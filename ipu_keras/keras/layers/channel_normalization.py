@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
@@ -132,7 +133,7 @@ class ChannelNormalization(keras.layers.Layer):
             inputs,
             None if self.gamma is None else self.gamma.value,
             None if self.beta is None else self.beta.value,
-            groups=self.groups_of(inputs.shape[self.channels_axis]),
+            groups=self.groups_of(static_sizes(inputs)[self.channels_axis]),
             channels_axis=self.channels_axis,
             epsilon=self.epsilon,
             strided=self.strided_channel_grouping,

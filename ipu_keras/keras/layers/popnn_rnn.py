@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import (
     check_flag,
@@ -258,10 +259,10 @@ class PopnnRNN(keras.layers.Layer):
 
     def _initial_states(self, inputs, initial_state) -> list[tf.Tensor]:
         batch_axis = 1 if self.time_major else 0
-        batch_size = inputs.shape[batch_axis]
+        batch_size = static_sizes(inputs)[batch_axis]
         if initial_state is None and self.stateful:
             initial_state = list(self.states or ())
-            expected = initial_state[0].shape[0]
+            expected = static_sizes(initial_state[0])[0]
             if batch_size is not None and batch_size != expected:
                 raise ValueError(
                     f"A stateful layer has a state for each of {expected} samples, which is "

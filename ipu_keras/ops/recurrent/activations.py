@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
+
 
 @dataclass(frozen=True)
 class Activation:
@@ -31,7 +33,7 @@ class Activation:
         """The activated gates, `(batch, gates * units)`, of logits of that shape."""
         if self.slope is not None:
             return self.function(logits)
-        units = logits.shape[-1] // num_gates
+        units = static_sizes(logits)[-1] // num_gates
         gates = self.function(tf.reshape(logits, [-1, num_gates, units]))
         return tf.reshape(gates, [-1, num_gates * units])
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.recurrent.activations import ACTIVATIONS, Activation
 from ipu_keras.ops.recurrent.steps import (
     arrays,
@@ -69,7 +70,7 @@ def gru(
     functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after)
     mask = step_mask(mask)
     tensors = (inputs, initial_h, kernel, recurrent_kernel, bias)
-    if inputs.shape[0] == 0 or not functions.have_derivatives:
+    if static_sizes(inputs)[0] == 0 or not functions.have_derivatives:
         return _inference(*tensors, attention, functions, mask, partials_dtype, True)
     scored = () if attention is None else (attention,)
 
@@ -156,9 +157,9 @@ def _inference(
     projected = per_step_product(inputs, weights.kernel) + weights.bias
     cell = _cell(projected, weights, functions, scores, mask)
     steps = num_steps(projected)
-    if projected.shape[0] == 0:
+    if static_sizes(projected)[0] == 0:
         # XLA has no arrays of nothing.
-        return projected[..., : h.shape[-1]] if return_sequences else h
+        return projected[..., : static_sizes(h)[-1]] if return_sequences else h
 
     def step(time, h, *states):
         *_, h = cell(time, h)
@@ -191,7 +192,7 @@ class _Weights:
 
     @classmethod
     def of(cls, kernel, recurrent_kernel, bias, reset_after, partials_dtype) -> "_Weights":
-        units = recurrent_kernel.shape[0]
+        units = static_sizes(recurrent_kernel)[0]
         candidate_bias = None
         if reset_after:
             of_state = bias[1]
@@ -265,7 +266,7 @@ def _cell(projected, weights, functions, scores, mask) -> Callable:
 
     The product is the one of the state for the candidate.
     """
-    units = weights.candidate.shape[0]
+    units = static_sizes(weights.candidate)[0]
 
     def products_of(x, h):
         if functions.reset_after:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.recurrent.activations import ACTIVATIONS, Activation
 from ipu_keras.ops.recurrent.steps import (
     arrays,
@@ -66,7 +67,7 @@ def lstm(
     functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation])
     mask = step_mask(mask)
     tensors = (inputs, initial_h, initial_c, kernel, recurrent_kernel, bias)
-    if inputs.shape[0] == 0 or not functions.have_derivatives:
+    if static_sizes(inputs)[0] == 0 or not functions.have_derivatives:
         return _inference(*tensors, functions, mask, partials_dtype, return_sequences=True)
 
     def run(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias):
@@ -141,9 +142,9 @@ def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials,
     projected = per_step_product(inputs, widened(kernel, partials)) + bias
     cell = _cell(projected, widened(recurrent, partials), functions, mask)
     steps = num_steps(projected)
-    if projected.shape[0] == 0:
+    if static_sizes(projected)[0] == 0:
         # XLA has no arrays of nothing.
-        return (projected[..., : h.shape[-1]] if return_sequences else h), c
+        return (projected[..., : static_sizes(h)[-1]] if return_sequences else h), c
 
     def step(time, h, c, *outputs):
         _, h, c = cell(time, h, c)
@@ -199,7 +200,7 @@ class _Functions:
 
 def _cell(projected, recurrent_kernel, functions, mask) -> Callable:
     """What a step does: from its time and the state to activated gates and the next state."""
-    activate = functions.of_gates(recurrent_kernel.shape[0], projected.dtype)
+    activate = functions.of_gates(static_sizes(recurrent_kernel)[0], projected.dtype)
 
     def cell(time, h, c):
         gates = activate(projected[time] + product(h, recurrent_kernel))
@@ -214,7 +215,7 @@ def _cell(projected, recurrent_kernel, functions, mask) -> Callable:
 
 def _forward(projected, h, c, cell, functions, mask):
     """The last cell, and activated gates, cells and outputs of all steps."""
-    steps, units = num_steps(projected), h.shape[-1]
+    steps, units = num_steps(projected), static_sizes(h)[-1]
     written = arrays(steps, projected[0], c, *([] if mask is None else [h]))
 
     def step(time, h, c, *written):

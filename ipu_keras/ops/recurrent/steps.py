@@ -8,10 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
+
 
 def num_steps(sequence: tf.Tensor) -> Any:
     """The length of the first axis, as a number if it is known."""
-    return tf.shape(sequence)[0] if sequence.shape[0] is None else sequence.shape[0]
+    return tf.shape(sequence)[0] if static_sizes(sequence)[0] is None else static_sizes(sequence)[0]
 
 
 def loop(step: Callable, steps: Any, *carried: Any) -> Any:
@@ -50,10 +52,10 @@ def product(a: tf.Tensor, wide: tf.Tensor, **options: bool) -> tf.Tensor:
 
 def per_step_product(sequence: tf.Tensor, wide: tf.Tensor, **options: bool) -> tf.Tensor:
     """`(time, batch, n)` times a widened matrix, as one product."""
-    flat = product(tf.reshape(sequence, [-1, sequence.shape[-1]]), wide, **options)
-    shape = [-1 if n is None else n for n in (*sequence.shape[:2], flat.shape[-1])]
+    flat = product(tf.reshape(sequence, [-1, static_sizes(sequence)[-1]]), wide, **options)
+    shape = [-1 if n is None else n for n in (*static_sizes(sequence)[:2], static_sizes(flat)[-1])]
     if shape.count(-1) > 1 or 0 in shape:
-        shape = tf.concat([tf.shape(sequence)[:2], [flat.shape[-1]]], axis=0)
+        shape = tf.concat([tf.shape(sequence)[:2], [static_sizes(flat)[-1]]], axis=0)
     return tf.reshape(flat, shape)
 
 
@@ -61,7 +63,7 @@ def product_over_steps(
     a: tf.Tensor, b: tf.Tensor, partials_dtype: tf.DType | None = None
 ) -> tf.Tensor:
     """The sum over all steps and samples of `a`, transposed, times `b`."""
-    a, b = (tf.reshape(t, [-1, t.shape[-1]]) for t in (a, b))
+    a, b = (tf.reshape(t, [-1, static_sizes(t)[-1]]) for t in (a, b))
     return product(a, widened(b, partials_dtype), transpose_a=True)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.recurrent import gru, gru_inference, lstm, lstm_inference
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
@@ -83,9 +84,9 @@ def popnn_gru(
 
 def _last(outputs: tf.Tensor, initial: tf.Tensor) -> tf.Tensor:
     """The last step's of the outputs, of which there may be none."""
-    if outputs.shape[0] is None:
+    if static_sizes(outputs)[0] is None:
         return tf.concat([initial[tf.newaxis], outputs], axis=0)[-1]
-    return outputs[-1] if outputs.shape[0] else initial
+    return outputs[-1] if static_sizes(outputs)[0] else initial
 
 
 def _zeroed(outputs: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.ops.rnn.operations import popnn_gru
 from ipu_keras.ops.rnn.popnn_layer import PopnnLayer, length_mask, swap_batch_and_time
@@ -234,7 +235,7 @@ class PopnnAUGRU(_GRULayer):
             ValueError: If `initial_state`, `seq_len` or `attention_score` is something else.
         """
         scores = self._converted("attention_score", attention_score)
-        first, second = inputs.shape[:2]
+        first, second = static_sizes(inputs)[:2]
         expected = [second, first] if time_major else [first, second]
         if not scores.shape.is_compatible_with(expected):
             raise ValueError(

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import (
     check_integer,
     check_tensor,
@@ -150,7 +151,7 @@ class PopnnLayer(tf.Module):
     def _run(self, operation: Callable, inputs: tf.Tensor, *states: tf.Tensor, **options: Any):
         """What an operation of Popnn returns for the variables."""
         kernel = tf.convert_to_tensor(self.kernel)
-        features = kernel.shape[0] - self.num_units
+        features = static_sizes(kernel)[0] - self.num_units
         return operation(
             inputs,
             *states,
@@ -172,10 +173,11 @@ class PopnnLayer(tf.Module):
         if value is None:
             return tf.zeros([tf.shape(inputs)[1], self.num_units], self.dtype)
         value = self._converted(name, value)
-        if not value.shape.is_compatible_with([inputs.shape[1], self.num_units]):
+        batch = static_sizes(inputs)[1]
+        if not value.shape.is_compatible_with([batch, self.num_units]):
             raise ValueError(
                 f"`{name}` must have the shape (batch, num_units), here "
-                f"({inputs.shape[1]}, {self.num_units}). Received: {name} of shape {value.shape}"
+                f"({batch}, {self.num_units}). Received: {name} of shape {value.shape}"
             )
         return value
 
@@ -216,9 +218,10 @@ def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:
         ValueError: If there is not one length for each sample.
     """
     lengths = check_tensor("seq_len", seq_len)
-    if not lengths.dtype.is_integer or not lengths.shape.is_compatible_with([inputs.shape[1]]):
+    batch = static_sizes(inputs)[1]
+    if not lengths.dtype.is_integer or not lengths.shape.is_compatible_with([batch]):
         raise ValueError(
-            f"`seq_len` must be integers of shape (batch,), here ({inputs.shape[1]},). Received: "
+            f"`seq_len` must be integers of shape (batch,), here ({batch},). Received: "
             f"seq_len of dtype {lengths.dtype.name} and shape {lengths.shape}"
         )
     return tf.transpose(tf.sequence_mask(lengths, num_steps(inputs)))

@@ -23,7 +23,7 @@ from ipu_keras.popart.graphs.tensor_types import (
     words_of,
 )
 from ipu_keras.popart.model.data_types import dtype_of, number_of
-from ipu_keras.popart.model.graph import AI_ONNX, Node
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Node
 from ipu_keras.popart.model.parsing import parsed_graph
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.operation import Operation
@@ -86,6 +86,9 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
     # Newer opsets have numbers and lists as values, too.
     if is_constant and any(each.name == "value" for each in proto.attribute):
         return _constant(proto)
+    if (proto.op_type, domain) == ("ReplicatedAllReduce", AI_GRAPHCORE):
+        # How many replicas there are to be grouped is known to sessions alone.
+        return Inferred([around.types[proto.input[0]]])
     types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
     if any(around.types.get(name) is None for name in _names(proto)):
         # As in a subgraph whose inputs get their types when it is called.

@@ -11,6 +11,7 @@ from onnx.helper import OP_SET_ID_VERSION_MAP
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 
 # The format of models, by the version of ai.onnx: in the older one each value is an input too.
@@ -51,10 +52,10 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
 
 def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
     """Names the files of values by paths from a folder, if they are in it."""
-    root = Path(os.path.realpath(folder))
-    for tensor in graph.initializer:
+    for tensor, _ in all_tensors(graph):
         for entry in tensor.external_data:
             if entry.key == "location":
+                root = Path(os.path.realpath(folder))
                 path = Path(os.path.realpath(entry.value))
                 is_within = path.is_relative_to(root)
                 entry.value = str(path.relative_to(root) if is_within else path)

@@ -217,7 +217,8 @@ def _check_graph(proto: GraphProto, opsets: Mapping[str, int], around: _Scope | 
     outputs: set[str] = set()
     for each in proto.output:
         name = _text(each.name, "The name of an output")
-        if name in outputs:
+        if name in outputs and around is None:
+            # Loops may carry on, or stack, one tensor several times.
             raise popart_exception(f"{name!r} is twice among the outputs.")
         outputs.add(name)
         if name not in scope:

@@ -73,14 +73,8 @@ def pow_1(x, y, *, axis=None, broadcast):
 
 @operation("Mod", since=10, elementwise=True)
 def mod(a, b, *, fmod):
-    if fmod:
-        return _remainder(a, b)
-    if a.dtype.is_floating:
-        raise popart_exception(
-            "The attribute `fmod` must be 1 for floating point numbers. Received: "
-            f"fmod=0 for {a.dtype.name}"
-        )
-    return tf.math.floormod(a, b)
+    # ONNX takes floating point numbers with fmod=1 only, and IPU software with 0 as well.
+    return _remainder(a, b) if fmod else tf.math.floormod(a, b)
 
 
 @operation("Mod", since=28, elementwise=True)

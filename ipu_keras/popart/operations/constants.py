@@ -8,7 +8,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.element_types import type_of
 from ipu_keras.popart.operations.operation import operation
-from ipu_keras.popart.operations.sizes import sizes_of
+from ipu_keras.popart.operations.sizes import check_bytes, sizes_of
 
 
 @operation("Constant")
@@ -63,6 +63,7 @@ def constant_12(
 @operation("ConstantOfShape", since=9, static=["shape"])
 def constant_of_shape(shape, *, value=None):
     value = np.zeros([], np.float32) if value is None else value
+    check_bytes(math.prod(shape.tolist()) * value.itemsize)
     return np.full(shape, value.item(), value.dtype)
 
 
@@ -90,4 +91,5 @@ def range_(start, limit, delta):
             f"{first}, {limit.item()} and {step}"
         )
     number = max(math.ceil((limit.item() - first) / step), 0)
+    check_bytes(number * start.itemsize)
     return (first + step * np.arange(number)).astype(start.dtype)

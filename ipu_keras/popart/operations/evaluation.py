@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import new_trace
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, Model, Node
 from ipu_keras.popart.operations.expansion import expansion_of
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
-from ipu_keras.popart.operations.sizes import axis_within
+from ipu_keras.popart.operations.sizes import axis_within, check_bytes
 from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
@@ -29,6 +30,10 @@ _WRONG_NODE = (
     *(ValueError, TypeError, ArithmeticError, LookupError, MemoryError),
     tf.errors.OpError,
 )
+
+
+# Of so few, no operation that takes no sizes makes much.
+_FEW_ELEMENTS = 2**14
 
 
 def no_seed() -> tf.Tensor:
@@ -96,6 +101,7 @@ class Evaluation:
         stable_softmax: Whether softmax subtracts the largest number of a row first, so that
             nothing overflows.
         softmaxes: By the results of a loss, the softmax past which its gradient goes.
+        folded: How many bytes were computed while tracing: one number, which grows.
     """
 
     opsets: Mapping[str, int]
@@ -106,6 +112,7 @@ class Evaluation:
     strides_groups: bool = False
     stable_softmax: bool = True
     softmaxes: Mapping[tuple[str, ...], Node] = field(default_factory=dict)
+    folded: list[int] = field(default_factory=lambda: [0])
 
     def run(self, graph: Graph, environment: Environment) -> None:
         """Computes all nodes of a graph.
@@ -188,11 +195,15 @@ class Evaluation:
         if any(isinstance(each, Subgraph) for each in attributes.values()):
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
         if _can_fold(operation, given):
+            check_bytes(self.folded[0] + _bytes_of_results(operation, given, attributes))
             with tf.init_scope(), tf.device("CPU:0"):
                 inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
                 returned = operation(*inputs, **attributes)
                 values = results_of(returned, num_images=operation.num_images)
-                return [_known(one) for one in values]
+                results = [_known(one) for one in values]
+            if node.inputs:
+                self.folded[0] += _num_bytes(results)
+            return results
         rank = max((value.rank for value in tensors), default=0)
         permutation = order.permutation(rank)
         inputs = _as_wanted(operation, given, order, rank)
@@ -314,6 +325,36 @@ def _can_fold(operation: Operation, given: Sequence[Any]) -> bool:
         # Of constant weights, too: a program of an IPU cannot compute it.
         return all(one is None or one.known is not None for one in flat)
     return all(one is None or one.is_static for one in flat)
+
+
+def _bytes_of_results(
+    operation: Operation, given: Sequence[Any], attributes: Mapping[str, Any]
+) -> int:
+    """How much memory the results will take of what is computed while tracing; 0 if that is
+    certainly little, or not known before."""
+    if any(isinstance(each, list) for each in given):
+        return 0
+    num_elements = sum(value.known.size for value in _values(given))
+    if not operation.static and num_elements < _FEW_ELEMENTS:
+        return 0
+    with new_trace().as_default():
+        inputs = _as_wanted(operation, [_outlined(each) for each in given], Order.ONNX)
+        results = results_of(operation(*inputs, **attributes), num_images=operation.num_images)
+        return _num_bytes(results)
+
+
+def _outlined(value: Value | None) -> Value | None:
+    """What is known, without its elements if these are many."""
+    if value is None or value.known is None or value.known.size <= _FEW_ELEMENTS:
+        return None if value is None else Value(known=value.known)
+    return Value(tf.compat.v1.placeholder(tf.as_dtype(value.known.dtype), value.known.shape))
+
+
+def _num_bytes(results: Sequence[Any]) -> int:
+    """Of tensors; 0 for those whose shape is not known."""
+    flat = [each for each in tf.nest.flatten(list(results)) if isinstance(each, Value)]
+    shapes = [(tuple(each.shape), each.dtype.size) for each in flat]
+    return sum(math.prod(shape) * size for shape, size in shapes if None not in shape)
 
 
 def _in_full(given: Any) -> Any:

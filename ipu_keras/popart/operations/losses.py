@@ -124,7 +124,11 @@ def ctc_loss(
     losses = ctc_loss_with_log_probs(
         targets, log_probs, target_lengths, input_lengths, blank, _CTC_DTYPES[outDataType]
     )
-    return _reduction(reduction)(losses)
+    reduce = _reduction(reduction)
+    if reduce is tf.reduce_mean:
+        # Of each loss, its part of one label: long texts do not count more than short ones.
+        losses /= tf.cast(tf.maximum(tf.cast(target_lengths, tf.int32), 1), losses.dtype)
+    return reduce(losses)
 
 
 @graphcore_operation("CtcBeamSearchDecoder")

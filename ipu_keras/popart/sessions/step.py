@@ -133,9 +133,10 @@ class Step:
                 texts = {}
                 if self.placement.has_ipus and IPU in annotations:
                     texts[SHARD] = str(annotations[IPU])
-                if PARTIALS in annotations:
+                # Several convolutions in one node have a list, which that operation looks at.
+                if isinstance(annotations.get(PARTIALS), str):
                     texts[PARTIALS_TYPE] = annotations[PARTIALS].lower()
-                if MEMORY in annotations:
+                if isinstance(annotations.get(MEMORY), float | int):
                     texts[MEMORY_PROPORTION] = repr(float(annotations[MEMORY]))
                 for name, text in texts.items():
                     opened.enter_context(attributed(graph, name, text))

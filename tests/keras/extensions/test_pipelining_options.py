@@ -123,14 +123,14 @@ def test_continuous_weight_updates(model):
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("offload", [{}, {"offload_weight_update_variables": False}])
-def test_sharding_of_a_state_that_is_not_offloaded(model, offload):
+def test_sharding_of_a_state_that_is_not_offloaded(model):
     message = (
         "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
-        "`offload_weight_update_variables=True`.\nReceived: offload_weight_update_variables="
+        "`offload_weight_update_variables=True`.\nReceived: offload_weight_update_variables=False"
     )
+    options = {"offload_weight_update_variables": False}
     with raises(ValueError, message):
-        model.set_pipelining_options(2, replicated_optimizer_state_sharding=True, **offload)
+        model.set_pipelining_options(2, replicated_optimizer_state_sharding=True, **options)
 
 
 @pytest.mark.usefixtures("unchanged")

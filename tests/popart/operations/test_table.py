@@ -14,7 +14,6 @@ from ipu_keras.popart.operations.table import OPERATIONS, defaults_of, operation
 VERSIONS = {AI_ONNX: range(6, 12), AI_ONNX_ML: range(1, 2)}
 FORMS = onnx.defs.OpSchema.FormalParameterOption
 
-
 # Families that other branches have: this goes when they are here.
 TO_COME = {"If", "Loop", "Scan"}
 
@@ -36,10 +35,6 @@ def described():
                 yield domain, kind, version, schema
 
 
-DESCRIBED = list(described())
-IDS = [f"{kind}-{version}" for _, kind, version, _ in DESCRIBED]
-
-
 def inputs_of(one: Operation) -> list[str]:
     return [
         "variadic"
@@ -54,31 +49,34 @@ def inputs_of(one: Operation) -> list[str]:
 FORM_NAMES = {FORMS.Single: "single", FORMS.Optional: "optional", FORMS.Variadic: "variadic"}
 
 
-@pytest.mark.parametrize(("domain", "kind", "version", "schema"), DESCRIBED, ids=IDS)
-def test_inputs_and_attributes_are_those_of_the_schema(domain, kind, version, schema):
-    one = operation_of(domain, kind, version)
-    # Branches get no inputs: PopART takes those that models have for them, and uses none.
-    ignored = ["variadic"] if kind == "If" else []
-    assert inputs_of(one) == [FORM_NAMES[each.option] for each in schema.inputs] + ignored
-    assert one.attributes.keys() == schema.attributes.keys()
-    # What the function needs, nodes have: the schema wants it, or has a default for it.
-    defaults = defaults_of(one, version)
-    for name, parameter in one.attributes.items():
-        is_needed = parameter.default is inspect.Parameter.empty
-        assert is_needed == (schema.attributes[name].required or name in defaults), name
+def test_inputs_and_attributes_are_those_of_the_schema():
+    for domain, kind, version, schema in described():
+        case = f"{kind} of version {version}"
+        one = operation_of(domain, kind, version)
+        # Branches get no inputs: PopART takes those that models have for them, and uses none.
+        ignored = ["variadic"] if kind == "If" else []
+        expected = [FORM_NAMES[each.option] for each in schema.inputs] + ignored
+        assert inputs_of(one) == expected, case
+        assert one.attributes.keys() == schema.attributes.keys(), case
+        # What the function needs, nodes have: the schema wants it, or has a default for it.
+        defaults = defaults_of(one, version)
+        for name, parameter in one.attributes.items():
+            is_needed = parameter.default is inspect.Parameter.empty
+            expected = schema.attributes[name].required or name in defaults
+            assert is_needed == expected, f"{name} of {case}"
 
 
-@pytest.mark.parametrize(("domain", "kind"), [key for key in OPERATIONS if key[0] in VERSIONS])
-def test_it_begins_with_its_first_version(domain, kind):
+def test_they_begin_with_their_first_versions():
     """No version that has a schema is without a function, and none has two."""
-    versions = [one.since for one in OPERATIONS[domain, kind]]
-    assert len(set(versions)) == len(versions)
-    for version in VERSIONS[domain]:
-        schema = schema_of(domain, kind, version)
-        if schema is None:
-            assert version < versions[0]
-        else:
-            assert operation_of(domain, kind, version).since <= version
+    for domain, kind in (key for key in OPERATIONS if key[0] in VERSIONS):
+        versions = [one.since for one in OPERATIONS[domain, kind]]
+        assert len(set(versions)) == len(versions), kind
+        for version in VERSIONS[domain]:
+            schema = schema_of(domain, kind, version)
+            if schema is None:
+                assert version < versions[0], kind
+            else:
+                assert operation_of(domain, kind, version).since <= version, (kind, version)
 
 
 def test_no_operation_of_onnx_is_missing():

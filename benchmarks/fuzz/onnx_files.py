@@ -1,4 +1,4 @@
-"""Loads and runs ONNX files that are damaged: `python tests/fuzz/onnx_files.py --help`.
+"""Loads and runs ONNX files that are damaged: `python benchmarks/fuzz/onnx_files.py --help`.
 
 Each case takes a model that is right, damages its bytes or its message, and loads it from a file
 or as bytes. What loads is computed as a function, and then runs a step in a session. A process

@@ -1,4 +1,4 @@
-"""Trains models made at random here and in stock Keras: `python tests/fuzz/trainings.py --help`."""
+"""Trains random models here and in stock Keras: `python benchmarks/fuzz/trainings.py --help`."""
 
 import argparse
 import collections

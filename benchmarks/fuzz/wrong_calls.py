@@ -1,4 +1,4 @@
-"""Calls public names with a wrong argument: `python tests/fuzz/wrong_calls.py --help`.
+"""Calls public names with a wrong argument: `python benchmarks/fuzz/wrong_calls.py --help`.
 
 Each case takes a call that works, changes one of its arguments, calls it, and then makes
 the correct call again. A process that dies or hangs, an error that does not name the argument

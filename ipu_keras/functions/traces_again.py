@@ -1,0 +1,79 @@
+"""Traces that are made again, as the device has other replicas than it was taken to have."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.variable_scopes import VariableNames
+
+_again: ContextVar[bool] = ContextVar("traced_again", default=False)
+
+
+def is_traced_again() -> bool:
+    """Whether what is being traced takes the place of an earlier trace."""
+    return _again.get()
+
+
+class Traces:
+    """The traces of a function that makes variables, of which all have those of the first.
+
+    It is made where the function is traced first, in the graph of a session.
+    """
+
+    def __init__(self) -> None:
+        self._names = VariableNames.now()
+        self._made: list[Any] = []
+
+    @contextlib.contextmanager
+    def first(self) -> Iterator[None]:
+        """While this is open, the function is traced for the first time."""
+        with tf.variable_creator_scope(self._made_now):
+            yield
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """While this is open, it is traced again, and gets the variables that it made.
+
+        Raises:
+            RuntimeError: It makes others.
+        """
+        left = list(self._made)
+
+        def same(create: Callable[..., Any], **options: Any) -> Any:
+            found = _alike(left, options.get("name"))
+            # One that is no user's, such as of another replica, may be new: no script lists and
+            # initializes it.
+            if found is None and options.get("collections") == []:
+                return create(**options)
+            if found is None and not left:
+                raise RuntimeError(
+                    "A computation that is traced again for the replicas of its device makes "
+                    "variables that it has not made before. Configure the system before "
+                    f"`ipu_compiler.compile`. Received: the variable {options.get('name')!r}"
+                )
+            found = left[0] if found is None else found
+            left[:] = [one for one in left if one is not found]
+            return found
+
+        token = _again.set(True)
+        try:
+            with self._names.again(), tf.variable_creator_scope(same):
+                yield
+        finally:
+            _again.reset(token)
+
+    def _made_now(self, create: Callable[..., Any], **options: Any) -> Any:
+        variable = create(**options)
+        self._made.append(variable)
+        return variable
+
+
+def _alike(variables: Sequence[Any], name: str | None) -> Any:
+    """The first of some variables with a name; `None` if there is none."""
+    # TensorFlow's name of a scope, which some are made in, ends with a slash.
+    last = f"/{(name or '').rstrip('/')}"
+    found = (one for one in variables if name and f"/{one.op.name}".endswith(last))
+    return next(found, None)
