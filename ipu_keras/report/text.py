@@ -149,7 +149,7 @@ class _Page(io.StringIO):
     """A text for standard output, which may be that of a terminal with few characters."""
 
     @property
-    def encoding(self) -> str:
+    def encoding(self) -> str:  # type: ignore[override]
         return _encoding()
 
 

@@ -102,7 +102,7 @@ def refusals_of_base(base: type, call: Call) -> Iterator[Exception]:
                 "or a callable (that takes in the current iteration value and returns the "
                 f"corresponding learning rate value). Received instead: learning_rate={first.value}"
             )
-    elif issubclass(base, keras.callbacks.Callback):
+    elif base is keras.callbacks.Callback:
         yield TypeError(f"Callback.__init__() takes 1 positional argument but {count} were given")
     elif issubclass(base, keras.layers.Layer) and _takes_names_only(base, is_self or is_name):
         yield TypeError(f"Layer.__init__() takes 1 positional argument but {count} were given")
@@ -185,6 +185,9 @@ def _names_of_class(kind: type) -> set[str] | None:
             return found
         if not any(one.kind is one.VAR_KEYWORD for one in parameters):
             return found
+        # Others may keep what they have not named, as lists of callbacks do.
+        if not issubclass(kind, keras.layers.Layer | keras.optimizers.Optimizer):
+            return None
     return None
 
 

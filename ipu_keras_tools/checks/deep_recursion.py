@@ -9,7 +9,7 @@ from collections.abc import Callable
 _MOST_CALLS, _STACK_BYTES = 100_000, 2**28
 
 
-def with_deep_recursion(function: Callable[[], None]) -> None:
+def with_deep_recursion(function: Callable[[], object]) -> None:
     """Calls a function where it may call itself 100,000 times.
 
     Args:

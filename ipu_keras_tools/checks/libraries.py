@@ -12,16 +12,14 @@ from ipu_keras_tools.checks.scopes import Notes, advice_for_tensorflow_1
 from ipu_keras_tools.checks.values import UNKNOWN, Known
 
 # What is imported to look into it: nothing that belongs to the user.
-_LIBRARIES = ("tensorflow", "keras", "ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core")
+_LIBRARIES = (
+    *("tensorflow", "tensorflow_core", "keras"),
+    *("ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core"),
+)
 
 # What scripts for IPUs import that is not here, unless somebody has made something of that name.
-_ELSEWHERE = {
-    "tensorflow_core": "It was TensorFlow's own module of the name `tensorflow`: import that.",
-    **dict.fromkeys(
-        ("gcprofile", "popdist", "poplar", "poprun", "poptorch", "popxl", "pva"),
-        "It is of the Poplar SDK, and no part of what IPU Keras has.",
-    ),
-}
+_OF_POPLAR = frozenset({"gcprofile", "popdist", "poplar", "poprun", "poptorch", "popxl", "pva"})
+_ELSEWHERE = "It is of the Poplar SDK, and no part of what IPU Keras has."
 
 
 def is_of_library(module: str) -> bool:
@@ -43,9 +41,9 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
         notes: Take the error that it will raise, and documented names.
     """
     root = module.partition(".")[0]
-    if root in _ELSEWHERE and find_spec(root) is None:
+    if root in _OF_POPLAR and find_spec(root) is None:
         missing = ModuleNotFoundError(f"No module named {root!r}", name=root)
-        notes.refuse(node, missing, _ELSEWHERE[root])
+        notes.refuse(node, missing, _ELSEWHERE)
     if not is_of_library(module):
         return UNKNOWN
     import_module = notes.surroundings.import_module

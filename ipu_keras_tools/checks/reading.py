@@ -249,6 +249,8 @@ class Reader(ast.NodeVisitor):
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 for decorator in statement.decorator_list:
                     self._value(decorator)
+                # In the rest of the class; methods do not see it.
+                self._scope.set(statement.name, UNKNOWN)
                 is_plain = not statement.decorator_list
                 method = UserFunction(statement, outer, self._call_of_script, made)
                 made.methods[statement.name] = method if is_plain else UNKNOWN

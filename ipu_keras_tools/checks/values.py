@@ -286,15 +286,15 @@ def is_nowhere(value: Any, name: str) -> bool:
 def _mentioned_by(kind: type) -> frozenset[str]:
     """Names in the code of a class, of its bases, and of what it is when it is made."""
     found: set[str] = set()
-    made = [kind]
+    made: list[type] = [kind]
     for one in made:
         # `keras.Model` makes a `Functional`, for instance.
-        made += [above for above in one.__subclasses__() if _is_of_library(above)]
-    for one in dict.fromkeys(base for above in made for base in above.__mro__):
+        made += filter(_is_of_library, one.__subclasses__())
+    for one in dict.fromkeys(base for each in made for base in each.__mro__):
         for member in vars(one).values():
             for function in (member, *(getattr(member, part, None) for part in _PARTS)):
                 code = getattr(inspect.unwrap(function) if callable(function) else 0, "__code__", 0)
-                if code:
+                if isinstance(code, CodeType):
                     found |= set(_names_in(code))
     return frozenset(found)
 

@@ -163,7 +163,7 @@ def refused_option(owner: Any, name: str) -> AttributeError | None:
     """
     kind = owner.library_kind if isinstance(owner, Instance) else None
     is_options = kind is not None and kind.__module__.startswith("ipu_keras.popart.options.")
-    if not is_options or hasattr(kind, name):
+    if kind is None or not is_options or hasattr(kind, name):
         return None
     try:
         setattr(kind(), name, None)
