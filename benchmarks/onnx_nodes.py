@@ -1,13 +1,16 @@
-"""The node tests of ONNX 1.6, whose opset 11 is the newest of PopART, run by us and by others.
+"""The node tests of ONNX, run by us and by others.
 
-Run `python benchmarks/onnx_nodes.py WHEEL`. The data is in the wheel of onnx 1.6.0, which is for
-Pythons that are gone; without it, the script says how to get it. Each case is a model of one
-node, with inputs and with what has to come out, compared as ONNX compares them.
+Run `python benchmarks/onnx_nodes.py` for those of the installed onnx, which are of the newest
+versions of operations; or `python benchmarks/onnx_nodes.py WHEEL` for those of ONNX 1.6, whose
+opset 11 is the newest of PopART. Their data is in the wheel of onnx 1.6.0, which is for Pythons
+that are gone; `--help` says how to get it. Each case is a model of one node, with inputs and with
+what has to come out, compared as ONNX compares them. What is refused by name, as there is no such
+operation or type, is counted apart.
 """
 
 import argparse
+import importlib.util
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,23 +21,21 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import onnx
-import onnxruntime
 import tensorflow as tf
+from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 from rich.console import Console
 from rich.table import Table
 
 from ipu_keras import popart
 from ipu_keras.popart.model.data_types import narrowed
-from ipu_keras.popart.model.parsing import parsed
+from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.table import operation_of
 
 DATA = "onnx/backend/test/data/node/"
-HOW_TO_GET = """Where is the wheel of onnx 1.6.0? Get it with
-    pip download onnx==1.6.0 --no-deps --only-binary=:all: --implementation cp \\
-        --python-version 3.7 --abi cp37m --platform manylinux1_x86_64
-and name it: python benchmarks/onnx_nodes.py onnx-1.6.0-cp37-cp37m-manylinux1_x86_64.whl"""
+HOW_TO_GET = """of onnx 1.6.0: pip download onnx==1.6.0 --no-deps --only-binary=:all:
+--implementation cp --python-version 3.7 --abi cp37m --platform manylinux1_x86_64"""
 
 # As ONNX's own runner of these tests.
 RELATIVE, ABSOLUTE = 1e-3, 1e-7
@@ -62,7 +63,7 @@ class Case:
 
 def as_function(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
     with tf.device("CPU:0"):
-        return outputs_of(parsed(model), feeds)
+        return outputs_of(load(model.SerializeToString()).model, feeds)
 
 
 def by_reference(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
@@ -70,6 +71,7 @@ def by_reference(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
 
 
 def by_onnxruntime(model: onnx.ModelProto, feeds: Feeds) -> list[object]:
+    onnxruntime = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
@@ -122,7 +124,12 @@ def static_inputs(model: onnx.ModelProto) -> set[str]:
 
 # By title of column; failures are listed of those that are ours.
 OURS: dict[str, Runner] = {"function": as_function, "session": through_session}
-OTHERS: dict[str, Runner] = {"onnx.reference": by_reference, "onnxruntime": by_onnxruntime}
+OTHERS: dict[str, Runner] = {"onnx.reference": by_reference}
+if importlib.util.find_spec("onnxruntime") is not None:
+    OTHERS["onnxruntime"] = by_onnxruntime
+
+# How a reason begins that is no wrong result.
+REFUSED = "refused: "
 
 
 def cases_in(folder: Path) -> Iterator[Case]:
@@ -136,6 +143,21 @@ def cases_in(folder: Path) -> Iterator[Case]:
         yield Case(each.name, model, feeds, arrays(data, "output"))
 
 
+def installed_cases() -> Iterator[Case]:
+    """The tests of the installed onnx, without those of the same nodes in other words."""
+    for each in collect_testcases(None):
+        if "_expanded" not in each.name:
+            inputs, outputs = (
+                [
+                    onnx.numpy_helper.to_array(one) if isinstance(one, onnx.TensorProto) else one
+                    for one in data
+                ]
+                for data in each.data_sets[0]
+            )
+            names = (one.name for one in each.model.graph.input)
+            yield Case(each.name, each.model, dict(zip(names, inputs, strict=True)), outputs)
+
+
 def arrays(folder: Path, what: str) -> list[np.ndarray]:
     """The inputs or the outputs of a test."""
     paths = (folder / f"{what}_{i}.pb" for i in range(len(list(folder.glob(f"{what}_*.pb")))))
@@ -146,6 +168,8 @@ def why_failed(case: Case, run: Runner) -> str | None:
     """What is wrong with the results of a case; `None` if they are right."""
     try:
         results = run(case.model, case.feeds)
+    except popart.popart_exception as error:
+        return f"{REFUSED}{' '.join(str(error).split())}"
     except Exception as error:
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     if len(results) != len(case.expected):
@@ -181,28 +205,30 @@ def narrow_type(dtype: np.dtype) -> np.dtype:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("wheel", nargs="?", type=Path, help="of onnx 1.6.0")
+    parser.add_argument("wheel", nargs="?", type=Path, help=HOW_TO_GET)
     parser.add_argument("--only", default="", help="cases whose names have this in them")
     arguments = parser.parse_args()
     if arguments.wheel is None:
-        sys.exit(HOW_TO_GET)
+        report([one for one in installed_cases() if arguments.only in one.name], onnx.__version__)
+        return
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(arguments.wheel) as wheel:
             wheel.extractall(folder, [one for one in wheel.namelist() if one.startswith(DATA)])
         cases = [one for one in cases_in(Path(folder) / DATA) if arguments.only in one.name]
-    report(cases)
+    report(cases, "1.6")
 
 
-def report(cases: list[Case]) -> None:
+def report(cases: list[Case], version: str) -> None:
     """Prints who passes which case, and what fails here."""
     columns = {**OURS, **OTHERS}
-    table = Table("case", *columns, title="Node tests of ONNX 1.6")
+    table = Table("case", *columns, title=f"Node tests of ONNX {version}")
     failures = Table("case", "as", "because of", "in others", title="What fails here")
-    passed = dict.fromkeys(columns, 0)
+    passed, refused = dict.fromkeys(columns, 0), dict.fromkeys(columns, 0)
     for case in cases:
         reasons = {title: why_failed(case, run) for title, run in columns.items()}
         for title, reason in reasons.items():
             passed[title] += reason is None
+            refused[title] += bool(reason and reason.startswith(REFUSED))
         table.add_row(case.name, *("yes" if one is None else "no" for one in reasons.values()))
         fails_in = ", ".join(title for title in OTHERS if reasons[title]) or "none"
         for title in OURS:
@@ -210,6 +236,7 @@ def report(cases: list[Case]) -> None:
                 failures.add_row(case.name, title, reasons[title], fails_in)
     table.add_section()
     table.add_row(f"of {len(cases)}", *(str(number) for number in passed.values()))
+    table.add_row("refused", *(str(number) for number in refused.values()))
     console = Console(width=max(120, Console().width))
     console.print(table)
     console.print(failures)

@@ -1,5 +1,12 @@
 """Runs code written for IPUs, with TensorFlow and Keras, on a machine without one."""
 
+import sys
+
+# `python -m ipu_keras` has the current folder first, whose modules are the user's: `check` runs
+# none of them, whatever they are called. As for `ipu-keras`, the command's folder is the first.
+if sys.argv[:1] == ["-m"] and "ipu_keras" in sys.orig_argv and not sys.flags.safe_path:
+    sys.path[0] = __path__[0].rpartition("/")[0]
+
 import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any

@@ -9,6 +9,10 @@ makes one of these. SPEC is the shape and type of an argument: of a model first 
 labels and sample weights. 32x784 is float32, 32:int32 has another type, :float32 is a scalar, and
 32x8+32x4 are two inputs."""
 
+_ONNX = """SUBJECT may also be an ONNX model (net.onnx), as popart.InferenceSession would run it:
+with a SPEC for each of its inputs, of which a shape alone leaves the type as it is in the file; or
+with none, if the file has all shapes."""
+
 _DESCRIPTIONS = {
     "profile": "Models a step of a model, or a call of a function, on an IPU. Exits with 1 if it "
     "does not fit.",
@@ -77,10 +81,13 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def _add_subject(command: argparse.ArgumentParser) -> None:
-    command.description = f"{command.description} {_SUBJECT}"
+def _add_subject(command: argparse.ArgumentParser, *, may_be_onnx: bool = False) -> None:
+    command.description = f"{command.description} {_SUBJECT}{f' {_ONNX}' if may_be_onnx else ''}"
     command.add_argument("subject", metavar="SUBJECT", help="a model or function")
-    command.add_argument("specs", metavar="SPEC", nargs="+", help="shape and type of an argument")
+    number = "*" if may_be_onnx else "+"
+    command.add_argument(
+        "specs", metavar="SPEC", nargs=number, help="shape and type of an argument"
+    )
     command.add_argument("--mode", help="train, test or predict (of a model)")
 
 
@@ -96,7 +103,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
 
 
 def _profile(command: argparse.ArgumentParser) -> None:
-    _add_subject(command)
+    _add_subject(command, may_be_onnx=True)
     _add_options(command)
 
 
@@ -133,7 +140,7 @@ def _diff(command: argparse.ArgumentParser) -> None:
 
 
 def _report(command: argparse.ArgumentParser) -> None:
-    _add_subject(command)
+    _add_subject(command, may_be_onnx=True)
     _add_options(command)
     for name, form in (
         ("html", "one HTML page"),
@@ -179,6 +186,9 @@ def _options(command: argparse.ArgumentParser) -> None:
 
 def _check(command: argparse.ArgumentParser) -> None:
     command.add_argument("paths", nargs="+", metavar="SCRIPT", help="a Python file, or a folder")
+    command.add_argument(
+        "--tf1", action="store_true", help="for `run --tf1`: with the names of TensorFlow 1"
+    )
 
 
 _ADDED = {

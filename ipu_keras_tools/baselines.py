@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,54 +51,3 @@ def baseline_text(figures: Mapping[str, Any]) -> str:
     }
     """
     return json.dumps({"schema": SCHEMA_VERSION, **figures}, indent=2, sort_keys=True) + "\n"
-
-
-def read_baseline(path: Path) -> dict[str, Any] | None:
-    """The figures in a file; `None` if there is no file.
-
-    Args:
-        path: Of the file.
-
-    Raises:
-        ValueError: The file holds something else, or is of another version.
-    """
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ValueError(_unreadable(path, f"it is no JSON: {error}")) from error
-    if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA_VERSION:
-        raise ValueError(_unreadable(path, f'it has no "schema": {SCHEMA_VERSION}'))
-    return found
-
-
-def write_baseline(path: Path, figures: Mapping[str, Any]) -> bool:
-    """Writes figures to a file in one piece.
-
-    Args:
-        path: Of the file; its folder is made.
-        figures: As of `baseline_text`.
-
-    Returns:
-        Whether that changed the file.
-    """
-    text = baseline_text(figures)
-    if path.exists() and path.read_text("utf-8") == text:
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, as it is renamed: a test that is killed leaves the file as it was.
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(file.name, 0o666 & ~umask)
-    os.replace(file.name, path)
-    return True
-
-
-def _unreadable(path: Path, why: str) -> str:
-    return (
-        f"The baseline {path} cannot be read: {why}. Restore it, or write it anew with "
-        "`pytest --ipu-update`"
-    )

@@ -14,7 +14,7 @@ from ipu_keras.report import Report
 from ipu_keras.report.compared import Compared, compared
 from ipu_keras.report.difference import difference
 from ipu_keras.report.summary import short_summary
-from ipu_keras_tools.baselines import read_baseline, write_baseline
+from ipu_keras_tools.baseline_files import read_baseline, write_baseline
 from ipu_keras_tools.budget import Budget
 
 # Of what a report has, those that a baseline keeps: whole numbers that others follow from.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ipu_keras_tools.arguments import parser
-from ipu_keras_tools.results import UsageError
+from ipu_keras_tools.results import UsageError, printable_lines, written_out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,15 +22,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all is well, 1 if the answer is no (it does not fit, has grown, will not run), 2 if
         the command cannot be understood or done.
     """
-    commands = parser()
-    given = commands.parse_args(arguments)
-    module = importlib.import_module(f"ipu_keras_tools.commands.{given.module}")
+    command, given = "ipu-keras", None
     try:
+        with written_out():  # the text of --help, after which Python ends unless nobody reads it
+            given = parser().parse_args(arguments)
+        if given is None:
+            return 0
+        command = f"{command} {given.command}"
+        module = importlib.import_module(f"ipu_keras_tools.commands.{given.module}")
         return module.run(given)
     except UsageError as error:
-        print(f"ipu-keras {given.command}: error: {error}", file=sys.stderr)
+        print(f"{command}: error: {printable_lines(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # Who reads the output, such as `head`, has enough of it.
-        sys.stderr.close()
-        return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import re
 import sys
 import warnings
@@ -17,6 +18,9 @@ from ipu_keras_tools.subjects import spec_of, subject_of
 # How Keras writes for terminals.
 _BOLD = re.compile("\x1b\\[[0-9;]*m")
 
+# How files of ONNX models end.
+ONNX = ".onnx"
+
 # Of those that commands have, the ones that say what to model and how to show it.
 _NO_OPTIONS = frozenset(
     {"command", "module", "json", "subject", "specs", "html", "text", "perfetto", "chrome_trace"}
@@ -29,6 +33,10 @@ def subject_and_specs(given: argparse.Namespace) -> tuple[Any, tuple[Any, ...]]:
     Args:
         given: The arguments.
     """
+    if given.subject.endswith(ONNX):
+        raise UsageError(f"{given.command} takes no ONNX model: `profile` and `report` do.")
+    if not given.specs:
+        raise UsageError("SPEC is missing: the shape and type of each argument, such as 32x784")
     specs = tuple(map(spec_of, given.specs))
     return subject_of(given.subject), specs
 
@@ -44,6 +52,14 @@ def options_of(given: argparse.Namespace) -> dict[str, Any]:
         for name, value in vars(given).items()
         if name not in _NO_OPTIONS and value is not None
     }
+
+
+def _report_of_onnx() -> Any:
+    """What makes reports of ONNX models, for those who have what it needs."""
+    try:
+        return importlib.import_module("ipu_keras_tools.onnx_files").report_of_onnx
+    except ImportError as error:
+        raise UsageError(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -73,6 +89,9 @@ def report_of(given: argparse.Namespace) -> Report:
     Raises:
         UsageError: What `ipu_keras.profile` refuses.
     """
+    if given.subject.endswith(ONNX):
+        with refusals_as_usage_errors():
+            return _report_of_onnx()(given)
     subject, specs = subject_and_specs(given)
     with refusals_as_usage_errors():
         return ipu_keras.profile(subject, *specs, **options_of(given))

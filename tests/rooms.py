@@ -230,6 +230,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "pandas",
     ): "is of the extra `report`, which not every user installs",
     (
+        "ipu_keras_tools.modelling",
+        "ipu_keras_tools.onnx_files",
+    ): "is for ONNX models, and needs what not every user installs",
+    (
         "ipu_keras_tools.pytest_plugin",
         "ipu_keras_tools.configured_ipus.configured_ipus",
     ): "imports TensorFlow, which is for tests that ask for it",
@@ -237,6 +241,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras_tools.pytest_plugin",
         "ipu_keras_tools.held_reports.HeldReports",
     ): "imports TensorFlow, which is for tests that ask for it",
+    (
+        "ipu_keras_tools.results",
+        "ipu_keras.report.text.printable",
+    ): "imports TensorFlow, and few texts have what it is needed for",
     (
         "ipu_keras._aliases",
         "tensorflow.keras",

@@ -208,6 +208,8 @@ class DeviceDriver:
             known = self._devices[ordinal]
             self._acquired = tuple(name for name in self._acquired if name != known.name)
             self._extension.forget_scopes()
+            # The device stays, and would keep the program that ran last.
+            known._begin_anew()
             known._refuse(
                 f"{short_name(known.name)} was given up by those who had acquired it, with all "
                 "that it held. Acquire a device again, and compute what is needed on that."

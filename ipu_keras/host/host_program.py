@@ -29,7 +29,6 @@ from ipu_keras.progress import phase, showing
 from ipu_keras.tracing import graph_of, no_garbage_collection
 
 
-@no_garbage_collection()
 def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) -> Executable:
     """Compiles a program for a device.
 
@@ -40,19 +39,30 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
 
     Returns:
         The executable. It is compiled by XLA, where that was chosen, when it
-        runs for the first time.
+        runs for the first time, or after its first steps.
+    """
+    onednn = uses_onednn() if onednn is None else onednn
+    return build_traced(program, traced(program, onednn=onednn), device, onednn=onednn)
+
+
+@no_garbage_collection()
+def traced(program: Program, *, onednn: bool | None = None) -> TracedStep:
+    """The trace of a program's step, which serves programs of any number of such steps.
+
+    Args:
+        program: Whose step it is.
+        onednn: As of `build`.
     """
     # Most programs end up in XLA, and tracing takes longer than anything but
     # XLA itself, so the first trace is one that XLA can use.
     for_xla = program.compiled is not False
-    onednn = uses_onednn() if onednn is None else onednn
     with phase("trace"):
-        step = trace(program, for_xla, onednn=onednn)
-    return build_traced(program, step, device, onednn=onednn)
+        return trace(program, for_xla, onednn=uses_onednn() if onednn is None else onednn)
 
 
+@no_garbage_collection()
 def build_traced(
-    program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool
+    program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool | None = None
 ) -> Executable:
     """As `build`, with the trace of the step given.
 
@@ -60,8 +70,9 @@ def build_traced(
         program: What to execute.
         step: Its step.
         device: Where it is dispatched to.
-        onednn: Whether TensorFlow computes with oneDNN.
+        onednn: As of `build`.
     """
+    onednn = uses_onednn() if onednn is None else onednn
     with phase("plan"):
         graph = graph_of(step.function)
         plan = plan_host(program, graph, onednn=onednn)

@@ -74,8 +74,15 @@ class TracedStep:
         purpose = replace(self.purpose, for_xla=False)
         gone = [one for rewrite, one in self.replaced if not rewrite.applies(purpose)]
         kept = [pair for pair in self.replaced if pair[0].applies(purpose)]
-        function = undone(self.function, gone)
-        return None if function is None else replace(self, function=function, replaced=kept)
+        of_update = [one for one in gone if self._is_of_update(one)]
+        function = undone(self.function, [one for one in gone if not self._is_of_update(one)])
+        update = None if self.update is None else undone(self.update, of_update)
+        if function is None or (update is None and self.update is not None):
+            return None
+        return replace(self, function=function, replaced=kept, update=update)
+
+    def _is_of_update(self, one: Replaced) -> bool:
+        return self.update is not None and one.result.graph is self.update.graph
 
     def for_executor(self, function: Any) -> Any:
         """A function of the step or its parts, with what is rewritten in finished functions.

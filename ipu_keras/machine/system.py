@@ -347,9 +347,9 @@ class System:
         return {ordinal: device for ordinal, device in devices.items() if device is not None}
 
     def _hold(self, config_id: int | None, ipus: tuple[int, ...]) -> DeviceConfiguration:
-        ordinals = itertools.count(FIRST_ACQUIRED)
+        ordinals, taken = itertools.count(FIRST_ACQUIRED), self._held()
         # The first that is free: TensorFlow cannot give up a device that it knows.
-        ordinal = next(ordinal for ordinal in ordinals if ordinal not in self._acquired)
+        ordinal = next(ordinal for ordinal in ordinals if ordinal not in taken)
         device = DeviceConfiguration(ordinal, config_id, ipus)
         self._put(device)
         return device

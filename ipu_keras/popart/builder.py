@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.builder_core import (
     DEFAULT_AI_GRAPHCORE,
     DEFAULT_AI_ONNX_ML,
@@ -53,6 +54,9 @@ class Opset:
             )
         self.version = version
         self._core = core(builder.draft)
+
+    def __repr__(self) -> str:
+        return type(self).__name__
 
 
 def _forwarding(core: type) -> Callable[[type], type]:
@@ -390,6 +394,13 @@ class Builder(_CoreMethods):
     def aiOnnx(self) -> AiOnnx:
         """Operations of ai.onnx, in the version of this builder."""
         version = self._versions.setdefault(AI_ONNX, _DEFAULTS[AI_ONNX])
+        if version not in _AI_ONNX:
+            raise popart_exception(
+                f"The model that the builder began with is of opset {version} of ai.onnx, and "
+                f"builders add operations of {min(_AI_ONNX)} to {max(_AI_ONNX)}. Add some of "
+                "ai.graphcore, or by `customOp`, or export the model for opset "
+                f"{max(_AI_ONNX)}."
+            )
         return _AI_ONNX[version](self, version)
 
     @property

@@ -2950,7 +2950,7 @@ class AiGraphcoreOperations:
     def replicatedallreduce(
         self,
         args: Sequence[str],
-        commGroup: Sequence[int] | None = None,
+        commGroup: Any = None,
         debugContext: Any = '',
         *,
         debugPrefix: Any = '',
@@ -2959,7 +2959,7 @@ class AiGraphcoreOperations:
 
         Args:
             args: List of ids of tensors: any number of tensors.
-            commGroup: List of integers. Defaults to `None`.
+            commGroup: `CommGroup`, or its two numbers. Defaults to `None`.
             debugContext: Name of the operation. Defaults to `''`.
             debugPrefix: Another name of `debugContext`.
         """

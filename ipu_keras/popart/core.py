@@ -29,9 +29,13 @@ from ipu_keras.popart.graphs.opsets import AiOnnxOpset11 as AiOnnxOpset11
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
 from ipu_keras.popart.model.numerics_report import NumericsReport as NumericsReport
+from ipu_keras.popart.operations.identifiers import OpDefinition as OpDefinition
 from ipu_keras.popart.operations.identifiers import OperatorIdentifier as OperatorIdentifier
 from ipu_keras.popart.operations.identifiers import (
     getSupportedOperations as getSupportedOperations,
+)
+from ipu_keras.popart.operations.identifiers import (
+    getSupportedOperationsDefinition as getSupportedOperationsDefinition,
 )
 from ipu_keras.popart.operations.identifiers import (
     getUnsupportedOperations as getUnsupportedOperations,
@@ -223,6 +227,7 @@ from ipu_keras.popart.options.settings import (
     BatchSerializationSettings as BatchSerializationSettings,
 )
 from ipu_keras.popart.options.settings import ClipNormSettings as ClipNormSettings
+from ipu_keras.popart.options.settings import CommGroup as CommGroup
 from ipu_keras.popart.options.settings import ExecutionPhaseSettings as ExecutionPhaseSettings
 from ipu_keras.popart.options.settings import NumIOTiles as NumIOTiles
 from ipu_keras.popart.options.settings import TensorLocation as TensorLocation

@@ -1,19 +1,29 @@
 """The exceptions that PopART raises, which have the names that users catch."""
 
+from ipu_keras.settings.names import legible
 
-class popart_exception(Exception):
+
+class _Legible(Exception):
+    """Models come from anywhere, and so do the names in them: terminals obey none of it."""
+
+    # No `__init__`: TensorFlow's AutoGraph raises anew what has Python's own.
+    def __str__(self) -> str:
+        return legible(super().__str__(), "\n\t")
+
+
+class popart_exception(_Legible):
     """What users asked for cannot be done; the text says what, and what to do instead."""
 
 
-class popart_internal_exception(Exception):
+class popart_internal_exception(_Legible):
     """Something went wrong that users have no part in."""
 
 
-class poplar_exception(Exception):
+class poplar_exception(_Legible):
     """The device, or its options, refused something."""
 
 
-class poplibs_exception(Exception):
+class poplibs_exception(_Legible):
     """An operation's implementation refused something."""
 
 

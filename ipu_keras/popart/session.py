@@ -56,7 +56,22 @@ def makedirsAndCheckWritable(path: str) -> None:
 
 
 class _NamedErrors(SessionMethods):
-    """What sessions of this module have in place of what PopART's bindings have."""
+    """What sessions of this module have besides, or in place of, what PopART's bindings have."""
+
+    @property
+    def dataFlow(self) -> DataFlow:
+        """What a step takes and returns."""
+        return self._session.flow
+
+    @property
+    def replicationFactor(self) -> int:
+        """Copies of the graph that run at the same time."""
+        return self._session.size.replicas
+
+    @property
+    def accumulationFactor(self) -> int:
+        """Micro-batches of a batch on one of these copies."""
+        return self._session.size.accumulation
 
     def compileAndExport(self, filename: str) -> None:  # type: ignore[override]
         """Compiles the program, and writes it to a file that `loadExecutable` reads.
@@ -155,7 +170,8 @@ class TrainingSession(_NamedErrors, _TrainingSessionCore):
             One that `modelToHost` of such a session has written goes on where that was.
         dataFlow: What a step takes and returns. Besides tensors of the model, anchors may be
             `"Gradient___x"` of each of these, of the loss times its scaling; what the optimizer
-            keeps, such as `"Accl___w"`; `"Accum___w"`, the sum of the gradients of a batch; and
+            keeps, such as `"Accl___w"`, with momentum also `"AcclToUpdate___w"`, by which weights
+            are updated; `"UpdatedVar___w"`; `"Accum___w"`, the sum of the gradients of a batch; and
             the optimizer's numbers, such as `"lossScaling_FLOAT"`. Weights and what is kept are
             as they are after the update of their batch.
         loss: Name of the scalar that becomes less.

@@ -9,4 +9,5 @@ from ipu_keras.program.program import OutfeedMode as OutfeedMode
 from ipu_keras.program.program import Program as Program
 from ipu_keras.program.scopes import OUTLINED_SCOPE as OUTLINED_SCOPE
 from ipu_keras.program.scopes import WEIGHT_UPDATE_SCOPE as WEIGHT_UPDATE_SCOPE
+from ipu_keras.program.scopes import legal_in_scopes as legal_in_scopes
 from ipu_keras.program.scopes import stage_scope as stage_scope

@@ -17,6 +17,7 @@ from typing import TextIO
 
 from ipu_keras.progress.progress import Progress
 from ipu_keras.settings.flags import current_flags
+from ipu_keras.settings.names import legible
 
 # What is over before is not worth a line.
 SECONDS_BEFORE = 2.0
@@ -63,7 +64,7 @@ def showing(title: str, *, seconds_before: float = SECONDS_BEFORE) -> Iterator[N
     if _SHOWN.get() is not None or not _is_wanted(stream):
         yield
         return
-    progress, is_over = Progress(title), threading.Event()
+    progress, is_over = Progress(legible(title)), threading.Event()
     thread = threading.Thread(
         target=_show,
         args=(progress, is_over, stream, seconds_before),

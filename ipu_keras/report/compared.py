@@ -20,6 +20,9 @@ _PLAIN_TOTALS = (
     "guessed_share",
 )
 
+# Of what a file has: no option has a value of more levels, and no cycles or bytes are more.
+_MOST_LEVELS, _MOST = 8, 1e30
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCurves:
@@ -168,6 +171,15 @@ def compared_of_plain(plain: Any) -> Compared:
     if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA_VERSION:
         schema = plain.get("schema") if isinstance(plain, Mapping) else None
         raise ValueError(f"it must have schema {SCHEMA_VERSION}. Received: {schema!r}")
+    try:
+        found = _compared(plain)
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"it has another structure: {type(error).__name__}: {error}") from error
+    _check(found)
+    return found
+
+
+def _compared(plain: Mapping[str, Any]) -> Compared:
     target, memory, cycles = plain["target"], plain["memory"], plain["cycles"]
     layers, families = Counter[str](), Counter[str]()
     for row in plain["rows"]:
@@ -211,6 +223,34 @@ def compared_of_plain(plain: Any) -> Compared:
             always_live=sum(memory["always_live_by_category"].values()),
         ),
     )
+
+
+def _check(found: Compared) -> None:
+    """Refuses what could be neither subtracted nor shown."""
+    for name, value in found.settings.items():
+        if not _is_shallow(value, _MOST_LEVELS):
+            raise ValueError(f"its value of {name!r} is nested too deeply")
+    curves, parts = found.curves, ("layers", "families", "memory", "layer_memory", "layer_flops")
+    numbers = [
+        *(item for part in parts for item in getattr(found, part).items()),
+        *found.totals.items(),
+        *found.parameters.items(),
+    ]
+    if curves is not None:
+        numbers += [("tile_bytes", curves.tile_bytes), ("num_ipus", curves.num_ipus)]
+        for part in ("peak_by_tile", "edges", "live"):
+            numbers += [(part, number) for number in getattr(curves, part)]
+    for name, number in numbers:
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not isinstance(name, str) or not is_number or not abs(number) < _MOST:
+            raise ValueError(f"it must have a finite number for {name!r}. Received: {number!r}")
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list):
+        return True
+    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
 
 
 def _curves(

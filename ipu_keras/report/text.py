@@ -3,6 +3,7 @@
 import io
 import math
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from ipu_keras.report.layers import Layer
 from ipu_keras.report.rows import Row
+from ipu_keras.settings.names import legible
 
 # Columns of characters of a terminal; also where there is none, as in files and notebooks.
 _LEAST_WIDTH = 80
@@ -57,9 +59,9 @@ class PlainTable:
     def _column(self, place: int) -> "_Column":
         heading = self.columns[place]
         return _Column(
-            heading=heading,
-            cells=tuple(row[place] for row in self.rows),
-            footer=self.footer[place] if self.footer else None,
+            heading=printable(heading),
+            cells=tuple(printable(row[place]) for row in self.rows),
+            footer=printable(self.footer[place]) if self.footer else None,
             least_words=(
                 _LEAST_NAME if place == 0 else _LEAST_WORDS if heading in self.words else None
             ),
@@ -143,26 +145,56 @@ def _table(columns: Sequence[_Column], width: int, padding: int) -> Table:
     return table
 
 
+class _Page(io.StringIO):
+    """A text for standard output, which may be that of a terminal with few characters."""
+
+    @property
+    def encoding(self) -> str:
+        return _encoding()
+
+
+def _encoding() -> str:
+    # What takes the place of standard output for a while may be a text, which has all characters.
+    streams = sys.stdout, sys.__stdout__
+    return next((found for one in streams if (found := getattr(one, "encoding", None))), "utf-8")
+
+
+def printable(text: str) -> str:
+    """A text without what the terminal would obey or cannot show, which is written as Python does.
+
+    Args:
+        text: A line of names that come from anywhere, such as a model of somebody else's.
+
+    Example:
+
+    >>> printable("a red \\x1b[31mname\\n")
+    'a red \\\\x1b[31mname\\\\n'
+    """
+    encoding = _encoding()
+    return legible(text).encode(encoding, "backslashreplace").decode(encoding)
+
+
 def rendered(*parts: str | Text | PlainTable) -> str:
     """Paragraphs and tables as plain text, as wide as the terminal.
 
     Where standard output is no terminal, they are as wide as `COLUMNS` of the environment says,
-    or 80 characters; they never have less.
+    or 80 characters; they never have less. They are of the characters that it takes.
 
     Args:
         *parts: In their order. A `Text` stays on one line, whatever its length.
     """
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 0)).columns)
-    text = io.StringIO()
+    text = _Page()
     # Names may have brackets and colons, which are no markup.
     console = Console(file=text, width=width, color_system=None, markup=False, emoji=False)
     for part in parts:
         if isinstance(part, PlainTable):
-            console.print(part.title, highlight=False)
+            console.print(printable(part.title), highlight=False)
             for table in part.drawn(width):
                 console.print(table, highlight=False)
         else:
-            console.print(part, highlight=False, soft_wrap=isinstance(part, Text))
+            line = part if isinstance(part, Text) else printable(part)
+            console.print(line, highlight=False, soft_wrap=isinstance(part, Text))
     return text.getvalue()
 
 

@@ -29,6 +29,23 @@ def checked_name(argument: str, value: Any) -> str:
     return value
 
 
+def legible(text: str, kept: str = "") -> str:
+    """A text without what a terminal would obey: such characters are written as Python does.
+
+    Args:
+        text: Names that come from anywhere, such as a file of somebody else's.
+        kept: Characters that stay, such as those between lines.
+
+    Example:
+
+    >>> print(legible("\\x1b[31mred\\n", kept="\\n"), end="")
+    \\x1b[31mred
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
+
+
 def name_or_none(argument: str, value: Any) -> str | None:
     """As `checked_name`, of an argument that need not be given.
 

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from ipu_keras.store.atomic_files import (
     make_folder,
     read_whole,
+    replace_atomically,
     warns_if_it_fails,
-    write_atomically,
 )
 from ipu_keras.store.canonical_json import digest, from_json, to_json
 from ipu_keras.store.file_locks import file_lock
@@ -243,7 +243,7 @@ def _write(path: Path, key: str, value: Any) -> None:
     content = to_json(value)
     header = to_json(_header(key, content)).removesuffix("}")
     with warns_if_it_fails(f"The file {str(path)!r} could not be written"):
-        write_atomically(path, f'{header},\n"content":\n{content}\n}}\n'.encode())
+        replace_atomically(path, f'{header},\n"content":\n{content}\n}}\n'.encode())
 
 
 def _header(key: str, content: str) -> dict[str, Any]:

@@ -108,8 +108,17 @@ class Imports:
 
 def install() -> None:
     """Gives everything but libraries TensorFlow 1, for the rest of the process."""
+    builtins.__import__ = imports_of_scripts(builtins.__import__)
+
+
+def imports_of_scripts(plain: Callable[..., Any]) -> Imports:
+    """What imports for scripts; from now on, `tf.compat.v1` has the names that it dropped.
+
+    Args:
+        plain: Imports as Python does.
+    """
     give_legacy_names(layers_of_tensorflow_1(), cells_of_tensorflow_1())
-    builtins.__import__ = Imports(builtins.__import__)
+    return Imports(plain)
 
 
 def _is_of_a_library(importer: Mapping[str, Any] | None) -> bool:

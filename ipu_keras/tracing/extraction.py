@@ -24,6 +24,10 @@ class Part:
     inputs: tuple[int, ...]
 
 
+# The shapes of their results are what somebody has said in Python: importing them asks nobody.
+_SHAPED_BY_PYTHON = frozenset({"EagerPyFunc", "LookupTableFindV2", "PyFunc", "PyFuncStateless"})
+
+
 def feeds_of(concrete: Any) -> list[tf.Tensor]:
     """The placeholders of a `tf.ConcreteFunction`'s arguments, without captured values."""
     return concrete.inputs[: len(concrete.inputs) - len(concrete.graph.internal_captures)]
@@ -127,6 +131,10 @@ def _definition(
     names = {op.name for op in operations}
     definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
     nodes = [op.node_def for op in operations]
+    for op, node in zip(operations, nodes, strict=True):
+        if op.type in _SHAPED_BY_PYTHON:
+            shapes = [tensor.shape.as_proto() for tensor in op.outputs]
+            node.attr["_output_shapes"].list.shape.extend(shapes)
     others = functions_in(graph).keys() - called_functions(graph).keys()
     if others and any(map(_calls, nodes)):
         # Takes time in proportion to the whole graph, of which there may be many parts.

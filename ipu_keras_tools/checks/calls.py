@@ -1,19 +1,21 @@
 """What calls of libraries are refused, by their arguments: the errors that they will raise."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from ipu_keras.config import IPUConfig
 from ipu_keras.internals.keras_2_habits import advice
-from ipu_keras_tools.checks.values import Instance, Known, Several, Symbolic, is_a
-
-# Keyword arguments that layers take without naming them.
-_OF_LAYERS = frozenset({"input_shape", "input_dim"})
-_OF_OPTIMIZERS = frozenset({"decay"})
+from ipu_keras.settings import config_setters as setters
+from ipu_keras.utils import create_ipu_config
+from ipu_keras_tools.checks.values import Instance, Known, is_a, is_symbolic
 
 # Of functions of TensorFlow between layers; what Keras says is explained by itself.
 BETWEEN_LAYERS = (
@@ -21,9 +23,23 @@ BETWEEN_LAYERS = (
     "`keras.layers.Lambda(function)(x)`, or the `call` of a layer of your own."
 )
 
+# Methods of datasets that give one.
+_MAKING_DATASETS = frozenset(
+    (
+        *("from_generator", "from_tensor_slices", "from_tensors", "list_files", "range", "zip"),
+        *("batch", "cache", "filter", "interleave", "map", "prefetch", "repeat", "shuffle", "skip"),
+        "take",
+    )
+)
+
 # Endings that Keras 3 writes.
 _MODEL_FILES = (".keras", ".h5", ".hdf5")
 _WEIGHT_FILES = (".weights.h5",)
+_OF_WEIGHTS = "Weights are in files that end in `.weights.h5`, and of models in `.keras` or `.h5`."
+_OF_MODELS = (
+    "Keras 3 loads files that end in `.keras` or `.h5`; of a SavedModel, "
+    "`keras.layers.TFSMLayer` makes a layer."
+)
 
 
 @dataclass(frozen=True)
@@ -163,14 +179,38 @@ def _names_of_class(kind: type) -> set[str] | None:
         if not isinstance(made, FunctionType):
             return None
         parameters = inspect.signature(made).parameters.values()
-        found |= {one.name for one in parameters}
-        if base is keras.layers.Layer:
-            return found | _OF_LAYERS
-        if base.__module__.endswith("base_optimizer"):
-            return found | _OF_OPTIMIZERS
+        # Some are taken out of others by their names, such as `alpha` of `LeakyReLU`.
+        found |= {one.name for one in parameters} | texts_in(made)
+        if base is keras.layers.Layer or base.__module__.endswith("base_optimizer"):
+            return found
         if not any(one.kind is one.VAR_KEYWORD for one in parameters):
             return found
     return None
+
+
+def texts_in(function: FunctionType) -> set[str]:
+    """The constant texts in a function's code, as far as they are whole values.
+
+    Args:
+        function: It.
+    """
+    return {one for one in function.__code__.co_consts if isinstance(one, str)}
+
+
+def dataset_made(call: Call) -> Any:
+    """What is known of the `tf.data.Dataset` that a call makes, of arrays or of another one.
+
+    Args:
+        call: Of a library.
+
+    Returns:
+        An instance, as those of TensorFlow 1 make their own; `None` if it makes none.
+    """
+    if _name(call) not in _MAKING_DATASETS:
+        return None
+    if isinstance(call.owner, Known) and _is_class(call.owner.value, tf.data.Dataset):
+        return Instance(call.owner.value, is_exact=True)
+    return call.owner if is_a(call.owner, tf.data.Dataset) else None
 
 
 def needs_values(call: Call) -> bool:
@@ -184,9 +224,7 @@ def needs_values(call: Call) -> bool:
     takes_structures = module.startswith("tensorflow.python.util.nest")
     if isinstance(call.function, type) or takes_structures or not is_of_tensorflow:
         return False
-    arguments: Sequence[Any] = [*call.positional, *call.named.values()]
-    inner = [one for each in arguments if isinstance(each, Several) for one in each.members]
-    return any(isinstance(one, Symbolic) for one in (*arguments, *inner))
+    return any(map(is_symbolic, (*call.positional, *call.named.values())))
 
 
 def _tensors_without_values(call: Call) -> Iterator[Exception]:
@@ -284,6 +322,62 @@ def _files(call: Call) -> Iterator[Exception]:
             )
 
 
+def _files_to_load(call: Call) -> Iterator[Exception]:
+    """Endings of files that models and weights are loaded from."""
+    is_of_model = is_a(call.owner, keras.Model) and _name(call) == "load_weights"
+    path = call.argument("filepath", 0)
+    text = path.value if isinstance(path, Known) else None
+    # A folder may be a model of Keras 3 as well, and other places have their own forms.
+    if not isinstance(text, str) or text.endswith(_MODEL_FILES) or "://" in text:
+        return
+    if is_of_model:
+        yield ValueError(f"File format not supported: filepath={text}. {_OF_WEIGHTS}")
+    elif call.function is keras.models.load_model and not os.path.isdir(text):
+        yield ValueError(f"File format not supported: filepath={text}. {_OF_MODELS}")
+
+
+def _reductions(call: Call) -> Iterator[Exception]:
+    """What losses do with the values of samples."""
+    given = call.named.get("reduction")
+    if not _is_class(call.function, keras.losses.Loss) or not isinstance(given, Known):
+        return
+    try:
+        keras.losses.Loss(reduction=given.value)
+    except ValueError as error:
+        yield error
+
+
+def _settings(call: Call) -> Iterator[Exception]:
+    """The older functions that make or change an `IPUConfig`, of constants."""
+    function = call.function
+    is_setter = getattr(function, "__module__", "") == setters.__name__
+    if not (is_setter or function is create_ipu_config) or not call.is_complete:
+        return
+    positional, named = list(call.positional), dict(call.named)
+    if is_setter:
+        if positional:
+            del positional[0]
+        named["opts"] = Known(IPUConfig())
+        names = list(inspect.signature(function).parameters)[1:]
+        named.update(zip(names, positional, strict=False))
+        positional = []
+    if not all(isinstance(one, Known) for one in (*positional, *named.values())):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inspect.unwrap(function)(
+                *(one.value for one in positional),
+                **{name: one.value for name, one in named.items()},
+            )
+    except (TypeError, ValueError) as error:
+        yield error
+
+
+def _is_class(found: Any, kind: type) -> bool:
+    return isinstance(found, type) and issubclass(found, kind)
+
+
 def _name(call: Call) -> str:
     return getattr(call.function, "__name__", "")
 
@@ -296,4 +390,7 @@ _RULES = (
     _of_layers,
     _names_of_models,
     _files,
+    _files_to_load,
+    _reductions,
+    _settings,
 )

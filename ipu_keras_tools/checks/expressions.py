@@ -2,29 +2,34 @@
 
 import ast
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras.settings.config_tree import closest_option
 from ipu_keras_tools.checks import calls
 from ipu_keras_tools.checks.libraries import attribute_of
-from ipu_keras_tools.checks.scopes import Notes, Scope
+from ipu_keras_tools.checks.scopes import OF_TENSORFLOW_1, Notes, Scope
 from ipu_keras_tools.checks.values import (
     UNKNOWN,
     Instance,
     Known,
     Options,
-    Several,
     Symbolic,
     UserClass,
     UserFunction,
+    UserModule,
     attribute_of_instance,
     is_a,
+    is_nowhere,
+    is_symbolic,
     missing_attribute,
+    several,
 )
 from ipu_keras_tools.checks.without_effect import idle_uses
 
@@ -58,12 +63,13 @@ class Expressions:
             return method(node, scope)
         return self._parts(node, scope)
 
-    def option(self, owner: Options, node: ast.Attribute) -> Any:
+    def option(self, owner: Options, node: ast.Attribute, given: Any = UNKNOWN) -> Any:
         """Notes an option of `IPUConfig` that is read or set.
 
         Args:
             owner: The configuration, or a category of it.
             node: The expression.
+            given: What is known of the value that it is set to.
         """
         path = f"{owner.path}.{node.attr}" if owner.path else node.attr
         entry = IPUConfig.TABLE.get(path)
@@ -76,6 +82,9 @@ class Expressions:
         if entry.is_category:
             return Options(path)
         self._notes.names.use_option(path, node.lineno)
+        error = _refused_option(owner.path, node, given) if isinstance(given, Known) else None
+        if error is not None:
+            self._notes.refuse(node, error)
         return UNKNOWN
 
     def _parts(self, node: ast.AST, scope: Scope) -> Any:
@@ -91,7 +100,7 @@ class Expressions:
         return scope.get(node.id)
 
     def _tuple(self, node: ast.Tuple | ast.List, scope: Scope) -> Any:
-        return Several(tuple(self.value(one, scope) for one in node.elts))
+        return several([self.value(one, scope) for one in node.elts])
 
     _list = _tuple
 
@@ -105,7 +114,7 @@ class Expressions:
         return found
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
-        function = UserFunction(node, scope)
+        function = UserFunction(node, scope, self._call_of_script)
         self._call_of_script(function, [], {})
         return function
 
@@ -134,16 +143,25 @@ class Expressions:
         return inner
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Any:
-        owner = self.value(node.value, scope)
+        return self._attribute_of(self.value(node.value, scope), node)
+
+    def _attribute_of(self, owner: Any, node: ast.Attribute) -> Any:
         if isinstance(owner, Options):
             return self.option(owner, node)
+        if isinstance(owner, UserModule):
+            return owner.scope.get(node.attr)
         if isinstance(owner, Known):
             return attribute_of(owner.value, node, self._notes)
         if isinstance(owner, Instance | Symbolic):
             error = missing_attribute(owner, node.attr)
-            # Only what Keras 2 had is known to be missing; assignments add attributes.
-            if error is not None and isinstance(node.ctx, ast.Load) and advice(error):
-                self._notes.refuse(node, error)
+            # Assignments add attributes.
+            if error is not None and isinstance(node.ctx, ast.Load):
+                is_gone = is_nowhere(owner, node.attr) and not (
+                    self._notes.surroundings.may_give(node.attr)
+                )
+                if is_gone or advice(error):
+                    of_old = is_a(owner, tf.data.Dataset)
+                    self._notes.refuse(node, error, OF_TENSORFLOW_1 if of_old else "")
             return attribute_of_instance(owner, node.attr)
         return UNKNOWN
 
@@ -158,10 +176,9 @@ class Expressions:
         is_complete = not unpacked and not any(isinstance(one, ast.Starred) for one in node.args)
         if _is_constructor_of_base(node):
             return self._call_of_base(node, scope, positional, named, is_complete)
-        function = self.value(node.func, scope)
-        owner = self._owner_of(node.func, scope)
+        function, owner = self._function_and_owner(node.func, scope)
         if isinstance(function, UserFunction):
-            return self._call_of_script(function, positional, named)
+            return function.follow(function, positional, named)
         if isinstance(function, UserClass):
             return self._made(node, function, positional, named, is_complete)
         if isinstance(function, Instance) and is_a(function, keras.layers.Layer):
@@ -176,6 +193,9 @@ class Expressions:
             # What comes after is looked at as if it were a layer in its place.
             if needs_values:
                 return Symbolic()
+            dataset = calls.dataset_made(call)
+            if dataset is not None:
+                return dataset
             return _result(function.value, positional, named)
         return UNKNOWN
 
@@ -189,12 +209,12 @@ class Expressions:
             name = getattr(call.function, "__name__", "")
             self._notes.changes_nothing(given, name, use.argument, use.why)
 
-    def _owner_of(self, function: ast.expr, scope: Scope) -> Any:
-        """The instance whose method is called; nothing is noted twice for it."""
-        if not isinstance(function, ast.Attribute):
-            return UNKNOWN
-        quiet = Expressions(Notes(), lambda *_: UNKNOWN)
-        return quiet.value(function.value, scope)
+    def _function_and_owner(self, node: ast.expr, scope: Scope) -> tuple[Any, Any]:
+        """What is called, and the instance whose method it is; each part is looked at once."""
+        if not isinstance(node, ast.Attribute):
+            return self.value(node, scope), UNKNOWN
+        owner = self.value(node.value, scope)
+        return self._attribute_of(owner, node), owner
 
     def _made(
         self, node: ast.Call, kind: UserClass, positional: list, named: dict, is_complete: bool
@@ -205,7 +225,7 @@ class Expressions:
             call = calls.Call(base, UNKNOWN, tuple(positional), named, is_complete)
             for error in calls.refusals(call):
                 self._notes.refuse(node, error)
-        return Instance(kind)
+        return Instance(kind, is_exact=True)
 
     def _call_of_base(
         self, node: ast.Call, scope: Scope, positional: list, named: dict, is_complete: bool
@@ -228,8 +248,10 @@ class Expressions:
         return UNKNOWN
 
 
-def _refused_option(category: str, node: ast.Attribute) -> Exception | None:
-    """The error of an attribute that a configuration does not have."""
+def _refused_option(
+    category: str, node: ast.Attribute, given: Known | None = None
+) -> Exception | None:
+    """The error of an attribute that a configuration does not have, or that is no such value."""
     found: Any = IPUConfig()
     for part in filter(None, category.split(".")):
         found = getattr(found, part)
@@ -237,8 +259,10 @@ def _refused_option(category: str, node: ast.Attribute) -> Exception | None:
         if isinstance(node.ctx, ast.Load):
             getattr(found, node.attr)
         else:
-            setattr(found, node.attr, None)
-    except (AttributeError, ValueError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                setattr(found, node.attr, None if given is None else given.value)
+    except (AttributeError, TypeError, ValueError) as error:
         return error
     return None
 
@@ -272,8 +296,7 @@ def _num_before_starred(node: ast.Call) -> int:
 
 
 def _has_symbolic(values: list[Any]) -> bool:
-    members = [one for each in values if isinstance(each, Several) for one in each.members]
-    return any(isinstance(one, Symbolic) for one in (*values, *members))
+    return any(is_symbolic(one) for one in values)
 
 
 def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
@@ -283,7 +306,7 @@ def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
     if function is IPUConfig:
         return Options()
     if isinstance(function, type):
-        return Instance(function)
+        return Instance(function, is_exact=True)
     module = getattr(function, "__module__", None) or ""
     if module.startswith("keras.src.ops") and _has_symbolic([*positional, *named.values()]):
         return Symbolic()

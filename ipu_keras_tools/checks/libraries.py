@@ -3,6 +3,7 @@
 import ast
 import importlib
 import warnings
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,24 @@ from ipu_keras_tools.checks.values import UNKNOWN, Known
 
 # What is imported to look into it: nothing that belongs to the user.
 _LIBRARIES = ("tensorflow", "keras", "ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core")
+
+# What scripts for IPUs import that is not here, unless somebody has made something of that name.
+_ELSEWHERE = {
+    "tensorflow_core": "It was TensorFlow's own module of the name `tensorflow`: import that.",
+    **dict.fromkeys(
+        ("gcprofile", "popdist", "poplar", "poprun", "poptorch", "popxl", "pva"),
+        "It is of the Poplar SDK, and no part of what IPU Keras has.",
+    ),
+}
+
+
+def is_of_library(module: str) -> bool:
+    """Whether a module is of a library that is looked into.
+
+    Args:
+        module: Its name.
+    """
+    return module.partition(".")[0] in _LIBRARIES
 
 
 def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any:
@@ -23,11 +42,16 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
         node: The statement.
         notes: Take the error that it will raise, and documented names.
     """
-    if module.partition(".")[0] not in _LIBRARIES:
+    root = module.partition(".")[0]
+    if root in _ELSEWHERE and find_spec(root) is None:
+        missing = ModuleNotFoundError(f"No module named {root!r}", name=root)
+        notes.refuse(node, missing, _ELSEWHERE[root])
+    if not is_of_library(module):
         return UNKNOWN
+    import_module = notes.surroundings.import_module
     whole = module if name is None else f"{module}.{name}"
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = import_module(module)
     except ImportError as error:
         _miss(whole, node, error, notes, _advice_on_module(error.name or ""))
         return UNKNOWN
@@ -36,7 +60,7 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
         return Known(found)
     if not _has(found, name):
         try:
-            found = importlib.import_module(whole)
+            found = import_module(whole)
         except ImportError:
             instead = _advice_on(found, name)
             _miss(whole, node, _not_importable(found, name), notes, instead)
@@ -70,7 +94,10 @@ def attribute_of(value: Any, node: ast.Attribute, notes: Notes) -> Any:
 def _has(value: Any, name: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names that are deprecated warn
-        return hasattr(value, name)
+        try:
+            return hasattr(value, name)
+        except Exception:
+            return False  # modules that wait for a library, which is not here
 
 
 def _as_read(value: Any, name: str) -> AttributeError | None:
@@ -79,6 +106,8 @@ def _as_read(value: Any, name: str) -> AttributeError | None:
         getattr(value, name)
     except AttributeError as error:
         return error
+    except Exception:
+        return None
     return None
 
 
@@ -111,10 +140,11 @@ def _miss(
     if "is documented, and this version of ipu-keras does not have it" in said:
         notes.names.miss(name, node.lineno, said)
     owner, _, attribute = name.rpartition(".")
-    old = advice_for_tensorflow_1(attribute) if owner in ("tensorflow", "tf") else ""
-    notes.refuse(node, error, instead or old)
+    is_old = owner in ("tensorflow", "tf") and not notes.surroundings.is_tensorflow_1
+    old = advice_for_tensorflow_1(attribute) if is_old else ""
+    notes.refuse(node, error, instead or old or " ".join(getattr(error, "__notes__", ())))
 
 
 def _name_of(value: Any) -> str:
-    name = getattr(value, "__name__", "")
+    name = getattr(value, "__name__", "") if _has(value, "__name__") else ""
     return name if isinstance(value, ModuleType) else f"{getattr(value, '__module__', '')}.{name}"

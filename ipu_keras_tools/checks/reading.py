@@ -2,13 +2,16 @@
 
 import ast
 import builtins
-from collections.abc import Iterator, Sequence
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ipu_keras_tools.checks.deep_recursion import with_deep_recursion
 from ipu_keras_tools.checks.expressions import OWNER, Expressions
 from ipu_keras_tools.checks.findings import Findings
 from ipu_keras_tools.checks.libraries import imported
-from ipu_keras_tools.checks.scopes import Notes, Scope
+from ipu_keras_tools.checks.scopes import Notes, Scope, Surroundings
 from ipu_keras_tools.checks.values import (
     UNKNOWN,
     Instance,
@@ -17,18 +20,21 @@ from ipu_keras_tools.checks.values import (
     Several,
     UserClass,
     UserFunction,
+    UserModule,
+    makes_names,
 )
-from ipu_keras_tools.checks.without_effect import idle_option
+from ipu_keras_tools.checks.without_effect import idle_option, refused_option
 
-# Calls of the script's own functions within each other that are followed.
-_MOST_CALLS = 8
+# Calls of the script's own functions that are followed: within each other, of one function, and
+# of all. What a script does in so many places, it does in one of the first.
+_MOST_CALLS, _MOST_CALLS_OF_ONE, _MOST_CALLS_IN_ALL = 8, 32, 10_000
 
 
-def findings_of(source: str, path: str) -> Findings:
-    """What of a script will not run here.
+def findings_of(source: str | bytes, path: str) -> Findings:
+    """What of one script will not run here, without modules of its own.
 
     Args:
-        source: Of the script.
+        source: Of the script. Bytes are of the encoding that they say themselves.
         path: Of the script, as users call it.
 
     Raises:
@@ -40,34 +46,96 @@ def findings_of(source: str, path: str) -> Findings:
     >>> [(one.line, one.said) for one in found.problems]
     [(2, "Cannot convert '80' to a shape.")]
     """
-    tree = ast.parse(source, filename=path)
-    reader = _Reader(Notes())
-    reader.read_script(tree)
-    notes = reader.notes
+    notes = Notes(Surroundings())
+    reader = Reader(notes, lambda *_: None)
+
+    def read() -> None:
+        reader.read_script(parsed(source, path))
+        reader.read_rest()
+
+    followed(read)
+    return findings_in(path, notes)
+
+
+def followed(read: Callable[[], object]) -> None:
+    """Reads scripts, however deep what is in them.
+
+    Args:
+        read: Reads them.
+
+    Raises:
+        SyntaxError: One is too deep even so.
+    """
+    try:
+        with_deep_recursion(read)
+    except (MemoryError, RecursionError) as error:
+        raise SyntaxError("it is nested too deeply") from error
+
+
+def findings_in(path: str, notes: Notes) -> Findings:
+    """What notes have of a script.
+
+    Args:
+        path: Of the script, as users call it.
+        notes: All of it.
+    """
     return Findings(path, notes.problems(), notes.names.uses(), notes.idle())
 
 
-class _Reader(ast.NodeVisitor):
-    """Visits statements, and has `Expressions` say what is in them."""
+def parsed(source: str | bytes, path: str) -> ast.Module:
+    """A script as Python reads it.
 
-    def __init__(self, notes: Notes):
+    Args:
+        source: Of the script. Bytes are of the encoding that they say themselves.
+        path: Of the script, as users call it.
+
+    Raises:
+        SyntaxError: It is no Python of this version.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that will be errors one day
+            return ast.parse(source, filename=path)
+    except ValueError as error:
+        # Of null characters, in some versions.
+        raise SyntaxError(str(error)) from error
+
+
+class Reader(ast.NodeVisitor):
+    """Visits statements, and has `Expressions` say what is in them.
+
+    Args:
+        notes: Take what is found.
+        own_module: Gives a module beside the script by its name, and by how many folders above
+            that of the script it is looked for in, as `from` has it; `None` if there is none.
+    """
+
+    def __init__(self, notes: Notes, own_module: Callable[[str, int], UserModule | None]):
         self.notes = notes
-        self._scope = Scope()
+        self.module = UserModule(Scope())
+        self._own_module = own_module
+        self._scope = self.module.scope
         self._expressions = Expressions(notes, self._call_of_script)
-        self._waiting: list[UserFunction] = []
+        self._waiting: deque[UserFunction] = deque()
+        self._calls: Counter[ast.AST] = Counter()
+        self._num_calls = 0
         self._read: set[ast.AST] = set()
         self._returned: list[Any] = []
         self._depth = 0
 
     def read_script(self, tree: ast.Module) -> None:
-        """Reads all statements, then the functions that nothing has called.
+        """Reads all statements, and the functions that they call.
 
         Args:
             tree: The script.
         """
+        self.notes.surroundings.mention(_attributes_in(tree))
         self._statements(tree.body)
+
+    def read_rest(self) -> None:
+        """Reads the functions that nothing has called."""
         while self._waiting:
-            function = self._waiting.pop(0)
+            function = self._waiting.popleft()
             if function.node not in self._read:
                 self._run(function, [], {})
 
@@ -88,14 +156,33 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
+            root = alias.name.partition(".")[0]
+            own = self._own_module(root, 0)
+            if own is not None:
+                inner = self._own_module(alias.name, 0)
+                self._scope.set(alias.asname or root, own if alias.asname is None else inner)
+                continue
             found = imported(alias.name, None, node, self.notes)
             if alias.asname is None:
-                root = alias.name.partition(".")[0]
                 self._scope.set(root, imported(root, None, node, self.notes))
             else:
                 self._scope.set(alias.asname, found)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        name = node.module or ""
+        own = self._own_module(name, node.level)
+        if own is not None:
+            names = own.scope.names()
+            for alias in node.names:
+                if alias.name == "*":
+                    for each, found in [*names.items()]:
+                        self._scope.set(each, found)
+                    continue
+                inner = None
+                if alias.name not in names:
+                    inner = self._own_module(f"{name}.{alias.name}".lstrip("."), node.level)
+                self._scope.set(alias.asname or alias.name, names.get(alias.name, inner))
+            return
         for alias in node.names:
             found = UNKNOWN
             if node.level == 0 and node.module is not None and alias.name != "*":
@@ -146,7 +233,7 @@ class _Reader(ast.NodeVisitor):
             self._value(decorator)
         for default in (*node.args.defaults, *node.args.kw_defaults):
             self._value(default)
-        function = UserFunction(node, self._scope)
+        function = UserFunction(node, self._scope, self._call_of_script)
         # A decorator may give something else; its body is read anyhow.
         self._scope.set(node.name, UNKNOWN if node.decorator_list else function)
         self._waiting.append(function)
@@ -155,7 +242,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         bases = tuple(map(self._value, node.bases))
-        made = UserClass(node.name, bases, {})
+        made = UserClass(node.name, bases, {}, is_open=bool(node.decorator_list))
         self._scope.set(node.name, made)
         outer, self._scope = self._scope, Scope(self._scope)
         for statement in node.body:
@@ -163,11 +250,13 @@ class _Reader(ast.NodeVisitor):
                 for decorator in statement.decorator_list:
                     self._value(decorator)
                 is_plain = not statement.decorator_list
-                method = UserFunction(statement, outer, made)
+                method = UserFunction(statement, outer, self._call_of_script, made)
                 made.methods[statement.name] = method if is_plain else UNKNOWN
                 # Constructors first: other methods use what they set.
-                place = 0 if statement.name == "__init__" else len(self._waiting)
-                self._waiting.insert(place, method)
+                if statement.name == "__init__":
+                    self._waiting.appendleft(method)
+                else:
+                    self._waiting.append(method)
             else:
                 self.visit(statement)
                 made.methods |= dict.fromkeys(_names_in(statement), UNKNOWN)
@@ -184,9 +273,11 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(target, ast.Attribute):
             owner = self._value(target.value)
             if isinstance(owner, Options):
-                self._expressions.option(owner, target)
+                self._expressions.option(owner, target, found)
             elif isinstance(owner, Instance) and isinstance(owner.kind, UserClass):
                 owner.kind.attributes[target.attr] = found
+            elif error := refused_option(owner, target.attr):
+                self.notes.refuse(target, error)
             elif why := idle_option(owner, target.attr, found):
                 self.notes.changes_nothing(target, owner.kind.__name__, target.attr, why)
         elif isinstance(target, ast.Starred):
@@ -199,8 +290,16 @@ class _Reader(ast.NodeVisitor):
     ) -> Any:
         """What a call of a function of the script returns."""
         # A function that calls itself, or is called in ever new ways, is read often enough.
-        if self._depth == _MOST_CALLS:
+        if (
+            self._depth == _MOST_CALLS
+            or self._calls[function.node] == _MOST_CALLS_OF_ONE
+            or self._num_calls == _MOST_CALLS_IN_ALL
+        ):
+            if function.node not in self._read:
+                self._waiting.append(function)
             return UNKNOWN
+        self._num_calls += 1
+        self._calls[function.node] += 1
         return self._run(function, positional, named)
 
     def _run(self, function: UserFunction, positional: list[Any], named: dict[str, Any]) -> Any:
@@ -232,6 +331,28 @@ class _Reader(ast.NodeVisitor):
         for rest in (arguments.vararg, arguments.kwarg):
             if rest is not None:
                 self._scope.set(rest.arg, UNKNOWN)
+
+
+def _attributes_in(tree: ast.AST) -> set[str] | None:
+    """Attributes that a script gives to an object, defines, or asks for by their names.
+
+    Returns:
+        `None` if it may give any.
+    """
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+            elif makes_names(node.attr):
+                return None
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.Name) and makes_names(node.id):
+            return None
+    return found
 
 
 def _same(values: Sequence[Any]) -> Any:

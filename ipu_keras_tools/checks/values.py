@@ -1,11 +1,15 @@
 """What is known of an expression without computing it."""
 
 import ast
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from types import CodeType
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 import ipu_keras
 
@@ -30,22 +34,24 @@ class UserClass:
         bases: What is known of its bases, in order.
         methods: Names that its body defines.
         attributes: What is known of `self.name`, as far as methods have set it.
+        is_open: Whether it may have further attributes, of a base or decorator that nobody knows.
     """
 
     name: str
     bases: tuple[Any, ...]
     methods: dict[str, Any]
     attributes: dict[str, Any] = field(default_factory=dict)
+    is_open: bool = False
+    _below: tuple["UserClass", ...] = field(init=False)
 
-    @property
-    def library_base(self) -> type | None:
-        """The first class of a library that it is made of."""
-        for base in self.bases:
-            if isinstance(base, Known) and isinstance(base.value, type):
-                return base.value
-            if isinstance(base, UserClass) and base.library_base is not None:
-                return base.library_base
-        return None
+    def __post_init__(self) -> None:
+        own = [base for base in self.bases if isinstance(base, UserClass)]
+        found = dict.fromkeys(one for base in own for one in (base, *base._below))
+        self._below = tuple(found)[:_MOST_BASES]
+        self.is_open |= any(base is UNKNOWN for base in self.bases)
+        self.is_open |= any(base.is_open for base in own)
+        #: The first class of a library that it is made of.
+        self.library_base: type | None = next(filter(None, map(_library_class, self.bases)), None)
 
     def defines(self, name: str) -> bool:
         """Whether it, or a class of the script below it, has a method or attribute.
@@ -53,9 +59,14 @@ class UserClass:
         Args:
             name: Of the attribute.
         """
-        below = (base for base in self.bases if isinstance(base, UserClass))
-        own = name in self.methods or name in self.attributes
-        return own or any(base.defines(name) for base in below)
+        return any(name in one.methods or name in one.attributes for one in (self, *self._below))
+
+
+def _library_class(base: Any) -> type | None:
+    if isinstance(base, UserClass):
+        return base.library_base
+    is_class = isinstance(base, Known) and isinstance(base.value, type)
+    return base.value if is_class else None
 
 
 @dataclass(frozen=True)
@@ -64,9 +75,11 @@ class Instance:
 
     Args:
         kind: The class.
+        is_exact: Whether it is of no class above that one.
     """
 
     kind: type | UserClass
+    is_exact: bool = False
 
     @property
     def library_kind(self) -> type | None:
@@ -92,13 +105,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Several:
-    """A tuple or list.
+    """A tuple or list, as `several` makes it.
 
     Args:
         members: What is known of each.
+        has_symbolic: Whether one of them is a tensor of Keras.
+        levels: Of tuples within each other, from 1.
     """
 
     members: tuple[Any, ...]
+    has_symbolic: bool
+    levels: int
 
 
 @dataclass(eq=False)
@@ -108,13 +125,35 @@ class UserFunction:
     Args:
         node: Its definition.
         scope: Names that it sees.
+        follow: Says what a call of it gives: takes it, and what is given by place and by name.
         owner: The class whose method it is, if it is one.
     """
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     scope: Any
+    follow: Callable[["UserFunction", list[Any], dict[str, Any]], Any]
     owner: UserClass | None = None
 
+
+@dataclass(eq=False)
+class UserModule:
+    """A module that lies beside the script.
+
+    Args:
+        scope: Its names.
+    """
+
+    scope: Any
+
+
+# Bases of the script's own, and tuples within each other, that are looked through.
+_MOST_BASES, _MOST_LEVELS = 64, 4
+
+# Of what follows a class's own names at run time, a script has these.
+_MAKING_NAMES = frozenset({"__dict__", "__getattr__", "__getattribute__", "setattr", "vars"})
+
+# Where a class keeps the functions of a member.
+_PARTS = ("fget", "fset", "__func__")
 
 # Nothing is known; also where different things are.
 UNKNOWN = None
@@ -126,6 +165,29 @@ _ATTRIBUTES: Mapping[tuple[type, str], Any] = {
     (keras.layers.Layer, "output"): Symbolic(),
     (keras.layers.Layer, "input"): Symbolic(),
 }
+
+
+def several(members: Sequence[Any]) -> Any:
+    """What is known of a tuple or list; nothing if there are too many within each other.
+
+    Args:
+        members: What is known of each.
+    """
+    inner = [one.levels for one in members if isinstance(one, Several)]
+    levels = 1 + max(inner, default=0)
+    if levels > _MOST_LEVELS:
+        return UNKNOWN
+    has_symbolic = any(isinstance(one, Symbolic) for one in members)
+    return Several(tuple(members), has_symbolic, levels)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether it is a tensor of Keras, or a tuple or list that has one.
+
+    Args:
+        value: What is known of it.
+    """
+    return value.has_symbolic if isinstance(value, Several) else isinstance(value, Symbolic)
 
 
 def kinds(value: Any) -> Iterator[type]:
@@ -188,12 +250,72 @@ def missing_attribute(value: Any, name: str) -> AttributeError | None:
         shown = value.kind.name
     else:
         shown = next((kind.__name__ for kind in kinds(value)), "")
-    # Of other libraries, nothing is known that their classes had before.
-    found = [kind for kind in kinds(value) if kind.__module__.startswith("keras.")]
+    found = [kind for kind in kinds(value) if _is_looked_into(kind, name)]
     if not found or any(hasattr(kind, name) for kind in kinds(value)):
         return None
     # Instances have attributes that classes do not show: whether it is an error is known only of
     # what Keras 2 had, which `explain` tells by the kind of the object.
-    return AttributeError(
-        f"{shown!r} object has no attribute {name!r}", name=name, obj=object.__new__(found[0])
-    )
+    of_kind = None if inspect.isabstract(found[0]) else object.__new__(found[0])
+    return AttributeError(f"{shown!r} object has no attribute {name!r}", name=name, obj=of_kind)
+
+
+def _is_looked_into(kind: type, name: str) -> bool:
+    """Whether somebody knows what objects of a class had before, if they do not have it now."""
+    if issubclass(kind, tf.data.Dataset):
+        return hasattr(tf.compat.v1.data.Dataset, name)
+    return kind.__module__.startswith("keras.")
+
+
+def is_nowhere(value: Any, name: str) -> bool:
+    """Whether no instance of a class has an attribute, as none of its methods mentions the name.
+
+    Args:
+        value: The instance.
+        name: Of the attribute.
+    """
+    if not isinstance(value, Instance) or not value.is_exact:
+        return False
+    if isinstance(value.kind, UserClass) and value.kind.is_open:
+        return False
+    if is_a(value, tf.data.Dataset):
+        return True  # `missing_attribute` knows what they had
+    return not any(name in _mentioned_by(kind) for kind in kinds(value))
+
+
+@cache
+def _mentioned_by(kind: type) -> frozenset[str]:
+    """Names in the code of a class, of its bases, and of what it is when it is made."""
+    found: set[str] = set()
+    made = [kind]
+    for one in made:
+        # `keras.Model` makes a `Functional`, for instance.
+        made += [above for above in one.__subclasses__() if _is_of_library(above)]
+    for one in dict.fromkeys(base for above in made for base in above.__mro__):
+        for member in vars(one).values():
+            for function in (member, *(getattr(member, part, None) for part in _PARTS)):
+                code = getattr(inspect.unwrap(function) if callable(function) else 0, "__code__", 0)
+                if code:
+                    found |= set(_names_in(code))
+    return frozenset(found)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.startswith(("keras.", "ipu_keras.", "ipu_addons.", "tensorflow."))
+
+
+def makes_names(text: str) -> bool:
+    """Whether a name in a script says that attributes may be made that nobody sees in it.
+
+    Args:
+        text: The name.
+    """
+    return text in _MAKING_NAMES

@@ -154,6 +154,26 @@ def idle_option(owner: Any, name: str, given: Any) -> str | None:
     return _reason(option.why_idle)
 
 
+def refused_option(owner: Any, name: str) -> AttributeError | None:
+    """The error of setting an option that PopART does not have; `None` if it has it.
+
+    Args:
+        owner: As of `idle_option`.
+        name: As of `idle_option`.
+    """
+    kind = owner.library_kind if isinstance(owner, Instance) else None
+    is_options = kind is not None and kind.__module__.startswith("ipu_keras.popart.options.")
+    if not is_options or hasattr(kind, name):
+        return None
+    try:
+        setattr(kind(), name, None)
+    except AttributeError as error:
+        return error
+    except Exception:
+        return None  # it is an option, of another type
+    return None
+
+
 def idle_arguments(function: Any) -> Mapping[str, IdleArgument]:
     """The arguments of a function or class that change nothing, by name.
 

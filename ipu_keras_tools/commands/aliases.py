@@ -5,12 +5,14 @@ an extra cannot add commands. So they are written where a user says, and nowhere
 """
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ipu_keras.store.atomic_files import read_whole, write_atomically
 from ipu_keras_tools.results import UsageError, print_result
 
 # By Graphcore's name, what answers it; what is given to it follows.
@@ -20,6 +22,8 @@ ALIASES = {
     "gc-monitor": ("info",),
 }
 _OURS = "# Written by `ipu-keras aliases`, and removed by its --remove."
+# Of a file that may be one of them.
+_MOST_BYTES = 2**16
 _RUN = "import sys; from ipu_keras_tools.main import main; sys.exit(main())"
 
 
@@ -41,14 +45,14 @@ def run(given: argparse.Namespace) -> int:
 def _install(folder: Path) -> list[Path]:
     """Writes all of them, or none if one would be in the way of another command."""
     paths = [folder / name for name in ALIASES]
-    taken = [path for path in paths if path.exists() and not _is_ours(path)]
+    taken = [path for path in paths if os.path.lexists(path) and not _is_ours(path)]
     found = (shutil.which(name) for name in ALIASES)
     taken += [Path(one) for one in found if one is not None and not _is_ours(Path(one))]
     if taken:
         names = ", ".join(dict.fromkeys(map(str, taken)))
         raise UsageError(f"nothing was written, as there is already {names}")
     for path, arguments in zip(paths, ALIASES.values(), strict=True):
-        path.write_text(script(arguments), "utf-8")
+        write_atomically(path, script(arguments).encode())
         path.chmod(0o755)
     return paths
 
@@ -63,7 +67,7 @@ def _remove(folder: Path) -> list[Path]:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return _OURS in path.read_text("utf-8").splitlines()[:2]
+        return _OURS in read_whole(path, _MOST_BYTES).decode().splitlines()[:2]
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -1,14 +1,18 @@
 """`ipu-keras check`."""
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from ipu_keras.report.text import PlainTable, rendered
+from ipu_keras.store.atomic_files import read_whole
 from ipu_keras_tools.checks.findings import ABSENT, PARTLY, WORKS, Findings
-from ipu_keras_tools.checks.reading import findings_of
-from ipu_keras_tools.results import UsageError, print_result
+from ipu_keras_tools.checks.scripts import MOST_BYTES, Scripts
+from ipu_keras_tools.files import read_named
+from ipu_keras_tools.results import UsageError, print_result, printable_lines
 
 
 def run(given: argparse.Namespace) -> int:
@@ -17,27 +21,34 @@ def run(given: argparse.Namespace) -> int:
     Args:
         given: The arguments.
     """
-    found = [_read(path) for path in _scripts(given.paths)]
+    scripts = Scripts(is_tensorflow_1=given.tf1)
+    for path in map(Path, given.paths):
+        _read(path, scripts)
+    found = scripts.findings()
     plain = [{**asdict(one), "will_run": one.will_run} for one in found]
     print_result(given, plain, "\n".join(_text(found)))
     return 0 if all(one.will_run for one in found) else 1
 
 
-def _scripts(paths: Sequence[str]) -> Iterator[Path]:
-    for path in map(Path, paths):
-        if path.is_dir():
-            yield from sorted(path.rglob("*.py"))
-        else:
-            yield path
-
-
-def _read(path: Path) -> Findings:
-    try:
-        return findings_of(path.read_text("utf-8"), str(path))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no Python: {error}") from error
+def _read(path: Path, scripts: Scripts) -> None:
+    """Reads a script, or all scripts in a folder, of which nobody has named each."""
+    if not path.is_dir():
+        source = read_named(path, MOST_BYTES)
+        try:
+            scripts.read(path, source)
+        except SyntaxError as error:
+            raise UsageError(f"{path} is no Python: {error}") from error
+        return
+    for one in sorted(path.rglob("*.py")):
+        try:
+            source = read_whole(one, MOST_BYTES)
+        except OSError as error:
+            said = printable_lines(f"{one} is left out: {error.strerror or error}")
+            print(f"warning: {said}", file=sys.stderr)
+            continue
+        # As of Python 2: the others are looked at all the same.
+        with suppress(SyntaxError):
+            scripts.read(one, source)
 
 
 def _text(found: Sequence[Findings]) -> Iterator[str]:

@@ -2,11 +2,15 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from ipu_keras.report.compared import Compared, compared_of_plain
 from ipu_keras.report.difference import difference
+from ipu_keras.report.text import printable
+from ipu_keras_tools.files import read_named
 from ipu_keras_tools.results import UsageError, print_result
+
+# Of a file: a report of ResNet-50 has a hundredth of it.
+_MOST_BYTES = 2**29
 
 # What `--max-growth` is asked of.
 _WATCHED = ("cycles_per_step", "max_tile_bytes")
@@ -19,7 +23,8 @@ def run(given: argparse.Namespace) -> int:
         given: The arguments.
     """
     found = difference(_read(given.before), _read(given.after))
-    text = f"From {found.names[0]} to {found.names[1]}\n{found}"
+    before, after = map(printable, found.names)
+    text = f"From {before} to {after}\n{found}"
     if given.html is not None:
         try:
             found.to_html(given.html)
@@ -35,8 +40,6 @@ def run(given: argparse.Namespace) -> int:
 
 def _read(path: str) -> Compared:
     try:
-        return compared_of_plain(json.loads(Path(path).read_text("utf-8")))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+        return compared_of_plain(json.loads(read_named(path, _MOST_BYTES)))
+    except (RecursionError, ValueError) as error:
         raise UsageError(f"{path} is no report of `ipu-keras profile --json`: {error}") from error

@@ -2,18 +2,25 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ipu_keras.report import Report
+from ipu_keras.store.atomic_files import write_atomically
 from ipu_keras_tools.modelling import report_of
 from ipu_keras_tools.results import UsageError, print_result
 
+
+def _write(text_of: Callable[[Report], str], report: Report, path: str) -> None:
+    write_atomically(Path(path), text_of(report).encode())
+
+
 # By the argument that names the file.
-_WRITERS: dict[str, Callable[[Report, str], object]] = {
+_WRITERS: dict[str, Callable[[Report, str], None]] = {
     "html": Report.to_html,
-    "text": lambda report, path: Path(path).write_text(str(report), "utf-8"),
+    "text": partial(_write, str),
     "perfetto": Report.to_perfetto,
-    "chrome_trace": lambda report, path: Path(path).write_text(report.to_chrome_trace(), "utf-8"),
+    "chrome_trace": partial(_write, Report.to_chrome_trace),
 }
 
 

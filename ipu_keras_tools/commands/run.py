@@ -6,13 +6,14 @@ import os
 import runpy
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.settings.engine_options import ENVIRONMENT_VARIABLE
 from ipu_keras.tf1.__main__ import main as run_as_tensorflow_1
-from ipu_keras_tools.results import UsageError
+from ipu_keras_tools.results import UsageError, written_out
 
 
 def run(given: argparse.Namespace) -> int:
@@ -32,12 +33,20 @@ def run(given: argparse.Namespace) -> int:
         _ask_for_reports(folder)
         try:
             _run(given)
-        finally:
+        except BaseException:
             # Also of a script that was refused: its report is there by then.
-            found = _reports(Path(folder))
-            # The last line of the output, which begins with what the script prints.
-            print(json.dumps(found) if given.json else _table(found), flush=True)
+            with suppress(UsageError):
+                _print(given, Path(folder))
+            raise
+        _print(given, Path(folder))
     return 0
+
+
+def _print(given: argparse.Namespace, folder: Path) -> None:
+    """Prints the last lines of the output, which begins with what the script prints."""
+    found = _reports(folder)
+    with written_out():
+        print(json.dumps(found) if given.json else _table(found))
 
 
 def _run(given: argparse.Namespace) -> None:

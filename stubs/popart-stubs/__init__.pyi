@@ -25,6 +25,7 @@ from ipu_keras.popart import BatchSerializationSettings as BatchSerializationSet
 from ipu_keras.popart import BatchSerializationTransformContext as BatchSerializationTransformContext
 from ipu_keras.popart import Builder as Builder
 from ipu_keras.popart import ClipNormSettings as ClipNormSettings
+from ipu_keras.popart import CommGroup as CommGroup
 from ipu_keras.popart import CommGroupType as CommGroupType
 from ipu_keras.popart import ConstSGD as ConstSGD
 from ipu_keras.popart import DataFlow as DataFlow
@@ -54,6 +55,7 @@ from ipu_keras.popart import NameContextManager as NameContextManager
 from ipu_keras.popart import NetWriter as NetWriter
 from ipu_keras.popart import NumIOTiles as NumIOTiles
 from ipu_keras.popart import NumericsReport as NumericsReport
+from ipu_keras.popart import OpDefinition as OpDefinition
 from ipu_keras.popart import OperatorIdentifier as OperatorIdentifier
 from ipu_keras.popart import Optimizer as Optimizer
 from ipu_keras.popart import OptimizerValue as OptimizerValue
@@ -95,6 +97,7 @@ from ipu_keras.popart import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
 from ipu_keras.popart import defaultAiOnnxOpset as defaultAiOnnxOpset
 from ipu_keras.popart import getLogger as getLogger
 from ipu_keras.popart import getSupportedOperations as getSupportedOperations
+from ipu_keras.popart import getSupportedOperationsDefinition as getSupportedOperationsDefinition
 from ipu_keras.popart import getTensorInfo as getTensorInfo
 from ipu_keras.popart import getUnsupportedOperations as getUnsupportedOperations
 from ipu_keras.popart import hostReduceGradCopyPrefix as hostReduceGradCopyPrefix

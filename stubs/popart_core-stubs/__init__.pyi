@@ -24,6 +24,7 @@ from ipu_keras.popart.core import BatchSerializationMethod as BatchSerialization
 from ipu_keras.popart.core import BatchSerializationSettings as BatchSerializationSettings
 from ipu_keras.popart.core import BatchSerializationTransformContext as BatchSerializationTransformContext
 from ipu_keras.popart.core import ClipNormSettings as ClipNormSettings
+from ipu_keras.popart.core import CommGroup as CommGroup
 from ipu_keras.popart.core import CommGroupType as CommGroupType
 from ipu_keras.popart.core import ConstSGD as ConstSGD
 from ipu_keras.popart.core import DataFlow as DataFlow
@@ -50,6 +51,7 @@ from ipu_keras.popart.core import MergeVarUpdateType as MergeVarUpdateType
 from ipu_keras.popart.core import NameContextManager as NameContextManager
 from ipu_keras.popart.core import NumIOTiles as NumIOTiles
 from ipu_keras.popart.core import NumericsReport as NumericsReport
+from ipu_keras.popart.core import OpDefinition as OpDefinition
 from ipu_keras.popart.core import OperatorIdentifier as OperatorIdentifier
 from ipu_keras.popart.core import Optimizer as Optimizer
 from ipu_keras.popart.core import OptimizerValue as OptimizerValue
@@ -87,6 +89,7 @@ from ipu_keras.popart.core import defaultAiOnnxMlOpset as defaultAiOnnxMlOpset
 from ipu_keras.popart.core import defaultAiOnnxOpset as defaultAiOnnxOpset
 from ipu_keras.popart.core import getLogger as getLogger
 from ipu_keras.popart.core import getSupportedOperations as getSupportedOperations
+from ipu_keras.popart.core import getSupportedOperationsDefinition as getSupportedOperationsDefinition
 from ipu_keras.popart.core import getTensorInfo as getTensorInfo
 from ipu_keras.popart.core import getUnsupportedOperations as getUnsupportedOperations
 from ipu_keras.popart.core import hostReduceGradCopyPrefix as hostReduceGradCopyPrefix

@@ -36,6 +36,14 @@ def test_one_tensor_replaces_the_file(tmp_path):
     }
 
 
+@pytest.mark.parametrize("name", ["file", "allow_pickle", r"a/b\c > 0.5.npy", "é"])
+def test_any_name(tmp_path, name):
+    export_dataset_to_file(tf.data.Dataset.range(2), tmp_path / "x", 2, name)
+    assert {found: array.tolist() for found, array in loaded(tmp_path / "x").items()} == {
+        name: [0, 1]
+    }
+
+
 @pytest.mark.filterwarnings("ignore:`feed_name` of feeds is deprecated:DeprecationWarning")
 def test_a_queue_in_a_graph_with_tables(tmp_path):
     with tf.Graph().as_default():

@@ -15,6 +15,7 @@ from host_programs import (
 
 from ipu_keras.host import host_program as host
 from ipu_keras.ir import TensorSpec
+from ipu_keras.program import Accumulation
 from ipu_keras.tracing import graph_of
 
 
@@ -312,3 +313,26 @@ def test_gradients_of_pooling_are_left_to_onednn(device, compiled, onednn):
     filters.assign(start)
     expected = [step(tf.constant(batch)) for batch in images]
     np.testing.assert_allclose(loss, expected[-1], rtol=1e-5)
+
+
+def test_updates_with_replaced_operations_are_traced_once(device):
+    """What was replaced in the update for XLA, such as its second root, is undone in its trace."""
+    weight, traced = tf.Variable(1.0), []
+
+    def step(x):
+        traced.append("step")
+        return tf.reduce_sum(x), [tf.reduce_sum(x) * weight]
+
+    def update(gradients):
+        traced.append("update")
+        rates = tf.sqrt(weight) + tf.sqrt(weight)
+        weight.assign_sub(rates * gradients[0] / 100.0)
+
+    program = make_program(
+        step, update=update, accumulation=Accumulation(count=3), first_steps=32, repeat_count=3
+    )
+    executable = host.build(program, device)
+    feeds = feeds_of(program)
+    executable.host(feeds)
+    assert traced == ["step", "update"]
+    np.testing.assert_allclose(weight, 1.0 - 2.0 * np.sum(feeds[0]) / 100.0, rtol=1e-6)

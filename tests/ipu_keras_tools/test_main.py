@@ -1,8 +1,11 @@
 """The command, in this process; that it starts without TensorFlow, in one of its own."""
 
+import io
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import keras
@@ -81,12 +84,18 @@ def test_help_has_an_example_that_is_right(command, capsys):
     assert "--json" in text
 
 
-def test_the_module_is_the_command():
+def test_the_module_is_the_command_and_runs_no_module_of_the_folder(tmp_path):
+    for name in ("popart", "keras", "numpy", "csv"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('it was run')")
+    (tmp_path / "script.py").write_text("import popart, keras")
     process = subprocess.run(
-        [sys.executable, "-m", "ipu_keras", "info", "-j"], capture_output=True, text=True
+        [sys.executable, "-m", "ipu_keras", "check", "script.py", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
-    assert process.returncode == 0
-    assert len(json.loads(process.stdout)["devices"]) == 31
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)[0]["will_run"] is True
 
 
 class TestProfile:
@@ -207,9 +216,50 @@ def test_diff(folder, capsys):
     assert ours[0] == theirs[0]
     assert main(["diff", "a.json", "b.json", "--html", "nowhere/change.html"]) == 2
     assert "nowhere/change.html cannot be written" in capsys.readouterr().err
-    Path("c.json").write_text("[]")
-    for path, message in (("c.json", "it must have schema"), ("d.json", "cannot be read: No such")):
-        assert main(["diff", "a.json", path]) == 2
+    # What shells make for `<(gzip -dc a.json.gz)`.
+    os.mkfifo("pipe")
+    content = Path("a.json").read_text()
+    writer = threading.Thread(target=lambda: Path("pipe").write_text(content))
+    writer.start()
+    assert run(capsys, "diff", "pipe", "a.json")[0] == 0
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda whole: [], "it must have schema"),
+        (lambda whole: {"schema": whole["schema"]}, "has another structure: KeyError: 'target'"),
+        (lambda whole: {**whole, "memory": 3}, "has another structure: TypeError"),
+        (
+            lambda whole: {**whole, "utilisation": "3"},
+            "a finite number for 'utilisation'. Received: '",
+        ),
+        (lambda whole: {**whole, "utilisation": 1e999}, "for 'utilisation'. Received: inf"),
+        (lambda whole: {**whole, "options": {"dtype": nested_lists(90)}}, "nested too deeply"),
+        (lambda whole: {**whole, "options": "REPLACED"}, "is no report of `ipu-keras profile --j"),
+    ],
+)
+def test_what_is_no_report(folder, capsys, change, message):
+    report = ipu_keras.profile(lambda x: x @ x, tf.TensorSpec((4, 4)), name="square")
+    Path("a.json").write_text(report.to_json())
+    text = json.dumps(change(report.to_dict())).replace('"REPLACED"', "[" * 10**5)
+    Path("b.json").write_text(text)
+    assert main(["diff", "a.json", "b.json"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def nested_lists(levels):
+    return [nested_lists(levels - 1)] if levels else []
+
+
+def test_files_that_cannot_be_compared(folder, capsys):
+    for path, message in (
+        ("nothing.json", "cannot be read: No such"),
+        ("/dev/zero", "is no regular file"),
+        (".", "cannot be read: Is a directory"),
+    ):
+        assert main(["diff", path, path]) == 2
         assert message in capsys.readouterr().err
 
 
@@ -222,10 +272,58 @@ def test_report(folder, capsys):
     code, out = run(capsys, *arguments, "--chrome-trace", "trace.json", "--json")
     assert json.loads(out) == {"fits": True, "files": {"chrome_trace": "trace.json"}}
     assert json.loads(Path("trace.json").read_text())
+    # A file that cannot be written whole stays as it was: another one takes its place.
+    before = os.stat("trace.json").st_ino, os.stat("page.txt").st_ino
+    run(capsys, *arguments, "--chrome-trace", "trace.json", "--text", "page.txt")
+    after = os.stat("trace.json").st_ino, os.stat("page.txt").st_ino
+    assert all(one != other for one, other in zip(before, after, strict=True))
     assert main([*arguments]) == 2
     assert "say what to write, with one of --html, --text, --per" in capsys.readouterr().err
     assert main([*arguments, "--html", "nowhere/page.html"]) == 2
     assert "nowhere/page.html cannot be written" in capsys.readouterr().err
+
+
+class TestOutput:
+    def test_that_cannot_be_written(self, capsys, monkeypatch):
+        for arguments, command in (
+            (["options", "io_tiles"], "ipu-keras options"),
+            (["info", "--json"], "ipu-keras info"),
+            (["--help"], "ipu-keras"),
+        ):
+            with open("/dev/full", "w") as full:
+                monkeypatch.setattr(sys, "stdout", full)
+                assert main(arguments) == 2
+            said = f"{command}: error: the output cannot be written: No space left on device\n"
+            assert capsys.readouterr().err == said
+        monkeypatch.setattr(sys, "stdout", None)
+        assert main(["options"]) == 2
+        assert "there is no standard output" in capsys.readouterr().err
+
+    def test_that_nobody_reads_does_not_change_the_answer(self, folder, capsys, monkeypatch):
+        for n in (64, 128):
+            report = ipu_keras.profile(lambda x: x @ x, tf.TensorSpec((n, n)), name="square")
+            Path(f"{n}.json").write_text(report.to_json())
+        for arguments, code in (
+            (["diff", "64.json", "128.json"], 0),
+            (["diff", "64.json", "128.json", "--max-growth", "5"], 1),
+            (["--help"], 0),
+        ):
+            reader, writer = os.pipe()
+            os.close(reader)
+            with open(writer, "w") as closed:
+                monkeypatch.setattr(sys, "stdout", closed)
+                assert main(arguments) == code
+            assert capsys.readouterr().err == ""
+
+    def test_of_a_terminal_with_few_characters(self, folder, monkeypatch):
+        Path("é.py").write_text("import keras\nkeras.optimizers.SGD(lr='\x1b[31mü')\n")
+        for arguments in (["options", "io_tiles"], ["check", "é.py"]):
+            out = io.TextIOWrapper(io.BytesIO(), "ascii")
+            monkeypatch.setattr(sys, "stdout", out)
+            assert main(arguments) in (0, 1)
+            text = out.buffer.getvalue().decode("ascii")
+            assert "\x1b" not in text
+            assert "| io_tiles." in text or r"\xe9.py:2:1: ValueError: Argument(s) not rec" in text
 
 
 class TestInfo:
@@ -363,6 +461,11 @@ class TestRun:
             text=True,
         )
         assert (process.returncode, process.stdout) == (0, "3\n")
+
+    def test_a_pipe_that_the_script_breaks_is_its_own(self, script):
+        Path("breaks.py").write_text("raise BrokenPipeError('mine')")
+        with pytest.raises(BrokenPipeError, match="mine"):
+            main(["run", "breaks.py"])
 
     def test_refusals(self, script, capsys, monkeypatch):
         for arguments, message in (

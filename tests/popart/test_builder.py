@@ -204,3 +204,65 @@ def test_reshaping_to_a_shape_that_is_known():
     y = builder.reshape_const(builder.aiOnnx, [x], (3, -1), debugContext="name")
     assert (y, builder.getTensorShape(y)) == ("Reshape:0", [3, 2])
     assert [node.name for node in builder.draft.nodes] == ["", "name"]
+
+
+@pytest.mark.parametrize("order", [("x", "y"), ("y", "x")])
+def test_calls_pass_what_a_graph_takes_from_around_it(order):
+    """What is passed counts, and not what has the name around the call."""
+    builder = popart.Builder()
+    ids = {name: builder.addInputTensor("FLOAT", [], name) for name in "xy"}
+    callee = builder.createSubgraphBuilder()
+    callee.addInputTensorFromParentGraph(ids["x"])
+    other = callee.addInputTensor("FLOAT", [])
+    callee.addOutputTensor(callee.aiOnnx.sub([ids["x"], other]))
+    (result,) = builder.aiGraphcore.call([ids[name] for name in order], 1, callee)
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [result]),
+        popart.DeviceManager().createIpuModelDevice({}),
+    )
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    given = {"x": np.float32(5), "y": np.float32(3)}
+    session.run(popart.PyStepIO(given, anchors))
+    assert anchors[result] == given[order[0]] - given[order[1]]
+
+
+def test_floats_are_where_scripts_read_them():
+    builder = popart.Builder()
+    values = np.linspace(-1, 1, 200, dtype=np.float32).reshape(2, 100)
+    builder.addInitializedInputTensor(values)
+    proto = onnx.load_from_string(builder.getModelProto())
+    assert list(proto.graph.initializer[0].float_data) == values.ravel().tolist()
+    again = popart.Builder(builder.getModelProto())
+    np.testing.assert_array_equal(again._impl.draft.initialisers["init_input"], values)
+
+
+def test_opsets_name_themselves():
+    builder = Builder(opsets={"ai.onnx": 9, "ai.graphcore": 1})
+    assert (f"{builder.aiOnnx}", str(builder.aiGraphcore)) == ("AiOnnx9", "AiGraphcore")
+
+
+def test_a_loop_may_return_a_tensor_twice():
+    """What is carried on is stacked as well."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    body = builder.createSubgraphBuilder()
+    body.addInputTensor("INT64", [])
+    goes_on = body.addInputTensor("BOOL", [])
+    twice = body.aiOnnx.add([carried := body.addInputTensor("FLOAT", [2]), carried])
+    for each in (goes_on, twice, twice):
+        body.addOutputTensor(each)
+    count = builder.aiOnnx.constant(np.array(3, np.int64))
+    starts = builder.aiOnnx.constant(np.array(True))
+    last, stacked = builder.aiOnnx.loop([count, starts, x], 2, body)
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [last, stacked]),
+        popart.DeviceManager().createIpuModelDevice({}),
+    )
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: np.float32([1, 3])}, anchors))
+    assert anchors[last].tolist() == [8, 24]
+    assert anchors[stacked].tolist() == [[2, 6], [4, 12], [8, 24]]

@@ -91,6 +91,12 @@ def test_a_terminal_has_a_line_with_phase_and_seconds(terminal, flag, value):
     assert drawing_threads() == []
 
 
+def test_a_terminal_obeys_no_name(terminal):
+    with shown_on(terminal, "profile \x1b[5mnet"), phase("trace"):
+        terminal.wait_for(r"profile \x1b[5mnet: trace ")
+    assert "\x1b[5m" not in terminal.getvalue()
+
+
 def test_a_phase_goes_on_after_the_one_within_it(terminal):
     with shown_on(terminal, "profile"), phase("look for what would fit"):
         with phase("trace"):

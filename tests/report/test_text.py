@@ -1,7 +1,12 @@
 """Paragraphs and tables as plain text."""
 
+import doctest
+import io
+import sys
+
 from rich.text import Text
 
+from ipu_keras.report import text
 from ipu_keras.report.text import PlainTable, rendered
 
 NAMES = ("[red]hi[/red]", "[/x]", ":fire:", "a\\[b]", "[link=x]y")
@@ -18,6 +23,30 @@ def test_names_are_no_markup():
         assert rendered(name, Text(name)) == f"{name}\n" * 2
         table = PlainTable(title=name, columns=(name,), rows=((name,),), footer=(name,))
         assert rendered(table).count(name) == 4
+
+
+def test_examples():
+    assert doctest.testmod(text).failed == 0
+
+
+def test_terminals_obey_no_name():
+    name = "\x1b[31mred\x9b\n\u202e é"
+    shown = r"\x1b[31mred\x9b\n\u202e é"
+    table = PlainTable(title=name, columns=(name,), rows=((name,),), footer=(name,))
+    assert rendered(name, table).count(shown) == 5
+
+
+def test_terminals_with_few_characters(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    drawn = rendered(PlainTable(title="é", columns=("name",), rows=(("\u202eü",),)))
+    assert drawn.splitlines() == [
+        r"\xe9",
+        "+------------+",
+        "| name       |",
+        "|------------|",
+        r"| \u202e\xfc |",
+        "+------------+",
+    ]
 
 
 def test_only_texts_are_never_wrapped():

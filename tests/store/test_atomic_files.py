@@ -2,10 +2,13 @@
 
 import os
 import re
+import stat
+import threading
 import tracemalloc
 
 import pytest
 
+from ipu_keras.store import atomic_files
 from ipu_keras.store.atomic_files import (
     make_folder,
     read_whole,
@@ -36,6 +39,131 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
         write_atomically(path, parts())
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_leads_to_what_it_is_of(tmp_path):
+    (tmp_path / "other").mkdir()
+    target, link = tmp_path / "other" / "target", tmp_path / "link"
+    link.symlink_to("other/target")
+    # At first there is no such file.
+    for content in (b"first", b"second"):
+        write_atomically(link, content)
+        assert (link.is_symlink(), target.read_bytes()) == (True, content)
+    assert [one.name for one in target.parent.iterdir()] == ["target"]
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        write_atomically(tmp_path / "round", b"")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o666])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(mode)
+    write_atomically(path, b"content")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_new_file_has_the_permissions_of_any_other(tmp_path):
+    write_atomically(tmp_path / "file", b"content")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser gives files away")
+def test_a_file_that_is_replaced_keeps_its_owner(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    os.chown(path, 1234, 5678)
+    write_atomically(path, b"content")
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 5678)
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    opened = open
+
+    def refusing(name, mode):
+        # The superuser, whom tests may run as, is refused nothing.
+        if mode == "ab":
+            raise PermissionError(13, "Permission denied", str(name))
+        return opened(name, mode)
+
+    monkeypatch.setattr(atomic_files, "open", refusing, raising=False)
+    with pytest.raises(PermissionError, match=r"Permission denied: '.*/file'"):
+        write_atomically(path, b"after")
+    assert path.read_bytes() == b"before"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser makes devices")
+@pytest.mark.parametrize(("minor", "error"), [(3, None), (7, "No space left on device")])
+def test_a_device_stays_one(tmp_path, minor, error):
+    path = tmp_path / "device"
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+    if error is None:
+        write_atomically(path, b"content")
+    else:
+        with pytest.raises(OSError, match=error):
+            write_atomically(path, b"content")
+    assert stat.S_ISCHR(path.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_takes_more_than_it_holds(tmp_path):
+    path, content = tmp_path / "pipe", os.urandom(2**18)
+    os.mkfifo(path)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
+    reader.start()
+    write_atomically(path, iter([content[:3], b"", content[3:]]))
+    reader.join()
+    assert read == [content]
+    assert path.is_fifo()
+
+
+def test_what_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic_files, "_MOST_SECONDS_FOR_A_READER", 0)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, said in (
+        ("pipe", "Nobody reads the pipe"),
+        ("folder", "Is a directory"),
+        ("n" * 256, "File name too long"),
+    ):
+        with pytest.raises(OSError, match=f"{said}: '{tmp_path / name}'"):
+            write_atomically(tmp_path / name, b"")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+def test_the_longest_name(tmp_path):
+    path = tmp_path / ("n" * 255)
+    write_atomically(path, b"content")
+    assert path.read_bytes() == b"content"
+
+
+def test_a_folder_that_takes_no_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "open", _refuse)
+    with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path / 'file'}'"):
+        write_atomically(tmp_path / "file", b"")
+
+
+def _refuse(path, flags, mode=0o777):
+    raise PermissionError(13, "Permission denied", str(path))
+
+
+def test_the_file_that_standard_output_goes_to(tmp_path, capfd):
+    """A shell goes on writing into the file that it has opened, not into one in its place."""
+    path = tmp_path / "out"
+    with path.open("wb") as file:
+        before, kept = path.stat().st_ino, os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            write_atomically(path, b"content")
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+    assert (path.read_bytes(), path.stat().st_ino) == (b"content", before)
 
 
 def test_a_file_that_is_read_whole(tmp_path):

@@ -95,6 +95,16 @@ def test_functions_that_are_called(concrete):
     np.testing.assert_array_equal(part.function(ONES), [[4, 4]])
 
 
+def test_shapes_that_python_has_said():
+    """Of what is found in a table, such as that of a layer `IntegerLookup`."""
+    values = tf.lookup.KeyValueTensorInitializer([1, 2], [3, 4])
+    table = tf.lookup.StaticHashTable(values, 0)
+    traced = trace(lambda x: table.lookup(x) + 1, tf.TensorSpec((2, 3), tf.int32))
+    part = extract(traced, traced.structured_outputs)
+    assert part.function.outputs[0].shape == (2, 3)
+    np.testing.assert_array_equal(part.function(tf.constant([[1, 2, 3]] * 2)), [[4, 5, 1]] * 2)
+
+
 def test_other_operands(concrete):
     """The sum takes the product itself in place of what is added to it."""
     added, product = tensor(concrete, "added:0"), tensor(concrete, "product:0")

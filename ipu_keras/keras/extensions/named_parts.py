@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,14 +11,13 @@ import tensorflow as tf
 from ipu_keras.internals.keras.models import own_layers, own_trained_weights, regularizer_attribute
 from ipu_keras.internals.keras.training import CompileMetrics, loss_scale_methods
 from ipu_keras.keras.extensions.replaced_attributes import replaced
+from ipu_keras.program import legal_in_scopes
 from ipu_keras.tracing.layer_scopes import current_layer_scopes
 
 _METRICS = "metrics"
 # Of a weight, within the scope of its layer, or of weights whose layer has none.
 _REGULARIZER = "regularizer"
 _REGULARIZATION_LOSSES = "regularization_losses"
-
-_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.>-]")
 
 
 def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -109,7 +107,7 @@ def _regularized(model: keras.Model) -> Iterator[tuple[Any, tuple[keras.Layer, .
 
 
 def _scope_of_metric(name: str) -> str:
-    return f"{_METRICS}/{_NOT_IN_SCOPES.sub('_', name)}"
+    return f"{_METRICS}/{legal_in_scopes(name).replace('/', '_')}"
 
 
 def _scope_of_weight(layers: tuple[keras.Layer, ...]) -> str:

@@ -20,6 +20,7 @@ from ipu_keras.feeds.dataset_feed import (
     tensors_of,
 )
 from ipu_keras.host import host_program as host
+from ipu_keras.host.traced_step import TracedStep
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -129,6 +130,7 @@ class StepFunction:
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
         self._executables: dict[tuple, Executable] = {}
+        self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
         # The call in which each of them ran last; a call ends with its model's method.
         self._calls: dict[tuple, weakref.ref] = {}
@@ -234,22 +236,25 @@ class StepFunction:
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
             )
-            self._executables[key] = self._compile(program, _signature(program, element))
+            self._executables[key] = self._compile(program, element)
         return key, self._executables[key]
 
-    def _compile(self, program: Program, signature: Signature) -> Executable:
+    def _compile(self, program: Program, element: ElementFormat) -> Executable:
         # Variables that the step makes while it is traced belong on the device.
         with self._strategy.scope():
             return compiled(
                 program.name,
-                signature,
+                _signature(program, element),
                 self._history,
                 self._device,
-                lambda: self._build(program),
+                lambda: self._build(program, element),
             )
 
-    def _build(self, program: Program) -> Executable:
-        executable = host.build(program, self._device)
+    def _build(self, program: Program, element: ElementFormat) -> Executable:
+        # What a step computes does not depend on how many of them an execution has.
+        if element.key not in self._traced:
+            self._traced[element.key] = host.traced(program)
+        executable = host.build_traced(program, self._traced[element.key], self._device)
         refuse_bfloat16(executable.graph)
         return executable
 

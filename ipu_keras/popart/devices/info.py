@@ -204,6 +204,20 @@ DriverIDs: {5,7}
             time.sleep(min(left, _POLL_SECONDS))
         return True
 
+    def attach_for_engine(self) -> None:
+        """Takes the IPUs of a device of connection type `OnDemand`, as a program is loaded.
+
+        Raises:
+            popart_exception: They are not free.
+        """
+        if self.connectionType is not DeviceConnectionType.OnDemand or self.isAttached:
+            return
+        if not self.tryAttachUntilTimeout():
+            raise popart_exception(
+                f"Failed to attach to the device: others have its IPUs. Received: {self}. Detach "
+                "what has them, or wait longer by `DeviceManager.setOnDemandAttachTimeout`."
+            )
+
     def detach(self) -> None:
         """Gives its IPUs back once no session runs on it; does nothing if it is not attached."""
         with self._lock:

@@ -93,8 +93,9 @@ class DeviceManager:
             numIpus: How many; a power of two.
             tilesPerIpu: Tiles of each IPU; 0 for all.
             pattern: Which IPUs wait for each other.
-            connectionType: When it is attached: now (`Always`), by its `attach` (`OnDemand`), or
-                never. Only devices that are attached now need to be free now.
+            connectionType: When it is attached: now (`Always`), as soon as a session loads a
+                program or `attach` is called (`OnDemand`), or never. Only devices that are
+                attached now need to be free now.
             selectionCriterion: Which one, if several are free.
 
         Returns:

@@ -29,7 +29,7 @@ from ipu_keras.popart.graphs.annotation_names import (
 from ipu_keras.popart.graphs.attributes import attribute_of, value_of
 from ipu_keras.popart.graphs.node_attributes import NodeAttributes
 from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
-from ipu_keras.popart.options.settings import TensorLocation
+from ipu_keras.popart.options.settings import CommGroup, TensorLocation
 
 _ON_CHIP = TensorLocation()
 _PARTIALS_TYPES = ("FLOAT", "HALF")
@@ -207,13 +207,15 @@ class Annotations(NodeAttributes):
         attribute = attribute_of(OUTLINE_ATTRIBUTES, flat, AttributeProto.STRINGS)
         return KeyValueContextManager(self.draft.annotations, attribute)
 
-    def commGroup(self, type: int = 0, groupSize: int = 0) -> AttributeContextManager:
+    def commGroup(self, type: Any = 0, groupSize: int = 0) -> AttributeContextManager:
         """Says which replicas exchange values with each other.
 
         Args:
-            type: A `CommGroupType`. Defaults to `CommGroupType.All`.
+            type: A `CommGroupType`, or a `CommGroup`. Defaults to `CommGroupType.All`.
             groupSize: Replicas in a group; of no meaning for all. Defaults to `0`.
         """
+        if isinstance(type, CommGroup):
+            type, groupSize = int(type.type), type.replicaGroupSize
         kinds = [int(each) for each in CommGroupType]
         attribute = attribute_of(COMM_GROUP, [type, groupSize], AttributeProto.INTS)
         if attribute.ints[0] not in kinds or groupSize < 0:

@@ -12,13 +12,18 @@ from ipu_keras.popart.exceptions import popart_exception
 
 
 def _is_integer(value: Any) -> bool:
-    # Members of PopART's enumerations have an index; arrays have the method, but mostly none.
-    is_scalar = not isinstance(value, np.ndarray) and hasattr(value, "__index__")
-    return is_scalar or isinstance(value, np.bool_)
+    if isinstance(value, np.ndarray):
+        # One of rank 0 is a number.
+        return value.ndim == 0 and value.dtype.kind in "iub"
+    # Members of PopART's enumerations have an index.
+    return hasattr(value, "__index__") or isinstance(value, np.bool_)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real | np.bool_)
+    is_array = isinstance(value, np.ndarray)
+    return isinstance(value, numbers.Real | np.bool_) or (
+        is_array and value.ndim == 0 and value.dtype.kind in "iubf"
+    )
 
 
 def _is_string(value: Any) -> bool:

@@ -23,7 +23,7 @@ from ipu_keras.popart.graphs.tensor_types import (
     tensor_type,
 )
 from ipu_keras.popart.model.data_types import number_of
-from ipu_keras.popart.model.external_data import note_written
+from ipu_keras.popart.model.external_data import check_unused, note_written
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.options.enumerations import RecomputeType
@@ -166,7 +166,9 @@ class _BuilderCore(Annotations, _Opsets):
         return self.draft.add_input(name, None)
 
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
-        """Makes sure that a tensor of a graph around can be used; it is used by its id.
+        """Takes a tensor of a graph around, which is used by its id.
+
+        Where the graph is called it may be one of `args`, in the order of the inputs.
 
         Args:
             tensorId: The id of the tensor.
@@ -174,8 +176,7 @@ class _BuilderCore(Annotations, _Opsets):
         Raises:
             popart_exception: There is no such tensor in the graphs around.
         """
-        parent = self.draft.parent
-        self.draft.check(tensorId, {} if parent is None else parent.types)
+        self.draft.take(tensorId)
 
     def addInitializedInputTensor(
         self, initVal: np.ndarray, debugContext: Any = "", *, debugPrefix: Any = ""
@@ -273,8 +274,8 @@ class _BuilderCore(Annotations, _Opsets):
         return list(self.draft.outputs)
 
     def getValueTensorIds(self) -> list[str]:
-        """Ids of the results of operations that are no outputs."""
-        return [id_ for node in self.draft.nodes for id_ in node.output if self._is_value(id_)]
+        """Ids of the results of operations, those that are outputs as well."""
+        return [id_ for node in self.draft.nodes for id_ in node.output if id_]
 
     def getTrainableTensorIds(self) -> list[str]:
         """Ids of the tensors that have a value."""
@@ -360,9 +361,11 @@ class _BuilderCore(Annotations, _Opsets):
             filename: Path of the file.
 
         Raises:
-            popart_exception: It cannot be written there, or is larger than a message may be.
+            popart_exception: It cannot be written there, is larger than a message may be, or the
+                file has values of the model.
         """
         path = Path(filename)
+        self._check_unused(path)
         _write(path, _serialised(model_of(self.draft, path.parent)))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
@@ -374,8 +377,10 @@ class _BuilderCore(Annotations, _Opsets):
 
         Raises:
             popart_exception: A tensor has no value, or has it in a file already; or the file
-                cannot be written.
+                cannot be written, or has values of the model.
         """
+        path = Path(filename)
+        self._check_unused(path)
         for id_ in ids:
             self.draft.check(id_, self.draft.initialisers)
             if id_ in self.draft.external:
@@ -395,9 +400,10 @@ class _BuilderCore(Annotations, _Opsets):
             parts.append(data)
             offset += len(data)
             messages[id_] = message
-        _write(Path(filename), parts)
-        note_written(Path(filename))
+        _write(path, parts)
+        note_written(path)
         self.draft.external.update(messages)
+        self.draft.files[Path(os.path.realpath(path))] = next(iter(messages), "")
 
     def _createSubgraphBuilder(self) -> "_BuilderCore":
         """A builder of a graph that an operation of this one has."""
@@ -405,8 +411,8 @@ class _BuilderCore(Annotations, _Opsets):
         child.draft = GraphDraft(self.draft)
         return child
 
-    def _is_value(self, id_: str) -> bool:
-        return bool(id_) and id_ not in self.draft.outputs
+    def _check_unused(self, path: Path) -> None:
+        check_unused(path, ((id_, file) for file, id_ in self.draft.files.items()))
 
 
 def _serialised(model: onnx.ModelProto) -> bytes:

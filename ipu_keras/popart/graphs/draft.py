@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.inference import MOST_KNOWN_ELEMENTS, Surroundings, infer
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.graphs.tensor_types import shape_of, type_of_array
 from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.tensors import tensor_of
 
 # How many names an error lists.
 _MOST_LISTED = 20
@@ -36,10 +37,14 @@ class GraphDraft:
         self.nodes: list[onnx.NodeProto] = []
         self._makers: dict[str, onnx.NodeProto] = {}
         self.inputs: list[str] = []
+        # The inputs, and what is taken from graphs around as if it were one, in this order.
+        self.parameters: list[str] = []
         self.outputs: list[str] = []
         self.initialisers: dict[str, np.ndarray] = {}
         # Where the data of an initialiser is, if it is in a file: its message without the data.
         self.external: dict[str, onnx.TensorProto] = {}
+        # Of all graphs of the model: the files that have such data, each with one whose it is.
+        self.files: dict[Path, str] = {} if parent is None else parent.files
         # Annotations that nodes get when they are added.
         self.annotations: dict[str, onnx.AttributeProto] = {}
         self._own_types: dict[str, onnx.TypeProto | None] = {}
@@ -58,8 +63,7 @@ class GraphDraft:
             type_: `None` if it is not known.
         """
         id_ = self.names.new(name)
-        self._note(id_, type_)
-        self.inputs.append(id_)
+        self.note_input(id_, type_)
         return id_
 
     def add_initialiser(self, name: str, array: np.ndarray) -> str:
@@ -92,6 +96,20 @@ class GraphDraft:
         """
         self._note(id_, type_)
         self.inputs.append(id_)
+        self.parameters.append(id_)
+
+    def take(self, id_: str) -> None:
+        """Takes a tensor from a graph around, which calls may pass as if it were an input.
+
+        Args:
+            id_: Of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor around.
+        """
+        self.check(id_, {} if self.parent is None else self.parent.types)
+        if id_ not in self.parameters:
+            self.parameters.append(id_)
 
     def note_declared(self, id_: str, type_: onnx.TypeProto) -> None:
         """Takes the type of a tensor from a model, if the number of its axes is not known.
@@ -110,10 +128,12 @@ class GraphDraft:
             id_: Of the tensor.
 
         Raises:
-            popart_exception: The graph has no such tensor, or it is an output already.
+            popart_exception: The graph has no such tensor, or it is an output of the main graph
+                already. Graphs within nodes may give one twice.
         """
-        self.check(id_, self._own_types)
-        if id_ in self.outputs:
+        is_within = self.parent is not None
+        self.check(id_, self.types if is_within else self._own_types)
+        if id_ in self.outputs and not is_within:
             raise popart_exception(f"The tensor {id_!r} is an output of the graph already.")
         self.outputs.append(id_)
 
@@ -238,13 +258,17 @@ class GraphDraft:
         """The tensors of this graph alone, with what is known of their types."""
         return self._own_types
 
-    def proto(self, has_all_inputs: bool = False) -> onnx.GraphProto:
+    def proto(
+        self, has_all_inputs: bool = False, has_all_parameters: bool = False
+    ) -> onnx.GraphProto:
         """The graph as a message.
 
         Args:
             has_all_inputs: Whether initialisers are listed as inputs too.
+            has_all_parameters: Whether what is taken from around is one of the inputs.
         """
-        inputs = [*self.inputs, *(self.initialisers if has_all_inputs else ())]
+        inputs = list(self.parameters if has_all_parameters else self.inputs)
+        inputs += self.initialisers if has_all_inputs else ()
         between = [
             id_
             for id_, type_ in self._own_types.items()
@@ -260,14 +284,14 @@ class GraphDraft:
             input=[self._info(id_) for id_ in inputs],
             output=[self._info(id_) for id_ in self.outputs],
             initializer=[
-                self.external.get(id_) or numpy_helper.from_array(array, id_)
+                self.external.get(id_) or tensor_of(array, id_, in_field=True)
                 for id_, array in self.initialisers.items()
             ],
             value_info=[self._info(id_) for id_ in between],
         )
 
     def _info(self, id_: str) -> onnx.ValueInfoProto:
-        return onnx.ValueInfoProto(name=id_, type=self._own_types[id_])
+        return onnx.ValueInfoProto(name=id_, type=self.types[id_])
 
     def _note(
         self, id_: str, type_: onnx.TypeProto | None, known: np.ndarray | None = None

@@ -10,6 +10,7 @@ from ipu_keras.popart.graphs.methods import ANY_NUMBER, REQUIRED, Attribute, Met
 from ipu_keras.popart.graphs.tensor_types import element_type
 from ipu_keras.popart.model.graph import AI_GRAPHCORE
 from ipu_keras.popart.options.enumerations import DataType, ReductionType, ScatterReduction
+from ipu_keras.popart.options.settings import CommGroup
 
 
 def _int(name: str, default: Any = REQUIRED, **options: Any) -> Attribute:
@@ -26,6 +27,12 @@ def _string(name: str, default: Any = REQUIRED, **options: Any) -> Attribute:
 
 def _ints(name: str, default: Any = REQUIRED, **options: Any) -> Attribute:
     return Attribute(name, AttributeProto.INTS, default, **options)
+
+
+def _as_numbers(group: Any) -> Any:
+    """What users give for replicas that exchange values, as models have it."""
+    is_one = isinstance(group, CommGroup)
+    return [int(group.type), group.replicaGroupSize] if is_one else group
 
 
 def _flag(name: str, default: bool) -> Attribute:
@@ -216,7 +223,12 @@ _METHODS = (
         has_prefix=False,
     ),
     _method("remainder", "Remainder", 2),
-    _method("replicatedallreduce", "ReplicatedAllReduce", 1, _ints("commGroup", None)),
+    _method(
+        "replicatedallreduce",
+        "ReplicatedAllReduce",
+        1,
+        _ints("commGroup", None, convert=_as_numbers, words="`CommGroup`, or its two numbers"),
+    ),
     _method("reshape", "Reshape", 1, _ints("shape")),
     _method("reverse", "Reverse", 1, _ints("dimensions"), has_prefix=False),
     _method("round", "Round", 1),

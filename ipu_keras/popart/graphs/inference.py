@@ -23,7 +23,7 @@ from ipu_keras.popart.graphs.tensor_types import (
     words_of,
 )
 from ipu_keras.popart.model.data_types import dtype_of, number_of
-from ipu_keras.popart.model.graph import AI_ONNX, Node
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Node
 from ipu_keras.popart.model.parsing import parsed_graph
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.operation import Operation
@@ -82,8 +82,13 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
         popart_exception: Its inputs do not fit the operation.
     """
     domain = proto.domain or AI_ONNX
-    if proto.op_type == "Constant" and domain == AI_ONNX:
+    is_constant = proto.op_type == "Constant" and domain == AI_ONNX
+    # Newer opsets have numbers and lists as values, too.
+    if is_constant and any(each.name == "value" for each in proto.attribute):
         return _constant(proto)
+    if (proto.op_type, domain) == ("ReplicatedAllReduce", AI_GRAPHCORE):
+        # How many replicas there are to be grouped is known to sessions alone.
+        return Inferred([around.types[proto.input[0]]])
     types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
     if any(around.types.get(name) is None for name in _names(proto)):
         # As in a subgraph whose inputs get their types when it is called.
@@ -100,7 +105,7 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
 def _may_be_a_shape(proto: onnx.NodeProto, around: Surroundings) -> bool:
     """Whether a result is a value that shapes of other tensors may depend on."""
     names = [name for name in proto.input if name]
-    if proto.op_type == "Shape":
+    if proto.op_type in ("Shape", "Constant"):
         return True
     return bool(names) and all(
         name in around.known and around.known[name].dtype.kind in "iu" for name in names

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import onnx
 from onnx import numpy_helper
+from onnx.helper import OP_SET_ID_VERSION_MAP
 
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.messages import all_tensors
+from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 
 # The format of models, by the version of ai.onnx: in the older one each value is an input too.
 _OLD_FORMAT, _NEW_FORMAT = 3, 4
@@ -29,8 +32,12 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
     """
     opsets = {AI_ONNX: DEFAULT_AI_ONNX, **draft.opsets}
     is_old = opsets[AI_ONNX] <= _LAST_OPSET_OF_OLD_FORMAT
+    form = _OLD_FORMAT if is_old else _NEW_FORMAT
+    if opsets[AI_ONNX] > LAST_OF_POPART:
+        # Of a model that was read: nothing newer is built.
+        form = OP_SET_ID_VERSION_MAP[AI_ONNX, opsets[AI_ONNX]]
     model = onnx.ModelProto(
-        ir_version=_OLD_FORMAT if is_old else _NEW_FORMAT,
+        ir_version=form,
         producer_name="popart",
         graph=draft.proto(has_all_inputs=is_old),
         opset_import=[
@@ -45,10 +52,10 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
 
 def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
     """Names the files of values by paths from a folder, if they are in it."""
-    root = Path(os.path.realpath(folder))
-    for tensor in graph.initializer:
+    for tensor, _ in all_tensors(graph):
         for entry in tensor.external_data:
             if entry.key == "location":
+                root = Path(os.path.realpath(folder))
                 path = Path(os.path.realpath(entry.value))
                 is_within = path.is_relative_to(root)
                 entry.value = str(path.relative_to(root) if is_within else path)

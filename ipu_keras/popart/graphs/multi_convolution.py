@@ -67,3 +67,27 @@ def multiconv_attributes(
             flat.append(attribute_of(name, numbers, AttributeProto.INTS))
     flat += [attribute_of_any(name, list(each)) for name, each in values.items() if each]
     return flat + [attribute_of_any(n, value) for n, value in others.items() if value is not None]
+
+
+def check_choices(proportions: Sequence[Any], types: Sequence[Any]) -> None:
+    """Refuses what no convolution can be planned by.
+
+    Args:
+        proportions: Of memory, one for each convolution.
+        types: That they add up in.
+
+    Raises:
+        popart_exception: There are such.
+    """
+    for each in proportions:
+        if not isinstance(each, int | float) or not 0 < each <= 1:
+            raise popart_exception(
+                "Each of `availableMemoryProportions` must be in (0,1]. Received: "
+                f"availableMemoryProportions={list(proportions)!r}"
+            )
+    for each in types:
+        if str(each).upper() not in ("FLOAT", "HALF"):
+            raise popart_exception(
+                "Each of `partialsTypes` is 'float' or 'half'. Received: "
+                f"partialsTypes={list(types)!r}"
+            )

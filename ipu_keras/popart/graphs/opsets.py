@@ -28,7 +28,11 @@ from ipu_keras.popart.graphs.methods import (
     onnx_methods,
     with_methods,
 )
-from ipu_keras.popart.graphs.multi_convolution import multiconv_attributes, multiconv_inputs
+from ipu_keras.popart.graphs.multi_convolution import (
+    check_choices,
+    multiconv_attributes,
+    multiconv_inputs,
+)
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 
 # Of operations with graphs: how many inputs and outputs those have beyond the operation's.
@@ -104,6 +108,8 @@ class _Opset:
         # The older Scan begins with the lengths of sequences, which its graph does not see.
         is_first_scan = method.kind == "Scan" and method.since == 8
         wanted = num_inputs - is_first_scan if method.kind in _MORE_INPUTS else 0
+        if method.kind == "Call" and len(draft.parameters) == wanted:
+            return draft.proto(has_all_parameters=True)
         if len(draft.inputs) != wanted:
             raise popart_exception(
                 f"The graph `{attribute.called}` of {method.kind} has {wanted} input(s), by the "
@@ -266,6 +272,7 @@ class AiGraphcoreOpset1(_Opset):
         Raises:
             popart_exception: An argument is wrong, or the inputs do not fit the operation.
         """
+        check_choices(availableMemoryProportions, partialsTypes)
         return self._draft.add_node(
             "MultiConv",
             AI_GRAPHCORE,

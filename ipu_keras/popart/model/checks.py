@@ -17,21 +17,30 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
-from ipu_keras.popart.model.messages import names_taken
-from ipu_keras.popart.model.tensors import check_dimensions
+from ipu_keras.popart.model.messages import all_graphs, names_taken
+from ipu_keras.popart.model.tensors import check_dimensions, declared_sizes
+from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 from ipu_keras.popart.operations.table import operation_of
 
-# First and last version of each domain.
+_ANY_NUMBER = 2**31 - 1
+
+# First and last version of each domain. Behind 11, the last of PopART, it depends on the operation
+# (`operations/newer_versions.py`); what the installed ONNX does not describe is known by none.
 OPSETS: Mapping[str, tuple[int, int]] = {
-    AI_ONNX: (6, 11),
-    AI_ONNX_ML: (1, 2),
+    AI_ONNX: (6, onnx.defs.onnx_opset_version()),
+    # There is no operation of it. Converters import it whether they need it or not.
+    AI_ONNX_ML: (1, _ANY_NUMBER),
     AI_GRAPHCORE: (1, 1),
+}
+
+# What to do about the domains that other software has for itself.
+_OTHER_DOMAINS = {
+    "com.microsoft": "Its operations are those that onnxruntime's optimisers write: give the model "
+    "as it was before they ran.",
 }
 
 # Attributes that say how a node runs; no schema has them.
 _ANNOTATION = "__"
-
-_ANY_NUMBER = 2**31 - 1
 
 # By type of an attribute: the field with its value, and whether a value can be absent.
 _VALUES = {
@@ -74,13 +83,35 @@ def check_model(proto: ModelProto) -> None:
             f"Its `ir_version` is not supported. Expected: 3 to {onnx.IR_VERSION}. Received: "
             f"{proto.ir_version}"
         )
-    for name, what in (("functions", "functions"), ("training_info", "graphs for training")):
+    for name, what, fix in (
+        ("functions", "functions", "onnx.inliner.inline_local_functions(model) puts them into it"),
+        ("training_info", "graphs for training", "Export the model without them"),
+    ):
         if len(getattr(proto, name)):
             raise popart_exception(
-                f"It has {what} of its own (`{name}`), which no version of PopART runs. Export "
-                "the model without them, with all operations in its graph."
+                f"It has {what} of its own (`{name}`), and what runs here has all operations in "
+                f"its graph. {fix}."
             )
-    check_graph(proto.graph, _opsets(proto))
+    opsets = _opsets(proto)
+    check_graph(proto.graph, opsets)
+    _check_operations(proto.graph, opsets)
+
+
+def _check_operations(proto: GraphProto, opsets: Mapping[str, int]) -> None:
+    """Refuses nodes whose operations are not known, all of them at once."""
+    unknown: dict[str, tuple[NodeProto, str]] = {}
+    for graph in all_graphs(proto):
+        for node in graph.node:
+            domain = node.domain or AI_ONNX
+            try:
+                operation_of(domain, node.op_type, opsets[domain])
+            except popart_exception as error:
+                unknown.setdefault(node.op_type, (node, str(error)))
+    if unknown:
+        (first, reason), *others = unknown.values()
+        names = ", ".join(node.op_type for node, _ in others)
+        end = f" Not known either: {names}." if others else ""
+        raise popart_exception(f"{_title(first)}: {reason}{end}")
 
 
 def check_graph(proto: GraphProto, opsets: Mapping[str, int]) -> None:
@@ -142,16 +173,21 @@ def _check_version(domain: str, version: int) -> None:
     first, last = OPSETS[domain]
     if first <= version <= last:
         return
-    is_main = domain == AI_ONNX
-    fix = (
-        f"{'Export' if version > last else 'Convert'} the model for opset {last}, such as with "
-        f"torch.onnx.export(..., opset_version={last}), or with "
-        f"onnx.version_converter.convert_version(model, {last})."
-    )
+    fix = ""
+    if domain == AI_ONNX and version > last:
+        fix = (
+            f" The installed onnx {onnx.__version__} describes no newer one: upgrade it, or export "
+            f"the model for opset {last} or an older one."
+        )
+    elif domain == AI_ONNX:
+        fix = (
+            f" Export the model again, such as with torch.onnx.export(..., opset_version="
+            f"{LAST_OF_POPART}); onnx.version_converter.convert_version(model, {LAST_OF_POPART}) "
+            "converts some that are so old."
+        )
     raise popart_exception(
-        f"It needs opset {version} of {domain}, and IPU software knows "
-        f"{first if first == last else f'{first} to {last}'}. "
-        f"{fix if is_main else ''}".rstrip()
+        f"It needs opset {version} of {domain}, and what is known here is "
+        f"{first if first == last else f'{first} to {last}'}.{fix}"
     )
 
 
@@ -181,7 +217,8 @@ def _check_graph(proto: GraphProto, opsets: Mapping[str, int], around: _Scope | 
     outputs: set[str] = set()
     for each in proto.output:
         name = _text(each.name, "The name of an output")
-        if name in outputs:
+        if name in outputs and around is None:
+            # Loops may carry on, or stack, one tensor several times.
             raise popart_exception(f"{name!r} is twice among the outputs.")
         outputs.add(name)
         if name not in scope:
@@ -212,8 +249,7 @@ def _check_type(proto: onnx.ValueInfoProto) -> None:
             dtype_of(kind.elem_type)
         except popart_exception as error:
             raise popart_exception(f"{what} has an unknown data type: {error}") from error
-    sizes = [each.dim_value if each.HasField("dim_value") else None for each in kind.shape.dim]
-    check_dimensions(sizes, what)
+    check_dimensions(declared_sizes(kind.shape), what)
 
 
 def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _Scope) -> None:
@@ -221,7 +257,10 @@ def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _Scope) -> No
     domain = _text(node.domain, "The domain of a node") or AI_ONNX
     _text(node.name, "The name of a node")
     if domain not in OPSETS:
-        raise popart_exception(f"Unknown domain {domain!r}. The domains are: {', '.join(OPSETS)}.")
+        fix = _OTHER_DOMAINS.get(domain, "")
+        raise popart_exception(
+            f"Unknown domain {domain!r}. The domains are: {', '.join(OPSETS)}. {fix}".rstrip()
+        )
     if domain not in opsets:
         raise popart_exception(
             f"Its domain is {domain!r}, of which the model imports no opset. Add it to "

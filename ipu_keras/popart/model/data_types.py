@@ -1,4 +1,4 @@
-"""The data types of ONNX's opset 11, and those that an IPU has."""
+"""The data types of ONNX that PopART knows, and those that an IPU has."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -43,7 +43,8 @@ def dtype_of(number: int) -> np.dtype:
         number: Of the data type in ONNX, such as `onnx.TensorProto.FLOAT`.
 
     Raises:
-        popart_exception: There is none in opset 11.
+        popart_exception: There is none, or it is one of 8 bits or less of floating point, or of
+            fewer bits than 8.
     """
     if number not in _DTYPES:
         raise popart_exception(

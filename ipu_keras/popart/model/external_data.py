@@ -2,8 +2,11 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -14,6 +17,25 @@ from ipu_keras.popart.exceptions import popart_exception
 _WRITTEN: set[Path] = set()
 
 
+# Of what is copied at a time.
+_PART_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the data of a tensor is.
+
+    Args:
+        location: Its file, as the model names it.
+        path: Where the file really is.
+        offset: The first byte in the file.
+    """
+
+    location: str
+    path: Path
+    offset: int
+
+
 class ExternalData:
     """The files of a folder, from which a model in that folder takes data.
 
@@ -22,7 +44,7 @@ class ExternalData:
     """
 
     def __init__(self, folder: Path):
-        self._folder = Path(os.path.realpath(folder))
+        self._given = folder
 
     def bytes_of(self, tensor: onnx.TensorProto, num_bytes: int) -> bytes:
         """The data of a tensor.
@@ -34,17 +56,37 @@ class ExternalData:
         Raises:
             popart_exception: There is no such file, it is outside of the folder, or too small.
         """
-        entries = {each.key: each.value for each in tensor.external_data}
-        where = f"the external data of {tensor.name!r}"
-        offset = _count(entries, "offset", where) or 0
-        length = _count(entries, "length", where)
-        path = self._path(entries.get("location", ""), where)
+        where, place = _what(tensor), self.place_of(tensor)
+        length = _count(_entries(tensor), "length", where)
         try:
-            return _read(path, offset, length, num_bytes, where)
+            return _read(place.path, place.offset, length, num_bytes, where)
         except OSError as error:
             raise popart_exception(
-                f"The file {str(path)!r}, which has {where}, cannot be read: {error.strerror}. It "
-                "has to be where the model's author had it, beside the model."
+                f"The file {str(place.path)!r}, which has {where}, cannot be read: "
+                f"{error.strerror}. It has to be where the model's author had it, beside the model."
+            ) from error
+
+    def place_of(self, tensor: onnx.TensorProto) -> Place:
+        """Where the data of a tensor is, which may be read from there.
+
+        Args:
+            tensor: It, with `external_data`.
+
+        Raises:
+            popart_exception: It is outside of the folder, or nowhere.
+        """
+        entries, where = _entries(tensor), _what(tensor)
+        location = entries.get("location", "")
+        path = self._path(location, where)
+        return Place(location, path, _count(entries, "offset", where) or 0)
+
+    @cached_property
+    def _folder(self) -> Path:
+        try:
+            return Path(os.path.realpath(self._given))
+        except OSError as error:
+            raise popart_exception(
+                f"The model's folder {str(self._given)!r} cannot be found: {error.strerror}."
             ) from error
 
     def _path(self, location: str | bytes, where: str) -> Path:
@@ -71,6 +113,96 @@ def note_written(path: Path) -> None:
         path: That of a file which this process has written.
     """
     _WRITTEN.add(Path(os.path.realpath(path)))
+
+
+def is_same_file(one: str | os.PathLike, other: str | os.PathLike) -> bool:
+    """Whether two paths are of one file, however they are spelled.
+
+    Args:
+        one: A path; the file need not exist.
+        other: Another.
+    """
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
+
+
+def check_unused(path: str | os.PathLike, holders: Iterable[tuple[str, str | os.PathLike]]) -> None:
+    """Refuses to write a file over the data of tensors.
+
+    Args:
+        path: Of the file.
+        holders: Names of tensors, each with the file that has its data.
+
+    Raises:
+        popart_exception: One of them has its data there.
+    """
+    for name, file in holders:
+        if is_same_file(file, path):
+            raise popart_exception(
+                f"The file {os.fsdecode(path)!r} has the data of {name!r}, which would be lost. "
+                "Save all initialisers of a file in one call, or choose another file."
+            )
+
+
+def replaced_parts(path: Path, pieces: Mapping[int, bytes]) -> Iterator[bytes]:
+    """What is in a file, part by part, with other bytes in some places.
+
+    Args:
+        path: Of the file; if there is none, zeros are between the pieces.
+        pieces: By offset, the other bytes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    is_there = os.path.exists(path)
+    with open(path if is_there else os.devnull, "rb", opener=_opened) as file:
+        at = 0
+        for offset, piece in sorted(pieces.items()):
+            yield from _parts(file, at, offset - at)
+            yield piece
+            at = offset + len(piece)
+        file.seek(at)
+        while part := file.read(_PART_BYTES):
+            yield part
+
+
+def has_pieces(path: Path, pieces: Mapping[int, bytes]) -> bool:
+    """Whether a file has bytes where they should be.
+
+    Args:
+        path: Of the file.
+        pieces: By offset, the bytes.
+    """
+    try:
+        with open(path, "rb", opener=_opened) as file:
+            for offset, piece in pieces.items():
+                file.seek(offset)
+                if file.read(len(piece)) != piece:
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def _parts(file: Any, at: int, num_bytes: int) -> Iterator[bytes]:
+    """Bytes of a file, and zeros behind its end."""
+    file.seek(at)
+    while num_bytes > 0:
+        part = file.read(min(num_bytes, _PART_BYTES)) or bytes(min(num_bytes, _PART_BYTES))
+        yield part
+        num_bytes -= len(part)
+
+
+def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {each.key: each.value for each in tensor.external_data}
+
+
+def _what(tensor: onnx.TensorProto) -> str:
+    return f"the external data of {tensor.name!r}"
 
 
 def _count(entries: Mapping[str, str], key: str, where: str) -> int | None:

@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.checks import check_model
-from ipu_keras.popart.model.external_data import ExternalData
+from ipu_keras.popart.model.external_data import ExternalData, Place
 from ipu_keras.popart.model.graph import Model
 from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.model.parsing import parsed
@@ -31,12 +31,12 @@ class LoadedModel:
     Args:
         model: As what works on models takes it.
         proto: The message, with the data of all tensors in it.
-        locations: By name of initialiser, the file that its data was in, if it was in one.
+        places: By name of initialiser, where its data was, if it was in another file.
     """
 
     model: Model
     proto: ModelProto
-    locations: Mapping[str, str]
+    places: Mapping[str, Place]
 
 
 def load(source: bytes | str | os.PathLike) -> LoadedModel:
@@ -75,15 +75,14 @@ def load(source: bytes | str | os.PathLike) -> LoadedModel:
         content = source if isinstance(source, bytes) else _read(path)
         proto = _decoded(content)
         check_model(proto)
-        locations = {
-            each.name: entry.value
-            for each in proto.graph.initializer
-            for entry in each.external_data
-            if is_external(each) and entry.key == "location"
-        }
         external = ExternalData(folder)
+        places = {
+            each.name: external.place_of(each)
+            for each in proto.graph.initializer
+            if is_external(each)
+        }
         _put_data_inside(proto.graph, external)
-        return LoadedModel(parsed(proto), proto, locations)
+        return LoadedModel(parsed(proto), proto, places)
     except popart_exception as error:
         raise popart_exception(f"{what} cannot be loaded: {_shortened(str(error))}") from error
 
@@ -97,14 +96,19 @@ def _read(path: Path) -> bytes:
     try:
         return read_whole(path, MOST_BYTES)
     except FileNotFoundError as error:
-        raise popart_exception(
-            f"There is no such file. Relative paths begin in {os.getcwd()!r}."
-        ) from error
+        raise popart_exception(f"There is no such file. {_where_paths_begin()}") from error
     except IsADirectoryError as error:
         raise popart_exception("It is a folder. Expected: a file.") from error
     except (OSError, ValueError) as error:
         # A null character in a path is a ValueError.
         raise popart_exception(f"{getattr(error, 'strerror', None) or error}.") from error
+
+
+def _where_paths_begin() -> str:
+    try:
+        return f"Relative paths begin in {os.getcwd()!r}."
+    except OSError:
+        return "Relative paths begin nowhere, as the working directory was removed."
 
 
 def _decoded(content: bytes) -> ModelProto:

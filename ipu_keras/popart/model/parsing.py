@@ -9,7 +9,7 @@ from onnx import AttributeProto
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
-from ipu_keras.popart.model.tensors import array_of, dense_array_of, text_of
+from ipu_keras.popart.model.tensors import array_of, declared_sizes, dense_array_of, text_of
 
 
 def parsed(proto: onnx.ModelProto) -> Model:
@@ -89,7 +89,7 @@ def _value(proto: AttributeProto) -> Any:
         case AttributeProto.GRAPHS:
             return [parsed_graph(each) for each in proto.graphs]
     raise popart_exception(
-        f"{what} is of a type that no opset up to 11 has. Received: type={proto.type}"
+        f"{what} is of a type that no operation here takes. Received: type={proto.type}"
     )
 
 
@@ -100,5 +100,4 @@ def _input(proto: onnx.ValueInfoProto) -> GraphInput:
     dtype = dtype_of(kind.elem_type).name
     if not kind.HasField("shape"):
         return GraphInput(proto.name, dtype)
-    sizes = (d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
-    return GraphInput(proto.name, dtype, tuple(sizes))
+    return GraphInput(proto.name, dtype, tuple(declared_sizes(kind.shape)))

@@ -5,7 +5,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ from onnx import ModelProto, TensorProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
-from ipu_keras.popart.model.external_data import note_written
+from ipu_keras.popart.model.external_data import (
+    Place,
+    check_unused,
+    has_pieces,
+    note_written,
+    replaced_parts,
+)
 from ipu_keras.popart.model.loading import MOST_BYTES
 from ipu_keras.popart.model.tensors import is_external, raw_data_of
 from ipu_keras.store.atomic_files import write_atomically
@@ -58,11 +64,13 @@ def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = Fa
             it, and those of models that were at `path` before are removed. Defaults to `False`.
 
     Raises:
-        popart_exception: It cannot be written there, or is larger than 2 GB.
+        popart_exception: It cannot be written there, is larger than 2 GB, or takes data from the
+            file that it would replace.
     """
     path = Path(os.fsdecode(path))
     if os.path.isdir(path):
         raise popart_exception(f"The file {str(path)!r} cannot be written: Is a directory.")
+    check_unused(path, _holders(proto.graph.initializer))
     large = [each for each in proto.graph.initializer if _num_bytes(each) >= _LEAST_BYTES]
     kept = None
     if external_data and large:
@@ -98,6 +106,49 @@ def move_data_outside(proto: ModelProto, names: Sequence[str], filename: str | o
     _refer(chosen, str(path))
 
 
+def put_in_place(proto: ModelProto, places: Mapping[str, Place]) -> None:
+    """Writes the data of initialisers to where it lies in files, which stay as they are around it.
+
+    Args:
+        proto: The model, which takes the data from these files then.
+        places: By name of initialiser. What there is in a file is replaced; one that there is not
+            is made.
+
+    Raises:
+        popart_exception: Places overlap, or nothing can be written there.
+    """
+    tensors = [each for each in proto.graph.initializer if each.name in places]
+    files: dict[Path, dict[int, bytes]] = {}
+    for tensor in tensors:
+        place, data = places[tensor.name], raw_data_of(tensor)
+        if files.setdefault(place.path, {}).setdefault(place.offset, data) != data:
+            raise popart_exception(_overlapping(tensor.name, place))
+    for path, pieces in files.items():
+        _check_apart(path, pieces)
+        if not has_pieces(path, pieces):
+            _write(path, replaced_parts(path, pieces))
+            note_written(path)
+    for tensor in tensors:
+        place = places[tensor.name]
+        _refer([tensor], str(place.path), place.offset)
+
+
+def _check_apart(path: Path, pieces: Mapping[int, bytes]) -> None:
+    end = 0
+    for offset, piece in sorted(pieces.items()):
+        if offset < end:
+            raise popart_exception(_overlapping("an initialiser", Place("", path, offset)))
+        end = offset + len(piece)
+
+
+def _overlapping(name: str, place: Place) -> str:
+    return (
+        f"The data of {name!r}, from byte {place.offset} of {str(place.path)!r}, lies over that of "
+        "another initialiser with other values. Name a file for them of their own: "
+        "`updateExternallySavedTensorLocations`."
+    )
+
+
 def _check_movable(tensors: dict[str, TensorProto], names: Sequence[str], path: Path) -> None:
     for name in names:
         tensor = tensors.get(name)
@@ -110,17 +161,15 @@ def _check_movable(tensors: dict[str, TensorProto], names: Sequence[str], path: 
             raise popart_exception(f"The data of {name!r} is in another file already.")
         if tensor.data_type == TensorProto.STRING:
             raise popart_exception(f"{name!r} has texts, whose data is always in the model.")
-    in_use = [
-        name
-        for name, tensor in tensors.items()
-        for entry in tensor.external_data
-        if is_external(tensor) and entry.key == "location" and entry.value == str(path)
-    ]
-    if in_use:
-        raise popart_exception(
-            f"The file {str(path)!r} has the data of {in_use[0]!r}, which would be lost. Save "
-            "all initialisers of a file in one call, or choose another file."
-        )
+    check_unused(path, _holders(tensors.values()))
+
+
+def _holders(tensors: Iterable[TensorProto]) -> Iterator[tuple[str, str]]:
+    """Tensors that have their data in files, with these."""
+    for tensor in tensors:
+        for entry in tensor.external_data if is_external(tensor) else ():
+            if entry.key == "location":
+                yield tensor.name, entry.value
 
 
 def _num_bytes(tensor: TensorProto) -> int:
@@ -178,9 +227,8 @@ def _copied(message: Any, *without: str) -> Any:
     return copy
 
 
-def _refer(tensors: Iterable[TensorProto], location: str) -> None:
+def _refer(tensors: Iterable[TensorProto], location: str, offset: int = 0) -> None:
     """Has tensors take their data, one after the other, from a file."""
-    offset = 0
     for tensor in tensors:
         length = math.prod(tensor.dims) * dtype_of(tensor.data_type).itemsize
         for field in DATA_FIELDS:

@@ -31,6 +31,9 @@ _FIELD_OF = {
     TensorProto.STRING: "string_data",
 }
 
+# The number of the field `float_data`, and that its length follows.
+_FLOAT_DATA = bytes([4 << 3 | 2])
+
 
 def check_dimensions(sizes: Sequence[int | None], what: str) -> None:
     """Refuses shapes that no tensor of an IPU has.
@@ -56,6 +59,18 @@ def check_dimensions(sizes: Sequence[int | None], what: str) -> None:
             f"{what} is too large: at most {MOST_AXES} axes, 2**31 - 1 elements along each, and "
             f"2**40 elements in all. Received: dimensions={_shown(sizes)}"
         )
+
+
+def declared_sizes(shape: onnx.TensorShapeProto) -> list[int | None]:
+    """The sizes that a shape declares; `None` for those that it leaves open.
+
+    Args:
+        shape: It. Some exporters write -1 for a size that is open, which others give a name.
+    """
+    return [
+        each.dim_value if each.HasField("dim_value") and each.dim_value != -1 else None
+        for each in shape.dim
+    ]
 
 
 def array_of(tensor: TensorProto, what: str, external: ExternalData | None = None) -> np.ndarray:
@@ -138,12 +153,14 @@ def dense_array_of(tensor: onnx.SparseTensorProto, what: str) -> np.ndarray:
     return dense
 
 
-def tensor_of(array: np.ndarray, name: str) -> TensorProto:
+def tensor_of(array: np.ndarray, name: str, *, in_field: bool = False) -> TensorProto:
     """The message of an array.
 
     Args:
         array: It.
         name: Of the tensor.
+        in_field: Whether floats are in `float_data`, where PopART's builder has them; else they
+            are in `raw_data`, as all other numbers.
 
     Raises:
         popart_exception: ONNX has no such data type.
@@ -151,6 +168,10 @@ def tensor_of(array: np.ndarray, name: str) -> TensorProto:
     tensor = TensorProto(name=name, data_type=number_of(array.dtype), dims=array.shape)
     if array.dtype.kind == "O":
         tensor.string_data.extend(str(text).encode() for text in array.ravel())
+    elif in_field and array.dtype == np.float32 and array.size:
+        # As protobuf writes the field: from Python's numbers it would take seconds.
+        content = array.astype("<f4").tobytes()
+        tensor.MergeFromString(_FLOAT_DATA + _varint(len(content)) + content)
     else:
         tensor.raw_data = array.tobytes()
     return tensor
@@ -252,7 +273,7 @@ def _of_field(
         texts = np.empty(len(data), object)
         texts[:] = [text_of(one, what) for one in data]
         return texts.reshape(shape)
-    given = np.asarray(data)
+    given = _floats(tensor) if field == "float_data" else np.asarray(data)
     if dtype.kind == "c":
         return given.view(dtype).reshape(shape)
     if dtype.kind == "b":
@@ -267,6 +288,23 @@ def _of_field(
                 "hold."
             )
     return given.astype(stored).view(dtype).reshape(shape)
+
+
+def _floats(tensor: TensorProto) -> np.ndarray:
+    """What is in `float_data`, without a number of Python's for each."""
+    bare = TensorProto()
+    bare.float_data.MergeFrom(tensor.float_data)
+    content = bare.SerializeToString()
+    return np.frombuffer(content[len(content) - 4 * len(tensor.float_data) :], "<f4")
+
+
+def _varint(number: int) -> bytes:
+    """A number as protobuf writes it."""
+    content = bytearray()
+    while number > 127:
+        content.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*content, number])
 
 
 def _shown(sizes: Sequence[int | None]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from onnx.helper import get_attribute_value
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of, name_of, number_of, values_outside
@@ -20,13 +21,25 @@ from ipu_keras.popart.model.tensors import array_of, tensor_of
 
 # Attributes whose integer is a data type, by kind of node.
 _TYPE_ATTRIBUTES = {
+    "Bernoulli": "dtype",
+    "BlackmanWindow": "output_datatype",
     "Cast": "to",
+    "DequantizeLinear": "output_dtype",
     "EyeLike": "dtype",
+    "HammingWindow": "output_datatype",
+    "HannWindow": "output_datatype",
     "Multinomial": "dtype",
     "RandomNormal": "dtype",
     "RandomNormalLike": "dtype",
     "RandomUniform": "dtype",
     "RandomUniformLike": "dtype",
+}
+# Values of a Constant that are no tensors, and what they are.
+_PLAIN_VALUES = {
+    "value_float": TensorProto.FLOAT,
+    "value_floats": TensorProto.FLOAT,
+    "value_int": TensorProto.INT64,
+    "value_ints": TensorProto.INT64,
 }
 # Of BatchNormalization, behind its first.
 _TRAINING_OUTPUTS = ("mean", "var", "saved_mean", "saved_var")
@@ -173,6 +186,8 @@ class GraphTransformer:
     def _convert(self, old: int, new: int, clip: bool = False) -> None:
         """Makes tensors of one type such of another; changes nothing if one cannot be."""
         graph = self._proto.graph
+        for node in (one for each in all_graphs(graph) for one in each.node):
+            _make_tensor_of_value(node, old)
         external = ExternalData(Path())
         found = [each for each in all_tensors(graph) if each[0].data_type == old]
         arrays = []
@@ -259,6 +274,16 @@ def _convert_type(kind: TypeProto, old: int, new: int) -> None:
         kind = kind.sequence_type.elem_type
     if kind.HasField("tensor_type") and kind.tensor_type.elem_type == old:
         kind.tensor_type.elem_type = new
+
+
+def _make_tensor_of_value(node: NodeProto, kind: int) -> None:
+    """Has a Constant whose value is a number or a list, of a type, have a tensor of it."""
+    for each in node.attribute if node.op_type == "Constant" else ():
+        if _PLAIN_VALUES.get(each.name) == kind:
+            array = np.asarray(get_attribute_value(each), dtype_of(kind))
+            each.Clear()
+            each.name, each.type = "value", AttributeProto.TENSOR
+            each.t.MergeFrom(tensor_of(array, "value"))
 
 
 def _convert_node(node: NodeProto, old: int, new: int) -> None:

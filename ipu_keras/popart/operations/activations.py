@@ -5,8 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
-from ipu_keras.popart.operations.sizes import flattened, sizes_of
+from ipu_keras.popart.operations.sizes import axis_within, flattened, sizes_of
 
 
 @operation("Relu", since=6, elementwise=True)
@@ -56,6 +57,35 @@ def shrink(x, *, lambd, bias):
     return tf.cast(tf.where(tf.abs(exact) > lambd, moved, zero), x.dtype)
 
 
+@operation("Celu", since=12, elementwise=True)
+def celu(x, *, alpha):
+    return tf.maximum(x, 0) + alpha * tf.math.expm1(tf.minimum(x, 0) / alpha)
+
+
+@operation("HardSwish", since=14, elementwise=True)
+def hard_swish(x):
+    return x * tf.clip_by_value(x / 6 + 0.5, 0, 1)
+
+
+@operation("Mish", since=18, elementwise=True)
+def mish(x):
+    return x * tf.tanh(tf.nn.softplus(x))
+
+
+@operation("Gelu", since=20, elementwise=True)
+def gelu(x, *, approximate):
+    if approximate not in ("none", "tanh"):
+        raise popart_exception(
+            f"The attribute `approximate` must be 'none' or 'tanh'. Received: {approximate!r}"
+        )
+    return tf.nn.gelu(x, approximate=approximate == "tanh")
+
+
+@operation("Swish", since=24, elementwise=True)
+def swish(x, *, alpha):
+    return x * tf.sigmoid(alpha * x)
+
+
 @operation("Sigmoid", since=6, elementwise=True)
 def sigmoid(x):
     return tf.sigmoid(x)
@@ -94,10 +124,26 @@ def hardmax(x, *, axis):
     return _of_rows(first_largest, x, axis)
 
 
-def _direct_softmax(rows: Any) -> Any:
+@operation("Softmax", since=13, axis="axis")
+def softmax_13(x, *, axis, context):
+    return (tf.nn.softmax if context.stable_softmax else _direct_softmax)(x, axis=axis)
+
+
+@operation("LogSoftmax", since=13, axis="axis")
+def log_softmax_13(x, *, axis):
+    return tf.nn.log_softmax(x, axis=axis)
+
+
+@operation("Hardmax", since=13, axis="axis")
+def hardmax_13(x, *, axis):
+    axis = axis_within(axis, x.shape.rank)
+    return tf.one_hot(tf.argmax(x, axis), sizes_of(x)[axis], axis=axis, dtype=x.dtype)
+
+
+def _direct_softmax(x: Any, axis: int = -1) -> Any:
     """Exponential functions of large numbers overflow, and then results are no numbers."""
-    powers = tf.exp(rows)
-    return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
+    powers = tf.exp(x)
+    return powers / tf.reduce_sum(powers, axis=axis, keepdims=True)
 
 
 def _of_rows(compute: Callable[[Any], Any], x: Any, axis: int) -> Any:

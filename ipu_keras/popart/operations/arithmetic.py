@@ -56,6 +56,16 @@ def pow_(x, y):
     return tf.pow(x, y)
 
 
+@operation("Pow", since=12, elementwise=True)
+def pow_12(x, y):
+    if x.dtype == y.dtype:
+        return tf.pow(x, y)
+    if x.dtype.is_integer and y.dtype.is_floating:
+        # What is before the point of the power.
+        return tf.cast(tf.pow(tf.cast(x, tf.float64), tf.cast(y, tf.float64)), x.dtype)
+    return tf.pow(x, tf.cast(y, x.dtype))
+
+
 @operation("Pow")
 def pow_1(x, y, *, axis=None, broadcast):
     return tf.pow(x, aligned(x, y, axis, broadcast))
@@ -63,14 +73,13 @@ def pow_1(x, y, *, axis=None, broadcast):
 
 @operation("Mod", since=10, elementwise=True)
 def mod(a, b, *, fmod):
-    if fmod:
-        return _remainder(a, b)
-    if a.dtype.is_floating:
-        raise popart_exception(
-            "The attribute `fmod` must be 1 for floating point numbers. Received: "
-            f"fmod=0 for {a.dtype.name}"
-        )
-    return tf.math.floormod(a, b)
+    # ONNX takes floating point numbers with fmod=1 only, and IPU software with 0 as well.
+    return _remainder(a, b) if fmod else tf.math.floormod(a, b)
+
+
+@operation("Mod", since=28, elementwise=True)
+def mod_28(a, b, *, fmod):
+    return _remainder(a, b) if fmod else tf.math.floormod(a, b)
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -103,6 +112,36 @@ def bit_shift(x, y, *, direction):
     shift = tf.bitwise.left_shift if direction == "LEFT" else tf.bitwise.right_shift
     # TensorFlow would shift by one less than all bits.
     return tf.where(y < x.dtype.size * 8, shift(x, y), tf.zeros([], x.dtype))
+
+
+@operation("BitShift", since=28, elementwise=True)
+def bit_shift_28(x, y, *, direction):
+    if x.dtype.is_unsigned or direction != "RIGHT":
+        # A negative number of places is larger than any, if it is read without a sign.
+        places = tf.where(y < 0, tf.cast(x.dtype.size * 8, y.dtype), y)
+        return bit_shift(x, places, direction=direction)
+    last = tf.cast(x.dtype.size * 8 - 1, y.dtype)
+    return tf.bitwise.right_shift(x, tf.where((y < 0) | (y > last), last, y))
+
+
+@operation("BitwiseAnd", since=18, elementwise=True)
+def bitwise_and(a, b):
+    return tf.bitwise.bitwise_and(a, b)
+
+
+@operation("BitwiseOr", since=18, elementwise=True)
+def bitwise_or(a, b):
+    return tf.bitwise.bitwise_or(a, b)
+
+
+@operation("BitwiseXor", since=18, elementwise=True)
+def bitwise_xor(a, b):
+    return tf.bitwise.bitwise_xor(a, b)
+
+
+@operation("BitwiseNot", since=18, elementwise=True)
+def bitwise_not(x):
+    return tf.bitwise.invert(x)
 
 
 @operation("Sum", since=6, elementwise=True)

@@ -41,6 +41,19 @@ def space_to_depth(x, *, blocksize):
     return x if blocksize == 1 else tf.nn.space_to_depth(x, blocksize)
 
 
+@operation("SpaceToDepth", since=28, images=["x"], num_images=1)
+def space_to_depth_28(x, *, blocksize, mode):
+    blocks = space_to_depth(x, blocksize=blocksize)
+    if mode == "DCR":
+        return blocks
+    if mode != "CRD":
+        raise popart_exception(f"`mode` must be 'DCR' or 'CRD'. Received: {mode!r}")
+    # The channels are (rows, columns, channels), and become (channels, rows, columns).
+    _, height, width, depth = blocks.shape
+    apart = tf.reshape(blocks, [-1, height, width, blocksize * blocksize, x.shape[-1]])
+    return tf.reshape(tf.transpose(apart, [0, 1, 2, 4, 3]), [-1, height, width, depth])
+
+
 def _check_images(x: tf.Tensor) -> None:
     if len(x.shape) != 4:
         raise popart_exception(

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.popart.operations.element_types import type_of
+from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.element_types import number_of_type, type_of
 from ipu_keras.popart.operations.operation import operation
 
 # So many digits tell each number of a type from its neighbours.
@@ -29,6 +30,42 @@ def cast(x, *, to, context):
         is_narrowed = context.narrows and tf.is_symbolic_tensor(x)
         return _whole(x, _LIMITS.get(dtype, dtype) if is_narrowed else dtype)
     return tf.cast(x, dtype)
+
+
+@operation("Cast", since=19, elementwise=True)
+def cast_19(x, *, to, saturate, context):
+    # Only numbers of 8 bits have limits that it speaks of, and `type_of` knows none of them.
+    return cast(x, to=to, context=context)
+
+
+@operation("Cast", since=24, elementwise=True)
+def cast_24(x, *, to, saturate, round_mode, context):
+    return cast(x, to=to, context=context)
+
+
+@operation("CastLike", since=15)
+def cast_like(x, target_type, *, context):
+    return cast(x, to=number_of_type(target_type.dtype), context=context)
+
+
+@operation("CastLike", since=19)
+def cast_like_19(x, target_type, *, saturate, context):
+    return cast_like(x, target_type, context=context)
+
+
+@operation("CastLike", since=24)
+def cast_like_24(x, target_type, *, saturate, round_mode, context):
+    return cast_like(x, target_type, context=context)
+
+
+@operation("BitCast", since=26, elementwise=True)
+def bit_cast(x, *, to):
+    dtype = type_of(to)
+    if dtype.size != x.dtype.size:
+        raise popart_exception(
+            f"The types must have as many bits. Received: {x.dtype.name}, to become {dtype.name}"
+        )
+    return tf.bitcast(x, dtype)
 
 
 def _whole(x: Any, dtype: tf.DType) -> Any:

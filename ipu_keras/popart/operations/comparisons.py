@@ -36,6 +36,16 @@ def greater_1(a, b, *, axis=None, broadcast):
     return a > aligned(a, b, axis, broadcast)
 
 
+@operation("GreaterOrEqual", since=12, elementwise=True)
+def greater_or_equal(a, b):
+    return a >= b
+
+
+@operation("LessOrEqual", since=12, elementwise=True)
+def less_or_equal(a, b):
+    return a <= b
+
+
 @operation("And", since=7, elementwise=True)
 def and_(a, b):
     return tf.logical_and(a, b)

@@ -1,7 +1,7 @@
 """Branches, loops and calls: operations with graphs among their attributes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.graphcore_effects import end_program
 from ipu_keras.popart.operations.iteration import (
     Outline,
     as_tensor,
@@ -35,7 +36,7 @@ def call(*inputs, callee):
 
 
 @operation("If")
-def if_(condition, *ignored, then_branch, else_branch):
+def if_(condition, *ignored, then_branch, else_branch, context):
     branches = [then_branch, else_branch]
     counts = [len(branch.graph.outputs) for branch in branches]
     if counts[0] != counts[1]:
@@ -46,7 +47,45 @@ def if_(condition, *ignored, then_branch, else_branch):
     if condition.is_static:
         return tuple(branches[not condition.scalar()]())
     chosen = tf.reshape(condition.tensor, [])
-    return tuple(tf.cond(chosen, *(lambda b=branch: _tensors(b()) for branch in branches)))
+    try:
+        return tuple(tf.cond(chosen, *(lambda b=branch: _tensors(b()) for branch in branches)))
+    except popart_exception as error:
+        computed = _computable(branches, context.node.title, error)
+        return tuple(tf.cond(chosen, *computed))
+
+
+def _computable(
+    branches: Sequence[Subgraph], title: str, error: popart_exception
+) -> list[Callable[[], list[Any]]]:
+    """Branches of which one ends the program, as it does not fit what the other one does.
+
+    Models have branches for kinds of inputs, such as two sampling rates, and those that a program
+    is compiled for are of one kind.
+    """
+    outlines: list[list[Any]] = []
+    misfits: list[tuple[Subgraph, str]] = []
+    for branch in branches:
+        try:
+            outlines.append(branch.outline())
+        except popart_exception as reason:
+            misfits.append((branch, str(reason)))
+    if len(misfits) != 1:
+        raise error
+    ((misfit, why),) = misfits
+    (like,) = outlines
+    text = (
+        f"The branch {misfit.graph.name!r} of {title} was taken, which cannot be computed for the "
+        f"shapes that the program was compiled for. {why}"
+    )
+
+    def ended() -> list[tf.Tensor]:
+        end_program(" ".join(text.split()))
+        return [tf.zeros([size or 0 for size in each.shape], each.dtype) for each in like]
+
+    def computed(branch: Subgraph) -> Callable[[], list[Any]]:
+        return lambda: _tensors(branch())
+
+    return [ended if each is misfit else computed(each) for each in branches]
 
 
 @operation("Loop")

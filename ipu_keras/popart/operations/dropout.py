@@ -1,14 +1,28 @@
 """Dropout, which needs random numbers in training only."""
 
+from dataclasses import replace
+
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.random import check_no_seed
 
 
 @operation("Dropout", since=10, elementwise=True, is_random=True)
 def dropout(x, *, ratio, context):
     return _dropped(x, ratio, context, tf.bool)
+
+
+@operation("Dropout", since=12, static=["ratio", "training_mode"], is_random=True)
+def dropout_12(x, ratio=None, training_mode=None, *, seed=None, context):
+    # By itself, whatever the session does: exporters of models in training set it.
+    if training_mode is None or not training_mode.item():
+        return x, tf.ones_like(x, tf.bool)
+    share = 0.5 if ratio is None else float(ratio.item())
+    if share and seed is not None:
+        check_no_seed(seed)
+    return _dropped(x, share, replace(context, is_training=True), tf.bool)
 
 
 @operation("Dropout", since=7, elementwise=True, is_random=True)

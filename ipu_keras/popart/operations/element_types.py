@@ -1,9 +1,10 @@
 """Types of elements, which attributes name by ONNX's numbers."""
 
+import numpy as np
 import onnx
 import tensorflow as tf
 
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.data_types import dtype_of, number_of
 
 
 def type_of(number: int) -> tf.DType:
@@ -15,14 +16,13 @@ def type_of(number: int) -> tf.DType:
     Raises:
         popart_exception: There is no such type.
     """
-    if number == onnx.TensorProto.STRING:
-        return tf.string
-    try:
-        return tf.as_dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
-    except (KeyError, TypeError, ValueError) as error:
-        names = ", ".join(
-            f"{value} ({name})" for name, value in onnx.TensorProto.DataType.items() if value
-        )
-        raise popart_exception(
-            f"There is no type of elements with the number {number}. Expected one of {names}"
-        ) from error
+    return tf.string if number == onnx.TensorProto.STRING else tf.as_dtype(dtype_of(number))
+
+
+def number_of_type(dtype: tf.DType) -> int:
+    """The number of a type in ONNX.
+
+    Args:
+        dtype: One that `type_of` gives.
+    """
+    return number_of(np.dtype(object if dtype is tf.string else dtype.as_numpy_dtype))

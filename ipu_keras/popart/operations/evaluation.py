@@ -3,20 +3,25 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import new_trace
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph, Model, Node
+from ipu_keras.popart.operations.expansion import expansion_of
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
-from ipu_keras.popart.operations.sizes import axis_within
+from ipu_keras.popart.operations.sizes import axis_within, check_bytes
 from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
+
+# In place of a result that nobody takes.
+_NOTHING = Value(known=np.zeros(0, np.float32))
 
 _NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
 
@@ -25,6 +30,10 @@ _WRONG_NODE = (
     *(ValueError, TypeError, ArithmeticError, LookupError, MemoryError),
     tf.errors.OpError,
 )
+
+
+# Of so few, no operation that takes no sizes makes much.
+_FEW_ELEMENTS = 2**14
 
 
 def no_seed() -> tf.Tensor:
@@ -92,6 +101,7 @@ class Evaluation:
         stable_softmax: Whether softmax subtracts the largest number of a row first, so that
             nothing overflows.
         softmaxes: By the results of a loss, the softmax past which its gradient goes.
+        folded: How many bytes were computed while tracing: one number, which grows.
     """
 
     opsets: Mapping[str, int]
@@ -102,6 +112,7 @@ class Evaluation:
     strides_groups: bool = False
     stable_softmax: bool = True
     softmaxes: Mapping[tuple[str, ...], Node] = field(default_factory=dict)
+    folded: list[int] = field(default_factory=lambda: [0])
 
     def run(self, graph: Graph, environment: Environment) -> None:
         """Computes all nodes of a graph.
@@ -165,7 +176,10 @@ class Evaluation:
     ) -> Sequence[Any]:
         _check_count(operation, given)
         attributes = self._attributes(operation, node, environment)
-        order = _common_order(operation, given)
+        tensors = _tensors(operation, given)
+        if operation.is_expanded:
+            return self._expanded(operation, node, given)
+        order = _common_order(operation, tensors)
         if operation.wants_context:
             attributes[CONTEXT] = Context(
                 node,
@@ -181,23 +195,44 @@ class Evaluation:
         if any(isinstance(each, Subgraph) for each in attributes.values()):
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
         if _can_fold(operation, given):
+            check_bytes(self.folded[0] + _bytes_of_results(operation, given, attributes))
             with tf.init_scope(), tf.device("CPU:0"):
                 inputs = _as_wanted(operation, _in_full(given), Order.ONNX)
                 returned = operation(*inputs, **attributes)
                 values = results_of(returned, num_images=operation.num_images)
-                return [_known(one) for one in values]
-        rank = max((value.rank for value in _values(given)), default=0)
+                results = [_known(one) for one in values]
+            if node.inputs:
+                self.folded[0] += _num_bytes(results)
+            return results
+        rank = max((value.rank for value in tensors), default=0)
         permutation = order.permutation(rank)
-        axis = operation.axis if operation.axis and order is Order.IMAGES else ""
-        if axis:
-            # A reduction that names no axes takes all of them away, too.
-            attributes[axis] = _moved(attributes.get(axis), permutation)
-        inputs = _as_wanted(operation, given, order)
+        inputs = _as_wanted(operation, given, order, rank)
+        named = operation.axis if order is Order.IMAGES else None
+        axes = named and _move_axes(operation, named, attributes, inputs, permutation)
         returned = _none_an_input(operation(*inputs, **attributes), inputs)
-        if axis:
-            left = _left(attributes[axis], permutation)
+        if named:
+            left = _left(axes, permutation)
             returned = tf.nest.map_structure(lambda one: _as_in_model(one, left, rank), returned)
         return results_of(returned, order, operation.num_images)
+
+    def _expanded(self, operation: Operation, node: Node, given: Sequence[Any]) -> Sequence[Any]:
+        """The results of the nodes that ONNX defines a node by, which run where that does."""
+        graph, opsets = expansion_of(operation, node, given, self.opsets[node.domain])
+        names = [each.name for each in graph.inputs]
+        present = [each for each in given if each is not None]
+        environment: Environment = dict(zip(names, present, strict=True))
+        replace(self, opsets=opsets, around=None).run(graph, environment)
+        missing = [
+            position
+            for position, name in enumerate(graph.outputs)
+            if name not in environment and Context(node, self.opsets).is_needed(position)
+        ]
+        if missing:
+            raise popart_exception(
+                f"ONNX has no nodes for its output {missing[0]}. Leave it out in the model."
+            )
+        # What nobody needs may stay undefined.
+        return [environment.get(name, _NOTHING) for name in graph.outputs]
 
     def _logits(self, node: Node, environment: Environment) -> tf.Tensor | None:
         """As of `Context`, if the softmax is over classes, which are the last axis."""
@@ -256,8 +291,14 @@ def _plain(value: Any) -> Any:
     return value.tensor if value.known is None else value.known
 
 
-def _values(given: Sequence[Any]) -> list[Value]:
+def _values(given: Iterable[Any]) -> list[Value]:
     return [value for value in given if isinstance(value, Value)]
+
+
+def _tensors(operation: Operation, given: Sequence[Any]) -> list[Value]:
+    """The inputs that an operation computes with, without those that only say how."""
+    named = zip(_input_names(operation, given), given, strict=False)
+    return _values(value for name, value in named if name not in operation.static)
 
 
 def _check_count(operation: Operation, given: Sequence[Any]) -> None:
@@ -286,6 +327,36 @@ def _can_fold(operation: Operation, given: Sequence[Any]) -> bool:
     return all(one is None or one.is_static for one in flat)
 
 
+def _bytes_of_results(
+    operation: Operation, given: Sequence[Any], attributes: Mapping[str, Any]
+) -> int:
+    """How much memory the results will take of what is computed while tracing; 0 if that is
+    certainly little, or not known before."""
+    if any(isinstance(each, list) for each in given):
+        return 0
+    num_elements = sum(value.known.size for value in _values(given))
+    if not operation.static and num_elements < _FEW_ELEMENTS:
+        return 0
+    with new_trace().as_default():
+        inputs = _as_wanted(operation, [_outlined(each) for each in given], Order.ONNX)
+        results = results_of(operation(*inputs, **attributes), num_images=operation.num_images)
+        return _num_bytes(results)
+
+
+def _outlined(value: Value | None) -> Value | None:
+    """What is known, without its elements if these are many."""
+    if value is None or value.known is None or value.known.size <= _FEW_ELEMENTS:
+        return None if value is None else Value(known=value.known)
+    return Value(tf.compat.v1.placeholder(tf.as_dtype(value.known.dtype), value.known.shape))
+
+
+def _num_bytes(results: Sequence[Any]) -> int:
+    """Of tensors; 0 for those whose shape is not known."""
+    flat = [each for each in tf.nest.flatten(list(results)) if isinstance(each, Value)]
+    shapes = [(tuple(each.shape), each.dtype.size) for each in flat]
+    return sum(math.prod(shape) * size for shape, size in shapes if None not in shape)
+
+
 def _in_full(given: Any) -> Any:
     """What is known, in the types in which it is known."""
     if isinstance(given, list | tuple):
@@ -293,16 +364,36 @@ def _in_full(given: Any) -> Any:
     return None if given is None else Value(known=given.known)
 
 
-def _common_order(operation: Operation, given: Sequence[Any]) -> Order:
+def _common_order(operation: Operation, values: Sequence[Value]) -> Order:
     """In which order an operation that takes several computes."""
     if not operation.keeps_order:
         return Order.ONNX
-    values = _values(given)
     ranks = {value.rank for value in values}
     if operation.axis is not None and len(ranks) > 1:
         return Order.ONNX
     are_images = any(value.order is Order.IMAGES and value.known is None for value in values)
     return Order.IMAGES if are_images else Order.ONNX
+
+
+def _move_axes(
+    operation: Operation,
+    name: str,
+    attributes: dict[str, Any],
+    inputs: list[Any],
+    permutation: list[int],
+) -> Any:
+    """Has an attribute or input that names axes name those of moved tensors; returns these."""
+    names = [parameter.name for parameter in operation.inputs]
+    if name not in names:
+        # A reduction that names no axes takes all of them away, too.
+        attributes[name] = _moved(attributes.get(name), permutation)
+        return attributes[name]
+    position = names.index(name)
+    if position >= len(inputs) or inputs[position] is None:
+        return None
+    axes = _moved(inputs[position].tolist(), permutation)
+    inputs[position] = np.array(axes, np.int64)
+    return axes
 
 
 def _moved(axes: Any, permutation: list[int]) -> Any:
@@ -328,10 +419,11 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
     return Value(moved)
 
 
-def _as_wanted(operation: Operation, given: Sequence[Any], order: Order) -> list[Any]:
-    """The inputs of an operation as it wants them."""
+def _as_wanted(
+    operation: Operation, given: Sequence[Any], order: Order, rank: int = 0
+) -> list[Any]:
+    """The inputs of an operation as it wants them; `rank` is that of its largest tensor."""
     names = _input_names(operation, given)
-    rank = max((value.rank for value in _values(given)), default=0)
     return [
         _wanted(operation, name, value, order, rank)
         for name, value in zip(names, given, strict=False)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from ipu_keras.ops.collectives import all_gather, all_reduce_sum, replica_groups
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.settings.names import legible
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import current_replicas, replica_index
 
@@ -57,20 +58,30 @@ def replicated_all_reduce(x, *, commGroup=None):
 
 
 def _end_unless(goes_on: tf.Tensor, text: str) -> tuple[()]:
-    def end():
-        raise poplar_exception(text)
-
     def ended():
-        # XLA leaves out assertions without a word; what calls Python is never left to it.
-        tf.numpy_function(end, [], [])
+        end_program(text)
         return tf.constant(True)
 
     tf.cond(goes_on, lambda: tf.constant(False), ended)
     return ()
 
 
+def end_program(text: str) -> None:
+    """Has the program end itself where it comes to this.
+
+    Args:
+        text: Of the `poplar_exception` that users get.
+    """
+
+    def end():
+        raise poplar_exception(text)
+
+    # XLA leaves out assertions without a word; what calls Python is never left to it.
+    tf.numpy_function(end, [], [])
+
+
 def _print(title: str, x: tf.Tensor) -> None:
-    tf.print(f"{title}:", x, output_stream=sys.stderr, summarize=-1)
+    tf.print(f"{legible(title)}:", x, output_stream=sys.stderr, summarize=-1)
 
 
 def _group(given: Any) -> tuple[int, int | None]:

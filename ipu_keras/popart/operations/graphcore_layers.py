@@ -1,6 +1,7 @@
 """Graphcore's operations with weights, and dropout."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,15 +11,15 @@ from ipu_keras.ops.normalization import normalize_groups, operation_of
 from ipu_keras.ops.recurrent import lstm as lstm_sequence
 from ipu_keras.ops.recurrent import lstm_inference
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.graphs import annotation_names
+from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.operations import convolutions
 from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.tracing.frontend_attributes import MEMORY_PROPORTION, PARTIALS_TYPE, attributed
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # The gates of an LSTM in Poplar's libraries are forget, input, cell, output.
 _TO_INPUT_FIRST = [1, 0, 2, 3]
-
-# Whether convolutions run in parallel or one after the other.
-_PLAN_TYPE = "__plan_type"
 
 
 @graphcore_operation("GroupNormalization", images=["x"], num_images=1)
@@ -95,12 +96,14 @@ def multi_conv(
     }
 
     def run(*_):
-        return [
-            _convolution(*triple, **{name: each[number] for name, each in attributes.items()})
-            for number, triple in enumerate(triples)
-        ]
+        results = []
+        for number, triple in enumerate(triples):
+            with _chosen(context.node, number):
+                own = {name: each[number] for name, each in attributes.items()}
+                results.append(_convolution(*triple, **own))
+        return results
 
-    plan = context.node.annotations.get(_PLAN_TYPE)
+    plan = context.node.annotations.get(annotation_names.PLAN_TYPE)
     run_together = together(run, options=None if plan is None else {"planType": plan})
     return tuple(run_together(*(each for triple in triples for each in triple[:2])))
 
@@ -140,6 +143,21 @@ def _per_convolution(
         )
     ends = np.cumsum(lengths)
     return [list(flat[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+
+
+@contextlib.contextmanager
+def _chosen(node: Node, number: int) -> Iterator[None]:
+    """While it is open, operations have what users chose for one of several convolutions."""
+    graph = tf.compat.v1.get_default_graph()
+    with contextlib.ExitStack() as opened:
+        for name, attribute in (
+            (annotation_names.PARTIALS_TYPE, PARTIALS_TYPE),
+            (annotation_names.AVAILABLE_MEMORY, MEMORY_PROPORTION),
+        ):
+            values = node.annotations.get(name)
+            if isinstance(values, list) and not tf.executing_eagerly():
+                opened.enter_context(attributed(graph, attribute, str(values[number]).lower()))
+        yield
 
 
 def _convolution(x, w, b, *, dilations, in_dilations, pads, out_pads, strides):

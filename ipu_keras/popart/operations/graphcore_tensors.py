@@ -11,6 +11,7 @@ from ipu_keras.ops.sequence_rows import copied_rows
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations import blocks
 from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.popart.operations.sizes import check_bytes
 
 # As PopART numbers its `InitType`.
 _NO_INIT, _ZERO = range(2)
@@ -59,7 +60,9 @@ def init(*, shape, data_type, init_type, batch_axis=-1):
             f"Received: batch_axis={batch_axis}"
         )
     # Without initialisation any values will do, and zeros are the same in each run.
-    return np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(data_type))
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
+    check_bytes(math.prod(shape) * dtype.itemsize)
+    return np.zeros(shape, dtype)
 
 
 @graphcore_operation("ReduceMedian")

@@ -1,15 +1,32 @@
 """Lists of the operations that there are, as scripts ask for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 
 import onnx.defs
 
 from ipu_keras.popart.model.graph import AI_ONNX, AI_ONNX_ML
+from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS
+from ipu_keras.popart.options.enumerations import DataType
 
 # The last version of each domain of ONNX that models may have.
 _LAST = {AI_ONNX: 11, AI_ONNX_ML: 1}
+
+# The data types of devices, and those that become such, as ONNX's schemas name them.
+_TYPES = {
+    "tensor(float)": DataType.FLOAT,
+    "tensor(float16)": DataType.FLOAT16,
+    "tensor(double)": DataType.DOUBLE,
+    "tensor(int8)": DataType.INT8,
+    "tensor(uint8)": DataType.UINT8,
+    "tensor(int32)": DataType.INT32,
+    "tensor(uint32)": DataType.UINT32,
+    "tensor(int64)": DataType.INT64,
+    "tensor(uint64)": DataType.UINT64,
+    "tensor(bool)": DataType.BOOL,
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -45,20 +62,112 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
     )
 
 
-def getUnsupportedOperations() -> list[OperatorIdentifier]:
-    """Those operations of ONNX that models may not have, in the last version that counts.
+def getUnsupportedOperations(
+    opset: int = _LAST[AI_ONNX],
+) -> list[OperatorIdentifier]:
+    """Those operations of ONNX that models may not have, as they are in a version of ai.onnx.
+
+    Args:
+        opset: The version.
 
     Example:
 
-    >>> {each.domain for each in getUnsupportedOperations()} <= {"ai.onnx", "ai.onnx.ml"}
+    >>> {each.domain for each in getUnsupportedOperations(9)} <= {"ai.onnx", "ai.onnx.ml"}
     True
     """
-    return sorted(each for each in _of_onnx() if (each.domain, each.type) not in OPERATIONS)
+    return sorted(each for each in _of_onnx(opset) if (each.domain, each.type) not in OPERATIONS)
 
 
-def _of_onnx() -> Iterator[OperatorIdentifier]:
+@dataclass(frozen=True)
+class OpInput:
+    """What an operation takes, or returns.
+
+    Args:
+        name: As ONNX calls it.
+        supportedTensors: The data types that it may have, of those that devices have.
+        constant: Whether it has to be known before anything runs.
+    """
+
+    name: str
+    supportedTensors: tuple[DataType, ...]
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class OpAttribute:
+    """An attribute of an operation.
+
+    Args:
+        supportedValuesRegex: The values that it may have, as a regular expression.
+    """
+
+    supportedValuesRegex: str
+
+
+@dataclass(frozen=True)
+class OpDefinition:
+    """What an operation takes and returns.
+
+    Args:
+        inputs: In their order; the last may stand for any number.
+        outputs: In their order; empty for operations of Graphcore, whose function says it.
+        attributes: By name.
+    """
+
+    inputs: tuple[OpInput, ...]
+    outputs: tuple[OpInput, ...]
+    attributes: Mapping[str, OpAttribute]
+
+
+def getSupportedOperationsDefinition(
+    includeInternal: bool = False,
+) -> dict[OperatorIdentifier, OpDefinition]:
+    """What the operations that models may have take and return.
+
+    Args:
+        includeInternal: As of `getSupportedOperations`.
+
+    Example:
+
+    >>> found = getSupportedOperationsDefinition()[OperatorIdentifier("ai.onnx", "Reshape", 5)]
+    >>> [(each.name, each.constant) for each in found.inputs]
+    [('data', False), ('shape', True)]
+    """
+    return {
+        OperatorIdentifier(one.domain, one.kind, one.since): _definition(one)
+        for versions in OPERATIONS.values()
+        for one in versions
+    }
+
+
+def _definition(one: Operation) -> OpDefinition:
+    names = [parameter.name for parameter in one.inputs]
+    constant = [name in one.static for name in names]
+    types: list[Iterable[str]] = [_TYPES] * len(names)
+    outputs: tuple[OpInput, ...] = ()
+    domain = "" if one.domain == AI_ONNX else one.domain
+    if onnx.defs.has(one.kind, one.since, domain):
+        schema = onnx.defs.get_schema(one.kind, one.since, domain)
+        names = [parameter.name for parameter in schema.inputs]
+        types = [parameter.types for parameter in schema.inputs]
+        outputs = tuple(OpInput(each.name, _tensors(each.types)) for each in schema.outputs)
+    constant += [False] * (len(names) - len(constant))
+    inputs = zip(names, map(_tensors, types), constant, strict=False)
+    return OpDefinition(
+        tuple(starmap(OpInput, inputs)),
+        outputs,
+        {name: OpAttribute(".*") for name in one.attributes},
+    )
+
+
+def _tensors(types: Iterable[str]) -> tuple[DataType, ...]:
+    """Data types of devices among those that ONNX names, such as `"tensor(float)"`."""
+    return tuple(each for name, each in _TYPES.items() if name in types)
+
+
+def _of_onnx(opset: int) -> Iterator[OperatorIdentifier]:
     kinds = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
-    for domain, last in _LAST.items():
+    for domain, last in {**_LAST, AI_ONNX: opset}.items():
         named = "" if domain == AI_ONNX else domain
         for kind in kinds:
             if onnx.defs.has(kind, last, named):

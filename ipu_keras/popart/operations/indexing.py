@@ -1,6 +1,7 @@
 """Parts of tensors by position: read, written, found, and put into another order."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,22 @@ def gather_nd(x, indices):
     return tf.gather_nd(x, places)
 
 
+@operation("GatherND", since=12)
+def gather_nd_12(x, indices, *, batch_dims):
+    if not batch_dims:
+        return gather_nd(x, indices)
+    rank = min(x.shape.rank, indices.shape.rank)
+    if not 0 < batch_dims < rank or not x.shape[:batch_dims].is_compatible_with(
+        indices.shape[:batch_dims]
+    ):
+        raise popart_exception(
+            f"The first `batch_dims` axes must be those of both inputs, and at most {rank - 1}. "
+            f"Received: batch_dims={batch_dims}, shapes {x.shape} and {indices.shape}"
+        )
+    places = _front_places(x, indices, batch_dims)
+    return tf.gather_nd(x, places, batch_dims=batch_dims)
+
+
 @operation("ScatterElements", since=11)
 def scatter_elements(x, indices, updates, *, axis):
     return _updated(x, _places(x, indices, axis), updates)
@@ -73,6 +90,47 @@ def scatter(x, indices, updates, *, axis):
 @operation("ScatterND", since=11)
 def scatter_nd(x, indices, updates):
     return _updated(x, _front_places(x, indices), updates)
+
+
+@operation("ScatterElements", since=16)
+def scatter_elements_16(x, indices, updates, *, axis, reduction):
+    return _updated(x, _places(x, indices, axis), updates, reduction, ("none", "add", "mul"))
+
+
+@operation("ScatterElements", since=18)
+def scatter_elements_18(x, indices, updates, *, axis, reduction):
+    return _updated(x, _places(x, indices, axis), updates, reduction)
+
+
+@operation("ScatterND", since=16)
+def scatter_nd_16(x, indices, updates, *, reduction):
+    return _updated(x, _front_places(x, indices), updates, reduction, ("none", "add", "mul"))
+
+
+@operation("ScatterND", since=18)
+def scatter_nd_18(x, indices, updates, *, reduction):
+    return _updated(x, _front_places(x, indices), updates, reduction)
+
+
+@operation("TensorScatter", since=24)
+def tensor_scatter(cache, update, write_indices=None, *, axis, mode):
+    if mode not in ("linear", "circular"):
+        raise popart_exception(
+            f"The attribute `mode` must be 'linear' or 'circular'. Received: {mode!r}"
+        )
+    axis = axis_within(axis, cache.shape.rank)
+    size, length = sizes_of(cache)[axis], sizes_of(update)[axis]
+    starts = tf.zeros([1], tf.int64) if write_indices is None else write_indices
+    # By sample and place on the axis: which element of the update is written there.
+    which = tf.range(tf.cast(size, starts.dtype)) - starts[:, tf.newaxis]
+    which = which % size if mode == "circular" else which
+    shape = [-1 if at in (0, axis) else 1 for at in range(cache.shape.rank)]
+    shape[0] = tf.shape(starts)[0]
+    spread = tf.reshape(which, shape)
+    places = tf.broadcast_to(tf.clip_by_value(spread, 0, length - 1), tf.shape(cache))
+    return tf.where(
+        (spread >= 0) & (spread < length), gather_elements(update, places, axis=axis), cache
+    )
 
 
 def _from_the_front(indices: Any, size: Any) -> Any:
@@ -97,17 +155,18 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
     return tf.stack(grid, axis=-1)
 
 
-def _front_places(x: Any, indices: Any) -> Any:
-    """Positions on the first axes, which the last axis of the indices has."""
+def _front_places(x: Any, indices: Any, begin: int = 0) -> Any:
+    """Positions on the axes from one on, which the last axis of the indices has."""
     num_axes = indices.shape[-1] if indices.shape.rank else None
-    if num_axes is None or num_axes > x.shape.rank:
+    if num_axes is None or begin + num_axes > x.shape.rank:
         raise popart_exception(
             "The last axis of the indices has a position for each of the first axes of what they "
             f"are positions of. Received: shapes {indices.shape} and {x.shape}"
         )
-    _check_not_empty(x, range(num_axes), indices, indices.shape[:-1])
-    _check_known(x, range(num_axes), indices)
-    return _from_the_front(indices, tf.stack(sizes_of(x)[:num_axes]))
+    axes = range(begin, begin + num_axes)
+    _check_not_empty(x, axes, indices, indices.shape[:-1])
+    _check_known(x, axes, indices)
+    return _from_the_front(indices, tf.stack([sizes_of(x)[axis] for axis in axes]))
 
 
 def _check_not_empty(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
@@ -162,7 +221,18 @@ def _check_within(x: Any, axis: int, indices: Any) -> None:
             )
 
 
-def _updated(x: Any, places: Any, updates: Any) -> Any:
+def _updated(
+    x: Any,
+    places: Any,
+    updates: Any,
+    reduction: str = "none",
+    reductions: Collection[str] = ("none", "add", "mul", "max", "min"),
+) -> Any:
+    if reduction not in reductions:
+        raise popart_exception(
+            f"The attribute `reduction` must be one of {', '.join(map(repr, reductions))}. "
+            f"Received: {reduction!r}"
+        )
     # TensorFlow ends the process if this is not so.
     wanted = places.shape[:-1] + x.shape[places.shape[-1] :]
     if not updates.shape.is_compatible_with(wanted):
@@ -170,7 +240,31 @@ def _updated(x: Any, places: Any, updates: Any) -> Any:
             f"The updates must have the shape {wanted}, by the shapes of the indices and of what "
             f"is updated. Received: {updates.shape}"
         )
-    return tf.tensor_scatter_nd_update(x, places, updates)
+    return _REDUCTIONS[reduction](x, places, updates)
+
+
+def _multiplied(x: Any, places: Any, updates: Any) -> Any:
+    """Elements times all updates of them, of which there may be several."""
+    depth = places.shape[-1]
+    outer, inner = sizes_of(x)[:depth], sizes_of(x)[depth:]
+    strides = [product_of(outer[axis + 1 :]) for axis in range(depth)]
+    segments = tf.reduce_sum(places * tf.cast(tf.stack(strides), places.dtype), -1)
+    factors = tf.math.unsorted_segment_prod(
+        tf.reshape(updates, [-1, *inner]), tf.reshape(segments, [-1]), product_of(outer)
+    )
+    return x * tf.reshape(factors, sizes_of(x))
+
+
+# What becomes of an element and its updates, by name.
+_REDUCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "none": tf.tensor_scatter_nd_update,
+        "add": tf.tensor_scatter_nd_add,
+        "mul": _multiplied,
+        "max": tf.tensor_scatter_nd_max,
+        "min": tf.tensor_scatter_nd_min,
+    }
+)
 
 
 @operation("OneHot", since=11, static=["depth"])

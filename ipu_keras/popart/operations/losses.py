@@ -8,7 +8,7 @@ import tensorflow as tf
 from ipu_keras.ops.ctc_decoder import ctc_beam_search_decoder_with_log_probs
 from ipu_keras.ops.ctc_loss import ctc_loss_with_log_probs
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.operations.operation import graphcore_operation
+from ipu_keras.popart.operations.operation import graphcore_operation, operation
 from ipu_keras.tracing.poplar_operation import differentiable
 
 _REDUCTIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -73,6 +73,38 @@ def nll_loss(
     return tf.cast(tf.math.divide_no_nan(total, number), losses.dtype)
 
 
+@operation("NegativeLogLikelihoodLoss", since=12)
+def negative_log_likelihood_loss(x, target, weight=None, *, ignore_index=None, reduction):
+    return _negative_log_likelihood(x, target, weight, ignore_index, reduction)
+
+
+@operation("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(scores, labels, weights=None, *, ignore_index=None, reduction):
+    # Classes are the second axis.
+    log_prob = tf.nn.log_softmax(scores, axis=1)
+    losses = _negative_log_likelihood(log_prob, labels, weights, ignore_index, reduction)
+    return losses, log_prob
+
+
+def _negative_log_likelihood(x, target, weight, ignore_index, reduction):
+    if reduction not in ("none", "sum", "mean"):
+        raise popart_exception(
+            f"The attribute `reduction` must be 'none', 'sum' or 'mean'. Received: {reduction!r}"
+        )
+    counts = tf.ones_like(target, tf.bool) if ignore_index is None else target != ignore_index
+    labels = tf.where(counts, target, tf.zeros([], target.dtype))
+    # TensorFlow gathers along the last axis.
+    last = tf.transpose(x, [0, *range(2, x.shape.rank), 1])
+    chosen = tf.gather(last, labels, axis=-1, batch_dims=labels.shape.rank)
+    weights = tf.ones_like(chosen) if weight is None else tf.gather(weight, labels)
+    weights *= tf.cast(counts, weights.dtype)
+    losses = -chosen * weights
+    if reduction == "none":
+        return losses
+    total = tf.reduce_sum(losses)
+    return total if reduction == "sum" else total / tf.reduce_sum(weights)
+
+
 @graphcore_operation("Ctc")
 def ctc_loss(
     log_probs,
@@ -92,7 +124,11 @@ def ctc_loss(
     losses = ctc_loss_with_log_probs(
         targets, log_probs, target_lengths, input_lengths, blank, _CTC_DTYPES[outDataType]
     )
-    return _reduction(reduction)(losses)
+    reduce = _reduction(reduction)
+    if reduce is tf.reduce_mean:
+        # Of each loss, its part of one label: long texts do not count more than short ones.
+        losses /= tf.cast(tf.maximum(tf.cast(target_lengths, tf.int32), 1), losses.dtype)
+    return reduce(losses)
 
 
 @graphcore_operation("CtcBeamSearchDecoder")

@@ -6,8 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.operations.element_types import type_of
 from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.pooling import root
+from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 
 # What TensorFlow's one operation for all of it takes.
 _FUSED = (tf.float32, tf.float16, tf.bfloat16)
@@ -16,6 +18,18 @@ _FUSED = (tf.float32, tf.float16, tf.bfloat16)
 @operation("BatchNormalization", since=9, images=["x"], num_images=1)
 def batch_normalization(x, scale, b, mean, var, *, epsilon, momentum, context):
     return _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context)
+
+
+@operation("BatchNormalization", since=14, images=["x"], num_images=1)
+def batch_normalization_14(x, scale, b, mean, var, *, epsilon, momentum, training_mode, context):
+    if not training_mode:
+        if any(context.is_needed(output) for output in (1, 2)):
+            raise popart_exception(
+                "Running statistics are results in training only. Received: training_mode=0, and "
+                f"{context.num_outputs} outputs. Set it to 1, or leave them out."
+            )
+        return _normalized(x, scale, b, mean, var, epsilon)
+    return _by_batch(x, scale, b, mean, var, epsilon, momentum)[:3]
 
 
 @operation("BatchNormalization", since=7, images=["x"], num_images=1)
@@ -58,6 +72,56 @@ def instance_normalization(x, scale, b, *, epsilon):
     return tf.nn.batch_normalization(x, mean, variance, b, scale, epsilon)
 
 
+@operation("LayerNormalization", since=17)
+def layer_normalization(x, scale, b=None, *, axis, epsilon, stash_type):
+    axes = _axes_from(x, axis)
+    wide = tf.cast(x, type_of(stash_type))
+    mean, variance = tf.nn.moments(wide, axes, keepdims=True)
+    inverse = tf.math.rsqrt(variance + epsilon)
+    normalized = tf.cast((wide - mean) * inverse, x.dtype) * scale
+    return normalized if b is None else normalized + b, mean, inverse
+
+
+@operation("RMSNormalization", since=23)
+def rms_normalization(x, scale, *, axis, epsilon, stash_type):
+    wide = tf.cast(x, type_of(stash_type))
+    square = tf.reduce_mean(tf.square(wide), _axes_from(x, axis), keepdims=True)
+    return tf.cast(wide * tf.math.rsqrt(square + epsilon), scale.dtype) * scale
+
+
+@operation("GroupNormalization", since=18, images=["x"], num_images=1)
+def group_normalization_18(x, scale, bias, *, epsilon, num_groups):
+    # There is a number for each group, and each of its channels gets it.
+    size = x.shape[-1] // num_groups
+    scale, bias = tf.repeat(scale, size), tf.repeat(bias, size)
+    return _by_group(x, scale, bias, epsilon, num_groups, x.dtype)
+
+
+@operation("GroupNormalization", since=21, images=["x"], num_images=1)
+def group_normalization(x, scale, bias, *, epsilon, num_groups, stash_type):
+    return _by_group(x, scale, bias, epsilon, num_groups, type_of(stash_type))
+
+
+def _by_group(x, scale, bias, epsilon, num_groups, dtype):
+    channels = x.shape[-1]
+    if num_groups < 1 or channels % num_groups:
+        raise popart_exception(
+            f"`num_groups` must divide the channels. Received: num_groups={num_groups}, "
+            f"{channels} channels"
+        )
+    sizes = sizes_of(x)
+    grouped = tf.cast(tf.reshape(x, [*sizes[:-1], num_groups, channels // num_groups]), dtype)
+    axes = [*range(1, len(sizes) - 1), len(sizes)]
+    mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
+    normalized = (grouped - mean) * tf.math.rsqrt(variance + epsilon)
+    return tf.cast(tf.reshape(normalized, sizes), x.dtype) * scale + bias
+
+
+def _axes_from(x, axis):
+    """The axes from one on to the last."""
+    return list(range(axis_within(axis, len(x.shape)), len(x.shape)))
+
+
 @operation("LRN", images=["x"], num_images=1)
 def lrn(x, *, alpha, beta, bias, size):
     before, behind = (size - 1) // 2, size // 2
@@ -93,6 +157,11 @@ def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_
     if is_test or not wants_statistics:
         normalized = _normalized(x, scale, b, mean, var, epsilon)
         return (normalized, mean, var, mean, var) if wants_statistics else normalized
+    return _by_batch(x, scale, b, mean, var, epsilon, momentum)
+
+
+def _by_batch(x, scale, b, mean, var, epsilon, momentum):
+    """Images normalized by their own statistics; running ones, then those of the batch."""
     normalized, batch_mean, batch_var = _normalized_by_batch(x, scale, b, epsilon)
     batch_mean, batch_var = tf.cast(batch_mean, mean.dtype), tf.cast(batch_var, var.dtype)
     running_mean = momentum * mean + (1 - momentum) * batch_mean

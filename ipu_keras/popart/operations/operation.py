@@ -31,8 +31,8 @@ class Operation:
         num_images: How many of the first results have channels last.
         elementwise: Whether each element of the only result depends on the elements at its
             place, so that the order of axes does not matter.
-        axis: The attribute that names an axis, or a list of them, if images may stay as they are
-            for it. Results may lack these axes.
+        axis: The attribute, or the static input, that names an axis, or a list of them, if images
+            may stay as they are for it. Results may lack these axes.
         any_order: Whether its function takes images with channels last as they are: it asks
             `context.order` where axes are, and its results have that order too, unless it
             returns a `Value`. Inputs of less axes are as in the model.
@@ -41,6 +41,7 @@ class Operation:
         sizes_by_values: Whether the sizes of its results depend on values. Programs of IPUs are
             static, so it is computed while tracing wherever what it takes is known.
         recurs: Whether the inputs before a variadic one are a group that may come several times.
+        is_expanded: Whether the nodes of ONNX's own definition are computed in its place.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Operation:
     has_effects: bool = False
     sizes_by_values: bool = False
     recurs: bool = False
+    is_expanded: bool = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
         """Computes it."""

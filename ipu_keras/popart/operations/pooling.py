@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -29,15 +30,41 @@ def average_pool(
 ):
     asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides}
     windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), **asked)
-    if not windows.are_padded:
-        return _pooled(x, windows, _average)
-    if not count_include_pad and _is_same(windows):
-        return _pooled(x, windows, _average_of_same)
-    # What a last window sees behind the pads counts in neither case.
-    counted = windows_of(x, kernel_shape, **asked) if count_include_pad else None
-    share = _counts(windows, counted) / math.prod(windows.kernel)
-    average = _pooled(tf.pad(x, [(0, 0), *windows.pads, (0, 0)]), windows, _average)
-    return average / tf.constant(share[..., None], x.dtype)
+    return _averaged(x, windows, windows_of(x, kernel_shape, **asked), count_include_pad)
+
+
+@operation("AveragePool", since=19, images=["x"], num_images=1)
+def average_pool_19(
+    x,
+    *,
+    auto_pad,
+    ceil_mode,
+    count_include_pad,
+    dilations=None,
+    kernel_shape,
+    pads=None,
+    strides=None,
+):
+    asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations}
+    windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), **asked)
+    return _averaged(x, windows, windows_of(x, kernel_shape, **asked), count_include_pad)
+
+
+@operation("AveragePool", since=22, images=["x"], num_images=1)
+def average_pool_22(
+    x,
+    *,
+    auto_pad,
+    ceil_mode,
+    count_include_pad,
+    dilations=None,
+    kernel_shape,
+    pads=None,
+    strides=None,
+):
+    asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations}
+    windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), begins_within=True, **asked)
+    return _averaged(x, windows, windows_of(x, kernel_shape, **asked), count_include_pad)
 
 
 @operation("AveragePool", since=7, images=["x"], num_images=1)
@@ -78,22 +105,27 @@ def max_pool(
     strides=None,
     context,
 ):
-    windows = windows_of(
-        x,
-        kernel_shape,
-        auto_pad=auto_pad,
-        pads=pads,
-        strides=strides,
-        dilations=dilations,
-        ceil_mode=bool(ceil_mode),
-    )
-    if any(dilation > 1 for dilation in windows.dilations):
-        result = tf.reduce_max(tf.stack(_seen(x, windows)), 0)
-    else:
-        result = _pooled(x, windows, _largest)
-    if not context.is_needed(1):
-        return result
-    return result, _to_model(_indices(x, windows, column_major=storage_order == 1))
+    asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations}
+    windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), **asked)
+    return _maximum(x, windows, storage_order, context)
+
+
+@operation("MaxPool", since=22, images=["x"], num_images=1)
+def max_pool_22(
+    x,
+    *,
+    auto_pad,
+    ceil_mode,
+    dilations=None,
+    kernel_shape,
+    pads=None,
+    storage_order,
+    strides=None,
+    context,
+):
+    asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations}
+    windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), begins_within=True, **asked)
+    return _maximum(x, windows, storage_order, context)
 
 
 @operation("MaxPool", since=8, images=["x"], num_images=1)
@@ -126,8 +158,21 @@ def max_pool_1(x, *, auto_pad, kernel_shape, pads=None, strides=None, context):
 @operation("LpPool", since=2, images=["x"], num_images=1)
 def lp_pool(x, *, auto_pad, kernel_shape, p, pads=None, strides=None):
     windows = windows_of(x, kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides)
-    powers = tf.pad(_power(x, p), [(0, 0), *windows.pads, (0, 0)])
-    return root(_pooled(powers, windows, _average) * math.prod(windows.kernel), p)
+    return _lp_pooled(x, windows, p)
+
+
+@operation("LpPool", since=18, images=["x"], num_images=1)
+def lp_pool_18(x, *, auto_pad, ceil_mode, dilations=None, kernel_shape, p, pads=None, strides=None):
+    windows = windows_of(
+        x,
+        kernel_shape,
+        auto_pad=auto_pad,
+        pads=pads,
+        strides=strides,
+        dilations=dilations,
+        ceil_mode=bool(ceil_mode),
+    )
+    return _lp_pooled(x, windows, p)
 
 
 @operation("GlobalAveragePool", images=["x"], num_images=1)
@@ -170,6 +215,40 @@ def max_unpool(x, indices, output_shape=None, *, kernel_shape, pads=None, stride
     total = tf.reduce_prod(tf.stack(shape))
     flat = tf.scatter_nd(places, tf.reshape(x, [-1]), tf.reshape(total, [1]))
     return tf.pad(tf.reshape(flat, shape), [(0, 0), (0, 0), *((0, size) for size in missing)])
+
+
+def _averaged(
+    x: tf.Tensor, windows: Windows, without_ceil: Windows, count_include_pad: int
+) -> tf.Tensor:
+    is_dilated = any(dilation > 1 for dilation in windows.dilations)
+    if not windows.are_padded and not is_dilated:
+        return _pooled(x, windows, _average)
+    if not count_include_pad and not is_dilated and _is_same(windows):
+        return _pooled(x, windows, _average_of_same)
+    # What a last window sees behind the pads counts in neither case.
+    counts = _counts(windows, without_ceil if count_include_pad else None)
+    if is_dilated:
+        return tf.add_n(_seen(x, windows, 0)) / tf.constant(counts[..., None], x.dtype)
+    average = _pooled(tf.pad(x, [(0, 0), *windows.pads, (0, 0)]), windows, _average)
+    return average / tf.constant(counts[..., None] / math.prod(windows.kernel), x.dtype)
+
+
+def _maximum(x: tf.Tensor, windows: Windows, storage_order: int, context: Any) -> Any:
+    if any(dilation > 1 for dilation in windows.dilations):
+        result = tf.reduce_max(tf.stack(_seen(x, windows, _lowest(x.dtype))), 0)
+    else:
+        result = _pooled(x, windows, _largest)
+    if not context.is_needed(1):
+        return result
+    return result, _to_model(_indices(x, windows, column_major=storage_order == 1))
+
+
+def _lp_pooled(x: tf.Tensor, windows: Windows, p: int) -> tf.Tensor:
+    powers = _power(x, p)
+    if any(dilation > 1 for dilation in windows.dilations):
+        return root(tf.add_n(_seen(powers, windows, 0)), p)
+    padded = tf.pad(powers, [(0, 0), *windows.pads, (0, 0)])
+    return root(_pooled(padded, windows, _average) * math.prod(windows.kernel), p)
 
 
 def root(powers: tf.Tensor, p: int) -> tf.Tensor:
@@ -267,15 +346,15 @@ def _counts(windows: Windows, counted: Windows | None) -> np.ndarray:
         first = 0 if counted is None else -counted.begins[axis]
         last = windows.sizes[axis] + (0 if counted is None else counted.ends[axis])
         starts = np.arange(count) * windows.strides[axis] - windows.begins[axis]
-        stops = starts + windows.kernel[axis]
-        seen = np.clip(np.minimum(stops, last) - np.maximum(starts, first), 1, None)
+        places = starts[:, None] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
+        seen = ((places >= first) & (places < last)).sum(1).clip(1)
         result = np.multiply.outer(result, seen)
     return result
 
 
-def _seen(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-    """What each element of the kernel meets, one after the other."""
-    padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)], constant_values=_lowest(x.dtype))
+def _seen(x: tf.Tensor, windows: Windows, around: float) -> list[tf.Tensor]:
+    """What each element of the kernel meets, one after the other, with a number in the pads."""
+    padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)], constant_values=around)
     found = []
     for place in itertools.product(*map(range, windows.kernel)):
         ranges = [
@@ -291,7 +370,7 @@ def _seen(x: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
 def _indices(x: tf.Tensor, windows: Windows, *, column_major: bool) -> tf.Tensor:
     """Where in the flat tensor of the model the largest element of each window is."""
     rank = len(windows.kernel)
-    which = tf.argmax(tf.stack(_seen(x, windows)), 0, tf.int64)
+    which = tf.argmax(tf.stack(_seen(x, windows, _lowest(x.dtype))), 0, tf.int64)
     within = np.indices(windows.kernel).reshape(rank, -1)
     image = math.prod(windows.sizes)
     place = tf.zeros_like(which)

@@ -78,3 +78,8 @@ def det(x):
         # TensorFlow has no kernel for it.
         return tf.cast(tf.linalg.det(tf.cast(x, tf.float32)), x.dtype)
     return tf.linalg.det(x)
+
+
+@operation("Einsum", since=12)
+def einsum(*inputs, equation):
+    return tf.einsum(equation.replace(" ", ""), *inputs)

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.convolutions import check_channels, convolved, kernel_of
+from ipu_keras.popart.operations.element_types import type_of
 from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 from ipu_keras.popart.operations.windows import windows_of
 
 
@@ -17,6 +19,60 @@ def quantize_linear(x, y_scale, y_zero_point=None):
     if y_zero_point is None:
         y_zero_point = tf.zeros([], tf.uint8)
     return _quantized(tf.cast(x, y_scale.dtype) / y_scale, y_zero_point)
+
+
+@operation("QuantizeLinear", since=13)
+def quantize_linear_13(x, y_scale, y_zero_point=None, *, axis):
+    scale, zero_point = (_along(x, each, axis) for each in (y_scale, y_zero_point))
+    return quantize_linear(x, scale, zero_point)
+
+
+@operation("QuantizeLinear", since=19)
+def quantize_linear_19(x, y_scale, y_zero_point=None, *, axis, saturate):
+    # Only numbers of 8 bits have limits that it speaks of, and no IPU has those.
+    return quantize_linear_13(x, y_scale, y_zero_point, axis=axis)
+
+
+@operation("QuantizeLinear", since=21)
+def quantize_linear_21(x, y_scale, y_zero_point=None, *, axis, block_size, output_dtype, saturate):
+    scale, zero_point = (_along(x, each, axis, block_size) for each in (y_scale, y_zero_point))
+    if zero_point is None:
+        zero_point = tf.zeros([], type_of(output_dtype) if output_dtype else tf.uint8)
+    return quantize_linear(x, scale, zero_point)
+
+
+@operation("QuantizeLinear", since=23)
+def quantize_linear_23(
+    x, y_scale, y_zero_point=None, *, axis, block_size, output_dtype, precision, saturate
+):
+    scale = tf.cast(y_scale, type_of(precision)) if precision else y_scale
+    return quantize_linear_21(
+        x,
+        scale,
+        y_zero_point,
+        axis=axis,
+        block_size=block_size,
+        output_dtype=output_dtype,
+        saturate=saturate,
+    )
+
+
+@operation("DequantizeLinear", since=13)
+def dequantize_linear_13(x, x_scale, x_zero_point=None, *, axis):
+    scale, zero_point = (_along(x, each, axis) for each in (x_scale, x_zero_point))
+    return dequantize_linear(x, scale, zero_point)
+
+
+@operation("DequantizeLinear", since=21)
+def dequantize_linear_21(x, x_scale, x_zero_point=None, *, axis, block_size):
+    scale, zero_point = (_along(x, each, axis, block_size) for each in (x_scale, x_zero_point))
+    return dequantize_linear(x, scale, zero_point)
+
+
+@operation("DequantizeLinear", since=23)
+def dequantize_linear_23(x, x_scale, x_zero_point=None, *, axis, block_size, output_dtype):
+    scale = tf.cast(x_scale, type_of(output_dtype)) if output_dtype else x_scale
+    return dequantize_linear_21(x, scale, x_zero_point, axis=axis, block_size=block_size)
 
 
 @operation("DequantizeLinear", since=10, elementwise=True)
@@ -92,6 +148,26 @@ def qlinear_conv(
     if b is not None:
         result += tf.cast(b, result.dtype)
     return _quantized(result * tf.cast(x_scale * w_scale / y_scale, result.dtype), y_zero_point)
+
+
+def _along(x, each, axis, block_size=0):
+    """A scale or zero point as it broadcasts: of all, of each place on an axis, or of blocks."""
+    if each is None or each.shape.rank == 0:
+        return each
+    if block_size:
+        axis = axis_within(axis, x.shape.rank)
+        repeated = tf.repeat(each, block_size, axis=axis)
+        # The last block may be shorter.
+        return tf.gather(repeated, tf.range(sizes_of(x)[axis]), axis=axis)
+    if each.shape.rank != 1:
+        raise popart_exception(
+            "A scale is a number, or a vector with one for each place on `axis`; `block_size` says "
+            f"of how many each is otherwise. Received: a scale of shape {each.shape}"
+        )
+    if each.shape[0] == 1:
+        return tf.reshape(each, [])
+    behind = x.shape.rank - 1 - axis_within(axis, x.shape.rank)
+    return tf.reshape(each, [-1, *[1] * behind])
 
 
 def _convolution(x, w, x_zero_point, w_zero_point, group, kernel_shape, shape):

@@ -39,6 +39,13 @@ def multinomial(x, *, dtype, sample_size, seed=None, context):
     )
 
 
+@operation("Bernoulli", since=15, is_random=True)
+def bernoulli(x, *, dtype=None, seed=None, context):
+    dtype = x.dtype if dtype is None else type_of(dtype)
+    drawn = tf.random.stateless_uniform(sizes_of(x), _seed(seed, context))
+    return tf.cast(drawn < tf.cast(x, drawn.dtype), dtype)
+
+
 def _normal(shape: Any, dtype: tf.DType, mean: float, scale: float, seed: Any) -> Any:
     return tf.random.stateless_normal(shape, seed, mean, scale, dtype)
 
@@ -48,9 +55,21 @@ def _uniform(shape: Any, dtype: tf.DType, low: float, high: float, seed: Any) ->
 
 
 def _seed(attribute: float | None, context: Any) -> Any:
+    check_no_seed(attribute)
+    return context.seed()
+
+
+def check_no_seed(attribute: float | None) -> None:
+    """Refuses the seed of a single node.
+
+    Args:
+        attribute: It, or `None`.
+
+    Raises:
+        popart_exception: There is one.
+    """
     if attribute is not None:
         raise popart_exception(
             "The optional attribute `seed` is not supported: a session has one seed for all "
             f"its random numbers. Received: seed={attribute}. Use session.setRandomSeed instead."
         )
-    return context.seed()

@@ -1,13 +1,14 @@
 """Recurrent layers: RNN, GRU and LSTM, in both directions."""
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.operation import Operation, operation
 
 _Activation = Callable[[tf.Tensor], tf.Tensor]
 
@@ -192,6 +193,31 @@ def lstm(
         return f(of_output) * h(cell), cell
 
     return _computed(sequences, step, [initial_h, initial_c], _sum_of_biases)
+
+
+def _with_layout(layer: Operation) -> Operation:
+    """A layer as it is since version 14: batches may be the first axis of all that has them."""
+
+    def laid_out(x, w, r, b=None, sequence_lens=None, *states, layout, **attributes):
+        if not layout:
+            return layer(x, w, r, b, sequence_lens, *states, **attributes)
+        # Peepholes come last, and have no batch.
+        inner = [each if each is None or each.shape.rank < 3 else _swapped(each) for each in states]
+        every, *last = layer(_swapped(x), w, r, b, sequence_lens, *inner, **attributes)
+        return tf.transpose(every, [2, 0, 1, 3]), *map(_swapped, last)
+
+    signature = inspect.signature(layer.function)
+    layout = inspect.Parameter("layout", inspect.Parameter.KEYWORD_ONLY)
+    of_both = signature.replace(parameters=[*signature.parameters.values(), layout])
+    laid_out.__signature__ = of_both  # type: ignore[attr-defined]
+    return operation(layer.kind, since=14)(laid_out)
+
+
+def _swapped(x: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(x, [1, 0, 2])
+
+
+rnn_14, gru_14, lstm_14 = map(_with_layout, (rnn, gru, lstm))
 
 
 # Their first versions say by an attribute whether all states are wanted; that nodes name them

@@ -6,80 +6,94 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.operation import Operation, operation
 from ipu_keras.popart.operations.sizes import axis_within
 
-
-def _reduced(compute: Callable[..., Any], x: Any, axes: Sequence[int] | None, keepdims: int) -> Any:
-    """A reduction; over all axes, if none is named or the list of them is empty."""
-    return compute(x, axis=list(axes) if axes else None, keepdims=bool(keepdims))
+# Takes the tensor, its axes (`None` for all) and whether they are kept, as TensorFlow names them.
+_Reduce = Callable[..., Any]
 
 
-def _reduced_exactly(
-    compute: Callable[..., Any], x: Any, axes: Sequence[int] | None, keepdims: int
-) -> Any:
+def _by_attribute(kind: str, reduce: _Reduce) -> Operation:
+    """A reduction over axes of an attribute; over all, if it names none or its list is empty."""
+
+    @operation(kind, axis="axes")
+    def reduced(x, *, axes=None, keepdims):
+        return reduce(x, axis=list(axes) if axes else None, keepdims=bool(keepdims))
+
+    return reduced
+
+
+def _by_input(kind: str, since: int, reduce: _Reduce) -> Operation:
+    """A reduction over axes of an input; over all or over none, if it names none."""
+
+    @operation(kind, since=since, static=["axes"], axis="axes")
+    def reduced(x, axes=None, *, keepdims, noop_with_empty_axes):
+        if axes is None or not axes.size:
+            return reduce(x, axis=[] if noop_with_empty_axes else None, keepdims=bool(keepdims))
+        return reduce(x, axis=axes.ravel().tolist(), keepdims=bool(keepdims))
+
+    return reduced
+
+
+def _exact(compute: _Reduce) -> _Reduce:
     """A reduction whose way leads through fractions: of integers, what is before the point."""
-    exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
-    return tf.cast(_reduced(compute, exact, axes, keepdims), x.dtype)
+
+    def reduce(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+        exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
+        return tf.cast(compute(exact, axis, keepdims), x.dtype)
+
+    return reduce
 
 
-@operation("ReduceSum", axis="axes")
-def reduce_sum(x, *, axes=None, keepdims):
-    return _reduced(tf.reduce_sum, x, axes, keepdims)
+def _norm(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    # With 16 bits squares overflow from 256 on. XLA has no kernel for TensorFlow's own norm.
+    wide = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
+    return tf.cast(tf.sqrt(tf.reduce_sum(wide * wide, axis, keepdims)), x.dtype)
 
 
-@operation("ReduceMean", axis="axes")
-def reduce_mean(x, *, axes=None, keepdims):
-    return _reduced(tf.reduce_mean, x, axes, keepdims)
+def _sum_of_magnitudes(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    return tf.reduce_sum(x if x.dtype.is_unsigned else tf.abs(x), axis, keepdims)
 
 
-@operation("ReduceProd", axis="axes")
-def reduce_prod(x, *, axes=None, keepdims):
-    return _reduced(tf.reduce_prod, x, axes, keepdims)
+def _sum_of_squares(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    return tf.reduce_sum(x * x, axis, keepdims)
 
 
-@operation("ReduceMax", axis="axes")
-def reduce_max(x, *, axes=None, keepdims):
-    return _reduced(tf.reduce_max, x, axes, keepdims)
+def _logarithm_of_sum(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    return tf.math.log(tf.reduce_sum(x, axis, keepdims))
 
 
-@operation("ReduceMin", axis="axes")
-def reduce_min(x, *, axes=None, keepdims):
-    return _reduced(tf.reduce_min, x, axes, keepdims)
+def _largest(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    reduce = tf.reduce_any if x.dtype.is_bool else tf.reduce_max
+    return reduce(x, axis, keepdims)
 
 
-@operation("ReduceL1", axis="axes")
-def reduce_l1(x, *, axes=None, keepdims):
-    magnitudes = x if x.dtype.is_unsigned else tf.abs(x)
-    return _reduced(tf.reduce_sum, magnitudes, axes, keepdims)
+def _smallest(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    reduce = tf.reduce_all if x.dtype.is_bool else tf.reduce_min
+    return reduce(x, axis, keepdims)
 
 
-@operation("ReduceL2", axis="axes")
-def reduce_l2(x, *, axes=None, keepdims):
-    def norm(x, axis, keepdims):
-        # With 16 bits squares overflow from 256 on. XLA has no kernel for TensorFlow's own norm.
-        wide = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
-        return tf.cast(tf.sqrt(tf.reduce_sum(wide * wide, axis, keepdims)), x.dtype)
+reduce_sum = _by_attribute("ReduceSum", tf.reduce_sum)
+reduce_mean = _by_attribute("ReduceMean", tf.reduce_mean)
+reduce_prod = _by_attribute("ReduceProd", tf.reduce_prod)
+reduce_max = _by_attribute("ReduceMax", tf.reduce_max)
+reduce_min = _by_attribute("ReduceMin", tf.reduce_min)
+reduce_l1 = _by_attribute("ReduceL1", _sum_of_magnitudes)
+reduce_l2 = _by_attribute("ReduceL2", _exact(_norm))
+reduce_sum_square = _by_attribute("ReduceSumSquare", _sum_of_squares)
+reduce_log_sum = _by_attribute("ReduceLogSum", _exact(_logarithm_of_sum))
+reduce_log_sum_exp = _by_attribute("ReduceLogSumExp", _exact(tf.reduce_logsumexp))
 
-    return _reduced_exactly(norm, x, axes, keepdims)
-
-
-@operation("ReduceSumSquare", axis="axes")
-def reduce_sum_square(x, *, axes=None, keepdims):
-    return _reduced(tf.reduce_sum, x * x, axes, keepdims)
-
-
-@operation("ReduceLogSum", axis="axes")
-def reduce_log_sum(x, *, axes=None, keepdims):
-    def log_sum(x, axis, keepdims):
-        return tf.math.log(tf.reduce_sum(x, axis, keepdims))
-
-    return _reduced_exactly(log_sum, x, axes, keepdims)
-
-
-@operation("ReduceLogSumExp", axis="axes")
-def reduce_log_sum_exp(x, *, axes=None, keepdims):
-    return _reduced_exactly(tf.reduce_logsumexp, x, axes, keepdims)
+reduce_sum_13 = _by_input("ReduceSum", 13, tf.reduce_sum)
+reduce_mean_18 = _by_input("ReduceMean", 18, tf.reduce_mean)
+reduce_prod_18 = _by_input("ReduceProd", 18, tf.reduce_prod)
+reduce_max_18 = _by_input("ReduceMax", 18, _largest)
+reduce_min_18 = _by_input("ReduceMin", 18, _smallest)
+reduce_l1_18 = _by_input("ReduceL1", 18, _sum_of_magnitudes)
+reduce_l2_18 = _by_input("ReduceL2", 18, _exact(_norm))
+reduce_sum_square_18 = _by_input("ReduceSumSquare", 18, _sum_of_squares)
+reduce_log_sum_18 = _by_input("ReduceLogSum", 18, _exact(_logarithm_of_sum))
+reduce_log_sum_exp_18 = _by_input("ReduceLogSumExp", 18, _exact(tf.reduce_logsumexp))
 
 
 @operation("ArgMax", axis="axis")
@@ -90,6 +104,28 @@ def arg_max(x, *, axis, keepdims):
 @operation("ArgMin", axis="axis")
 def arg_min(x, *, axis, keepdims):
     return _position(tf.argmin, x, axis, keepdims)
+
+
+@operation("ArgMax", since=12, axis="axis")
+def arg_max_12(x, *, axis, keepdims, select_last_index):
+    find = _last(tf.argmax) if select_last_index else tf.argmax
+    return _position(find, x, axis, keepdims)
+
+
+@operation("ArgMin", since=12, axis="axis")
+def arg_min_12(x, *, axis, keepdims, select_last_index):
+    find = _last(tf.argmin) if select_last_index else tf.argmin
+    return _position(find, x, axis, keepdims)
+
+
+def _last(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Finds the last of several, where TensorFlow finds the first."""
+
+    def found(x: Any, axis: int, output_type: tf.DType) -> Any:
+        size = tf.cast(tf.shape(x)[axis], output_type)
+        return size - 1 - find(tf.reverse(x, [axis]), axis=axis, output_type=output_type)
+
+    return found
 
 
 def _position(find: Callable[..., Any], x: Any, axis: int, keepdims: int) -> Any:
@@ -139,3 +175,12 @@ def _reversed_order(x: Any) -> Any:
 @operation("CumSum", since=11, static=["axis"])
 def cum_sum(x, axis, *, exclusive, reverse):
     return tf.cumsum(x, int(axis.item()), exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@operation("CumProd", since=26, static=["axis"])
+def cum_prod(x, axis, *, exclusive, reverse):
+    exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
+    product = tf.math.cumprod(
+        exact, int(axis.item()), exclusive=bool(exclusive), reverse=bool(reverse)
+    )
+    return tf.cast(product, x.dtype)

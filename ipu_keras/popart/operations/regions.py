@@ -21,12 +21,55 @@ def roi_align(
     sampling_ratio,
     spatial_scale,
 ):
+    return _aligned(
+        x,
+        rois * spatial_scale,
+        batch_indices,
+        mode,
+        (output_height, output_width),
+        sampling_ratio,
+        least_size=1,
+    )
+
+
+@operation("RoiAlign", since=16, images=["x"], num_images=1)
+def roi_align_16(
+    x,
+    rois,
+    batch_indices,
+    *,
+    coordinate_transformation_mode,
+    mode,
+    output_height,
+    output_width,
+    sampling_ratio,
+    spatial_scale,
+):
+    if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
+        raise popart_exception(
+            "`coordinate_transformation_mode` must be 'half_pixel' or 'output_half_pixel'. "
+            f"Received: {coordinate_transformation_mode!r}"
+        )
+    # Since this version regions are half a pixel further to the front, and may be of any size.
+    is_new = coordinate_transformation_mode == "half_pixel"
+    return _aligned(
+        x,
+        rois * spatial_scale - (0.5 if is_new else 0),
+        batch_indices,
+        mode,
+        (output_height, output_width),
+        sampling_ratio,
+        least_size=0 if is_new else 1,
+    )
+
+
+def _aligned(x, rois, batch_indices, mode, size, sampling_ratio, least_size):
     if mode not in ("avg", "max"):
         raise popart_exception(f"`mode` must be 'avg' or 'max'. Received: {mode!r}")
     _check_regions(x, rois, 4)
-    left, top, right, bottom = tf.unstack(rois * spatial_scale, axis=1)
-    rows, row_counts = _samples(top, bottom, output_height, sampling_ratio)
-    columns, column_counts = _samples(left, right, output_width, sampling_ratio)
+    left, top, right, bottom = tf.unstack(rois, axis=1)
+    rows, row_counts = _samples(top, bottom, size[0], sampling_ratio, least_size)
+    columns, column_counts = _samples(left, right, size[1], sampling_ratio, least_size)
     corners = _corners(x, tf.cast(batch_indices, tf.int32), rows, columns)
     # (regions, output height, samples, output width, samples, channels)
     is_sample = (
@@ -118,9 +161,11 @@ def _check_regions(x: tf.Tensor, rois: tf.Tensor, count: int) -> None:
         )
 
 
-def _samples(begin, end, num_bins: int, sampling_ratio: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _samples(
+    begin, end, num_bins: int, sampling_ratio: int, least_size: int
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Where bins of regions are sampled, `(regions, bins, samples)`, and how often each is."""
-    length = tf.maximum(end - begin, 1)
+    length = tf.maximum(end - begin, least_size) if least_size else end - begin
     bin_size = length / num_bins
     if sampling_ratio > 0:
         counts = tf.fill(tf.shape(begin), sampling_ratio)

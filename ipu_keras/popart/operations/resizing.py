@@ -1,7 +1,7 @@
 """Resizing tensors along their axes, by nearest elements or by interpolation."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
+from ipu_keras.popart.operations.sizes import axis_within
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class _Axis:
 
 def _half_pixel(axis: _Axis) -> np.ndarray:
     return (axis.places + np.float32(0.5)) / axis.scale - np.float32(0.5)
+
+
+def _half_pixel_symmetric(axis: _Axis) -> np.ndarray:
+    # The new size, which is rounded down, as a share of what the scale says.
+    share = axis.new_size / (axis.size * float(axis.scale))
+    return np.float32(axis.size / 2 * (1 - share)) + _half_pixel(axis)
 
 
 def _asymmetric(axis: _Axis) -> np.ndarray:
@@ -66,6 +73,7 @@ _COORDINATES: dict[str, Callable[[_Axis], np.ndarray]] = {
     "asymmetric": _asymmetric,
     "tf_half_pixel_for_nn": lambda a: (a.places + np.float32(0.5)) / a.scale,
     "tf_crop_and_resize": _crop,
+    "half_pixel_symmetric": _half_pixel_symmetric,
 }
 
 _ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -91,19 +99,166 @@ def resize(
     nearest_mode,
     context,
 ):
-    to_places = _of("coordinate_transformation_mode", coordinate_transformation_mode, _COORDINATES)
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    axes = _axes(x.shape.as_list(), context.order, roi if crops else None, scales, sizes)
+    return _resized(
+        x,
+        axes,
+        coordinate_transformation_mode,
+        cubic_coeff_a,
+        exclude_outside,
+        extrapolation_value,
+        mode,
+        nearest_mode,
+    )
+
+
+@operation("Resize", since=13, static=["roi", "scales", "sizes"], any_order=True)
+def resize_13(
+    x,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    coordinate_transformation_mode,
+    cubic_coeff_a,
+    exclude_outside,
+    extrapolation_value,
+    mode,
+    nearest_mode,
+    context,
+):
+    return resize(
+        x,
+        roi,
+        scales,
+        sizes,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        extrapolation_value=extrapolation_value,
+        mode=mode,
+        nearest_mode=nearest_mode,
+        context=context,
+    )
+
+
+@operation("Resize", since=18, static=["roi", "scales", "sizes"], any_order=True)
+def resize_18(
+    x,
+    roi=None,
+    scales=None,
+    sizes=None,
+    *,
+    antialias,
+    axes=None,
+    coordinate_transformation_mode,
+    cubic_coeff_a,
+    exclude_outside,
+    extrapolation_value,
+    keep_aspect_ratio_policy,
+    mode,
+    nearest_mode,
+    context,
+):
+    shape = x.shape.as_list()
+    rank = len(shape)
+    chosen = range(rank) if axes is None else [axis_within(axis, rank) for axis in axes]
+    in_model = [shape[context.order.permutation(rank).index(axis)] for axis in range(rank)]
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if roi is not None and roi.size:
+        begins_and_ends = np.concatenate([np.zeros(rank), np.ones(rank)])
+        places = [*chosen, *(rank + axis for axis in chosen)]
+        roi = _of_all_axes("roi", roi, places, begins_and_ends)
+    if scales is not None and scales.size:
+        scales = _of_all_axes("scales", scales, chosen, np.ones(rank, np.float32))
+    if sizes is not None and sizes.size:
+        _check_given("sizes", sizes, chosen)
+        sizes, scales = _of_aspect_ratio(keep_aspect_ratio_policy, sizes, chosen, in_model)
+    resized = _axes(shape, context.order, roi if crops else None, scales, sizes)
+    return _resized(
+        x,
+        resized,
+        coordinate_transformation_mode,
+        cubic_coeff_a,
+        exclude_outside,
+        extrapolation_value,
+        mode,
+        nearest_mode,
+        bool(antialias),
+    )
+
+
+def _check_given(name: str, given: np.ndarray, places: Sequence[int]) -> None:
+    if given.size != len(places):
+        raise popart_exception(
+            f"`{name}` must be {len(places)} numbers, by the axes that are resized. "
+            f"Received: {given.tolist()}"
+        )
+
+
+def _of_all_axes(
+    name: str, given: np.ndarray, places: Sequence[int], others: np.ndarray
+) -> np.ndarray:
+    """Numbers of all axes, where there are some for a few."""
+    _check_given(name, given, places)
+    whole = others.copy()
+    whole[list(places)] = given
+    return whole
+
+
+def _of_aspect_ratio(
+    policy: str, sizes: np.ndarray, chosen: Sequence[int], shape: Sequence[int | None]
+) -> tuple[list[int | None], list[np.float32] | None]:
+    """The sizes of all axes, and by how much they are resized if that does not follow from them."""
+    _of("keep_aspect_ratio_policy", policy, {"stretch", "not_larger", "not_smaller"})
+    whole = list(shape)
+    if policy == "stretch":
+        for axis, size in zip(chosen, sizes.tolist(), strict=True):
+            whole[axis] = size
+        return whole, None
+    before = [shape[axis] for axis in chosen]
+    if None in before:
+        raise popart_exception(
+            "The sizes of axes that keep their ratio must be known before anything runs. "
+            f"Received: the shape {list(shape)}. Give the model's input a shape."
+        )
+    shares = sizes / np.array(before, np.float64)
+    share = shares.min() if policy == "not_larger" else shares.max()
+    scales = [np.float32(1)] * len(whole)
+    for axis, size in zip(chosen, before, strict=True):
+        assert size is not None
+        # To the nearest, and up from the middle.
+        whole[axis], scales[axis] = math.floor(share * size + 0.5), np.float32(share)
+    return whole, scales
+
+
+def _resized(
+    x: tf.Tensor,
+    axes: Mapping[int, "_Axis"],
+    coordinates: str,
+    cubic_coeff_a: float,
+    exclude_outside: int,
+    extrapolation_value: float,
+    mode: str,
+    nearest_mode: str,
+    antialias: bool = False,
+) -> tf.Tensor:
+    to_places = _of("coordinate_transformation_mode", coordinates, _COORDINATES)
     rounded = _of("nearest_mode", nearest_mode, _ROUNDED)
     _of("mode", mode, {"nearest", "linear", "cubic"})
-    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    crops = coordinates == "tf_crop_and_resize"
     outside = []
     result = x
-    axes = _axes(x.shape.as_list(), context.order, roi if crops else None, scales, sizes)
     for position, axis in axes.items():
         places = to_places(axis)
         if mode == "nearest":
             result = _taken(result, position, rounded(places))
         else:
-            taps = _linear(places) if mode == "linear" else _cubic(places, cubic_coeff_a)
+            scale = min(float(axis.scale), 1.0) if antialias else 1.0
+            taps = (
+                _linear(places, scale) if mode == "linear" else _cubic(places, cubic_coeff_a, scale)
+            )
             result = _interpolated(result, position, places, taps, bool(exclude_outside))
         is_outside = (places < 0) | (places > axis.size - 1)
         if crops and is_outside.any():
@@ -160,10 +315,11 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
     """What is resized, by position of the axis."""
     rank = len(shape)
     by_size = sizes is not None and len(sizes)
+    has_own_scales = by_size and scales is not None and len(scales)
     if not by_size and (scales is None or not len(scales)):
         raise popart_exception("One of `scales` and `sizes` must be given. Received: neither")
     given = sizes if by_size else scales
-    if len(given) != rank or min(given) <= 0:
+    if len(given) != rank or min(each for each in given if each is not None) <= 0:
         raise popart_exception(
             f"`{'sizes' if by_size else 'scales'}` must be {rank} positive numbers, one for each "
             f"axis of the input. Received: {np.asarray(given).tolist()}"
@@ -178,7 +334,7 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
         size = shape[position]
         begin, end = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[rank + axis]))
         if size is None:
-            if roi is None and not by_size and given[axis] == 1:
+            if roi is None and given[axis] == (None if by_size else 1):
                 continue
             raise popart_exception(
                 f"The axis {axis} has no size that is known before anything runs, so it cannot "
@@ -188,6 +344,8 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
         grown = np.floor(np.float32(size) * np.float32(given[axis]))
         new_size = int(given[axis] if by_size else grown)
         scale = np.float32(new_size) / np.float32(size) if by_size else np.float32(given[axis])
+        if has_own_scales:
+            scale = np.float32(scales[axis])
         if new_size < 1:
             raise popart_exception(
                 f"`scales` must leave something of each axis. Received: {given[axis]:g} for the "
@@ -209,20 +367,35 @@ def _taken(x: tf.Tensor, position: int, places: np.ndarray) -> tf.Tensor:
     return tf.gather(x, indices, axis=position)
 
 
-def _linear(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Between which elements places are, and how much each of them counts: `(new size, 2)`."""
-    first = np.floor(places)
-    share = places - first
-    return first[:, None] + np.arange(2), np.stack([1 - share, share], 1)
+def _linear(places: np.ndarray, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Between which elements places are, and how much each of them counts: `(new size, 2)`.
+
+    With a scale below 1 there are more elements, whose distances count that much less.
+    """
+    elements, distances = _around(places, 1, scale)
+    if scale == 1:
+        share = places - np.floor(places)
+        return elements, np.stack([1 - share, share], 1)
+    weights = (1 - distances).clip(0, 1)
+    return elements, weights / weights.sum(1, keepdims=True)
 
 
-def _cubic(places: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
+def _cubic(places: np.ndarray, a: float, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """As for lines, but of four elements and with the weights of cubic convolution."""
-    first = np.floor(places)
-    distances = np.abs(places[:, None] - (first[:, None] + np.arange(-1, 3))).astype(np.float64)
+    elements, distances = _around(places, 2, scale)
     near = ((a + 2) * distances - (a + 3)) * distances**2 + 1
     far = ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a
-    return first[:, None] + np.arange(-1, 3), np.where(distances <= 1, near, far)
+    if scale == 1:
+        return elements, np.where(distances <= 1, near, far)
+    weights = np.where(distances <= 1, near, np.where(distances < 2, far, 0))
+    return elements, weights / weights.sum(1, keepdims=True)
+
+
+def _around(places: np.ndarray, reach: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """The elements within reach of places, and how far they are away, in scaled units."""
+    first = math.floor(-reach / scale) + 1
+    elements = np.floor(places)[:, None] + np.arange(first, 2 - first)
+    return elements, np.abs(places[:, None] - elements).astype(np.float64) * scale
 
 
 def _interpolated(

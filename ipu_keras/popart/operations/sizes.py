@@ -22,6 +22,27 @@ def sizes_of(x: Any) -> list[Any]:
     return [size if number is None else number for number, size in zip(known, sizes, strict=True)]
 
 
+# Of what is computed while tracing: an IPU has less memory for all of its program.
+MOST_BYTES = 2**30
+
+
+def check_bytes(num_bytes: int, most: int = MOST_BYTES) -> None:
+    """Refuses to compute what takes much memory, and comes of a few bytes of a model.
+
+    Args:
+        num_bytes: That it takes.
+        most: That it may.
+
+    Raises:
+        popart_exception: It takes more.
+    """
+    if num_bytes > most:
+        raise popart_exception(
+            f"Tensors that follow from the model alone may have {most} bytes, more than an IPU has "
+            f"for its whole program. Received: a tensor with which they have {num_bytes}"
+        )
+
+
 def axis_within(axis: int, rank: int) -> int:
     """An axis counted from the first.
 

@@ -19,10 +19,12 @@ from ipu_keras.popart.operations import (
     convolutions,
     dropout,
     elementary_functions,
+    expansion,
     graphcore_effects,
     graphcore_elementwise,
     graphcore_layers,
     graphcore_tensors,
+    grids,
     indexing,
     losses,
     normalization,
@@ -38,6 +40,7 @@ from ipu_keras.popart.operations import (
     shapes,
     strings,
 )
+from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART, UNCHANGED, what_instead
 from ipu_keras.popart.operations.operation import Operation
 
 _FAMILIES = (
@@ -51,10 +54,12 @@ _FAMILIES = (
     convolutions,
     dropout,
     elementary_functions,
+    expansion,
     graphcore_effects,
     graphcore_elementwise,
     graphcore_layers,
     graphcore_tensors,
+    grids,
     indexing,
     losses,
     normalization,
@@ -96,11 +101,12 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
         version: Of the domain, by the model.
 
     Raises:
-        popart_exception: There is none.
+        popart_exception: There is none, or it became another that is not known.
     """
     versions = OPERATIONS.get((domain, kind), ())
     for each in reversed(versions):
         if each.since <= version:
+            _check_is_known(each, version)
             return each
     if versions:
         raise popart_exception(
@@ -109,8 +115,30 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
         )
     raise popart_exception(
         f"Unknown operation {kind!r} of the domain {domain!r}. It is none of those that "
-        "docs/popart.md lists."
+        f"docs/popart.md lists. {what_instead(kind)}"
     )
+
+
+def _check_is_known(operation: Operation, version: int) -> None:
+    """Refuses a version of ONNX that nobody has read yet."""
+    if operation.domain != AI_ONNX or version <= LAST_OF_POPART:
+        return
+    changed = _version_of_schema(operation.kind, version)
+    known = (operation.since, *UNCHANGED.get(operation.kind, ()))
+    if changed > LAST_OF_POPART and changed not in known:
+        raise popart_exception(
+            f"{operation.kind!r} of the domain {AI_ONNX!r} became another operation in version "
+            f"{changed}, which is not known. Received: an opset of version {version}. Export the "
+            f"model for opset {changed - 1}, such as with torch.onnx.export(..., "
+            f"opset_version={changed - 1})."
+        )
+
+
+# Only of operations that there are: no name that a file makes up is remembered.
+@functools.cache
+def _version_of_schema(kind: str, version: int) -> int:
+    has_schema = onnx.defs.has(kind, version, "")
+    return onnx.defs.get_schema(kind, version).since_version if has_schema else 0
 
 
 @functools.cache

@@ -74,6 +74,7 @@ def windows_of(
     strides: Sequence[int] | None,
     dilations: Sequence[int] | None = None,
     ceil_mode: bool = False,
+    begins_within: bool = False,
 ) -> Windows:
     """The windows that attributes describe.
 
@@ -85,6 +86,7 @@ def windows_of(
         strides: `None` for 1.
         dilations: `None` for 1.
         ceil_mode: Whether a last window that is seen in part counts.
+        begins_within: Whether it does not if it sees only what is padded behind.
 
     Raises:
         popart_exception: They do not fit the images, or each other.
@@ -116,6 +118,17 @@ def windows_of(
                 sizes, begins, ends, extents, strides, strict=True
             )
         ]
+        if begins_within:
+            starts = [
+                size + begin + end + lack - extent
+                for size, begin, end, lack, extent in zip(
+                    sizes, begins, ends, lacks, extents, strict=True
+                )
+            ]
+            lacks = [
+                lack if start < size + begin else 0
+                for lack, start, size, begin in zip(lacks, starts, sizes, begins, strict=True)
+            ]
         ends = tuple(end + lack for end, lack in zip(ends, lacks, strict=True))
     windows = Windows(sizes, tuple(kernel), strides, dilations, begins, ends)
     if min(windows.counts) < 1:

@@ -136,7 +136,8 @@ class Rule(Protocol):
         slots: Mapping[str, tf.Tensor],
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """A weight and its state after an update, which have the types that they had.
+        """A weight and its state after an update, which have the types that they had; by other
+        prefixes, what else there is of the update.
 
         It is the same for any order of the axes.
 

@@ -139,8 +139,9 @@ class SGDRule:
             step = in_float32(gradient) * scalars["scaledLearningRate0"]
             return tf.cast(scaled - step, weight.dtype), {}
         ((prefix, velocity),) = slots.items()
-        form = self._combined_update if self._combined else _separate_update
-        weight, new = form(weight, in_float32(gradient), velocity, scalars)
+        if self._combined:
+            return self._combined_update(weight, in_float32(gradient), velocity, scalars)
+        weight, new = _separate_update(weight, in_float32(gradient), velocity, scalars)
         return weight, {prefix: new}
 
     @property
@@ -156,14 +157,20 @@ class SGDRule:
         gradient: tf.Tensor,
         velocity: tf.Tensor,
         scalars: Mapping[str, tf.Tensor],
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """A weight, and what of its next update is known before the gradient is."""
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """A weight, and what of its next update is known before the gradient is; and from what
+        it was updated."""
         # The sum of all replicas' tensors; the scalars undo that each of them held all of it.
         before = self._replicas * in_float32(velocity)
         whole = before + scalars["dampeningScaleFactor1"] * gradient
         new = tf.cast(in_float32(weight) - scalars["scaledLearningRate1"] * whole, weight.dtype)
         decay = scalars["scaledWeightDecay1"] * in_float32(new)
-        return new, tf.cast(scalars["scaledMomentum1"] * whole + decay, velocity.dtype)
+        kept = tf.cast(scalars["scaledMomentum1"] * whole + decay, velocity.dtype)
+        return new, {
+            prefixes.reservedAcclPrefix(): kept,
+            prefixes.reservedAcclFinalOutPrefix(): kept,
+            prefixes.reservedAcclToUpdatePrefix(): tf.cast(whole, velocity.dtype),
+        }
 
 
 def _separate_update(

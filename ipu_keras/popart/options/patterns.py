@@ -57,6 +57,15 @@ _MINIMAL = (
     "ScanToLoop",
     "LoopScanOut",
     "ExpandCast",
+    "AdamDecompose",
+    "AdaptiveDecompose",
+    "SGD0Decompose",
+    "SGD1Decompose",
+    "SGD2Decompose",
+    "GemmDecomposition",
+    "LambSerialisedWeight",
+    "PackedDataBlock",
+    "SequenceExpander",
 )
 _DEFAULT = (
     "PreUniRepl",
@@ -66,6 +75,9 @@ _DEFAULT = (
     "OpToIdentity",
     "NegativeOneScale",
     "SplitGather",
+    "SplitConvBias",
+    "LogSoftmaxOp",
+    "TanhGradOp",
     "PadSum",
     "ViewSimplify",
     "ContiguateIpuCopyIndices",
@@ -76,7 +88,12 @@ _DEFAULT = (
     "UpdateInplacePrioritiesForIpu",
     "InPlace",
 )
-_ON_REQUEST = ("DecomposeBinaryConstScalar", "TiedGather", "TiedGatherAccumulate")
+_ON_REQUEST = (
+    "DecomposeBinaryConstScalar",
+    "TiedGather",
+    "TiedGatherAccumulate",
+    "TransposeToIdentityOrReshapePattern",
+)
 
 _LEVELS = {
     PatternsLevel.NoPatterns: (),

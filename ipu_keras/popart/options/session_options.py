@@ -104,7 +104,8 @@ class SessionOptions(Settings):
     virtualGraphMode = Option(
         one_of(VirtualGraphMode),
         VirtualGraphMode.Off,
-        "How operations are put on IPUs: where they say with `Manual`, else all on one.",
+        "How operations are put on IPUs: where they say with `Manual`, on all of the device with "
+        "`Auto`, else all on one.",
         Effect.RESULTS,
     )
     enablePipelining = Option(

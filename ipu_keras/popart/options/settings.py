@@ -8,6 +8,7 @@ from ipu_keras.popart.options.enumerations import (
     BatchSerializationBatchSchedule,
     BatchSerializationMethod,
     BatchSerializationTransformContext,
+    CommGroupType,
     ExecutionPhaseIOSchedule,
     ExecutionPhaseSchedule,
     ReplicatedTensorSharding,
@@ -16,6 +17,23 @@ from ipu_keras.popart.options.enumerations import (
 )
 from ipu_keras.popart.options.option import Option, Settings
 from ipu_keras.popart.options.values import BOOL, NUMBER, PART, TEXT, integer, list_of, one_of
+
+
+class CommGroup(Settings):
+    """Which replicas exchange values with each other; a name of releases from 2.2 on.
+
+    Args:
+        type: How replicas are grouped.
+        replicaGroupSize: Replicas in a group; of no meaning for all.
+
+    Example:
+
+    >>> CommGroup(CommGroupType.Consecutive, 2)
+    CommGroup(type=CommGroupType.Consecutive, replicaGroupSize=2)
+    """
+
+    type = Option(one_of(CommGroupType), CommGroupType.All, "How replicas are grouped.")
+    replicaGroupSize = Option(integer(0), 0, "Replicas in a group.")
 
 
 class TensorLocation(Settings):

@@ -30,6 +30,7 @@ from ipu_keras.popart.sessions.engine_options import (
     check_engine_options,
     warn_of_convolution_options,
 )
+from ipu_keras.popart.sessions.inferred_places import NOWHERE
 from ipu_keras.popart.sessions.locations import (
     least_bytes_elsewhere,
     pipeline_choices,
@@ -40,12 +41,10 @@ from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
 
 _ON_SEVERAL_IPUS = (
-    "Nodes are put on several IPUs by `builder.virtualGraph(k)`, with VirtualGraphMode.Manual, and "
-    "into stages of a pipeline by `builder.pipelineStage(k)`, with enablePipelining."
+    "Nodes are put on several IPUs by VirtualGraphMode.Auto, or with VirtualGraphMode.Manual by "
+    "`builder.virtualGraph(k)`; stages of a pipeline, with enablePipelining, follow from that, or "
+    "are said by `builder.pipelineStage(k)`."
 )
-
-# Kinds of nodes that are on no IPU, as nothing runs there.
-_NOWHERE = frozenset({"Constant"})
 
 
 @dataclass(frozen=True)
@@ -140,6 +139,11 @@ class Configuration:
         return self.options.compileEngine
 
     @property
+    def caches(self) -> bool:
+        """Whether what was compiled is kept for others."""
+        return self.options.enableEngineCaching and bool(self.options.cachePath)
+
+    @property
     def checks_numbers(self) -> bool:
         """Whether a step fails in which a number is not finite."""
         return self.options.enableFloatingPointChecks
@@ -162,16 +166,17 @@ class Configuration:
     @property
     def placement(self) -> Placement:
         """What counts of what nodes say about where they run."""
-        has_ipus = self.options.virtualGraphMode == VirtualGraphMode.Manual
+        modes = (VirtualGraphMode.Manual, VirtualGraphMode.Auto)
+        has_ipus = self.options.virtualGraphMode in modes
         return Placement(has_ipus, has_ipus and self.options.enablePipelining)
 
     @property
     def ipus_per_replica(self) -> int:
-        """IPUs that a copy of the graph needs: systems hand out 1, 2, 4, ..."""
+        """IPUs that a copy of the graph needs."""
         if not self.placement.has_ipus:
             return 1
         last = max((node.annotations.get(IPU, 0) for node in _nodes(self.graph)), default=0)
-        return 1 << last.bit_length()
+        return last + 1
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -262,8 +267,8 @@ class Configuration:
         if self.num_ipus < 2 or not self.placement.has_ipus:
             raise popart_exception(
                 "Pipelining requires more than 1 IPU, and a virtualGraphMode other than "
-                "VirtualGraphMode.Off: VirtualGraphMode.Manual, as other modes put no stages on "
-                f"IPUs yet. Received: {self.num_ipus} IPUs, {self.options.virtualGraphMode}"
+                "VirtualGraphMode.Off: VirtualGraphMode.Manual or Auto, as other modes put no "
+                f"stages on IPUs. Received: {self.num_ipus} IPUs, {self.options.virtualGraphMode}"
             )
         for node in _nodes(self.graph):
             if STAGE not in node.annotations:
@@ -314,7 +319,7 @@ class Configuration:
 
 def _nodes(graph: Graph) -> Iterator[Node]:
     """The nodes that run on an IPU."""
-    return (node for node in graph.nodes if node.kind not in _NOWHERE)
+    return (node for node in graph.nodes if node.kind not in NOWHERE)
 
 
 def _device_choices(options: Any, target: Target | None) -> DeviceChoices:

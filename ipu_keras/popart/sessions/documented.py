@@ -1,12 +1,14 @@
 """What all sessions can do, under the names that PopART's bindings have."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
+from ipu_keras.popart.exceptions import OutOfMemoryError
+from ipu_keras.popart.sessions.cbor import as_cbor
 from ipu_keras.popart.sessions.session import Session
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO
 from ipu_keras.popart.tensorinfo import TensorInfo
@@ -91,6 +93,9 @@ class SessionMethods:
 
     def modelToHost(self, arg0: str) -> None:
         """Writes the model, with the weights as they are, to a file.
+
+        The weights are the host's from then on, too: `readWeights` and `weightsFromHost` go on
+        from them.
 
         Args:
             arg0: Its path.
@@ -181,26 +186,24 @@ class SessionMethods:
         """What the program would cost, as JSON.
 
         Args:
-            useCbor: Must be False: there is no form in CBOR.
+            useCbor: Whether as CBOR, which says the same in fewer bytes.
 
         Raises:
-            popart_exception: Nothing was prepared, or CBOR was asked for.
+            popart_exception: Nothing was prepared.
         """
-        _check_json(useCbor)
-        return self._session.report().to_json().encode()
+        return _encoded(self._session.report().to_json(), useCbor)
 
     def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
         """What runs when, as JSON in the form of Chrome's traces.
 
         Args:
-            useCbor: Must be False: there is no form in CBOR.
+            useCbor: As of `getGraphReport`.
             resetProfile: As of `getSummaryReport`.
 
         Raises:
-            popart_exception: Nothing was prepared, or CBOR was asked for.
+            popart_exception: Nothing was prepared.
         """
-        _check_json(useCbor)
-        return self._session.report().to_chrome_trace().encode()
+        return _encoded(self._session.report().to_chrome_trace(), useCbor)
 
     def getSerializedGraph(self) -> bytes:
         """The operations of a step, as JSON: names, kinds, inputs, shapes and types of outputs.
@@ -246,9 +249,5 @@ def _noting(found: OutOfMemoryError | None) -> Iterator[None]:
         found.fail(error.message, error.message)
 
 
-def _check_json(uses_cbor: bool) -> None:
-    if uses_cbor:
-        raise popart_exception(
-            "Reports are made as JSON only. Received: useCbor=True. Leave it False, and read the "
-            "result with json.loads."
-        )
+def _encoded(text: str, uses_cbor: bool) -> bytes:
+    return as_cbor(json.loads(text)) if uses_cbor else text.encode()

@@ -7,18 +7,23 @@ TensorFlow; that is made again.
 
 import json
 import zipfile
+import zlib
 from io import BytesIO
 from pathlib import Path
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.store.atomic_files import write_atomically
+from ipu_keras.store.atomic_files import read_whole, write_atomically
 from ipu_keras.store.executable_cache import SUFFIX
 
 _SESSION = "session.json"
 _FORMAT = "ipu_keras exported session"
 
-# Of what is unpacked: the graph and the model of ResNet-50 take 12 MB each.
+# Of what is read, and of what is unpacked: the graph and the model of ResNet-50 take 12 MB each.
 _MOST_BYTES = 2**29
+_MOST_HEADER_BYTES = 2**16
+
+# What Python's module has for archives that are damaged, encrypted or compressed in another way.
+_NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
 
 
 def write_exported(path: Path, session: str, folder: Path) -> None:
@@ -28,14 +33,20 @@ def write_exported(path: Path, session: str, folder: Path) -> None:
         path: Of the file.
         session: Digest of what it was compiled for.
         folder: Where the cache has kept what was modelled.
+
+    Raises:
+        popart_exception: It cannot be written there.
     """
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_SESSION, json.dumps({"format": _FORMAT, "session": session}))
         for entry in sorted(folder.glob(f"*{SUFFIX}")):
             archive.write(entry, entry.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content.getvalue())
+    except (OSError, ValueError) as error:
+        raise popart_exception(f"The file {str(path)!r} cannot be written: {error}") from error
 
 
 def read_exported(path: Path, session: str, folder: Path) -> None:
@@ -50,7 +61,9 @@ def read_exported(path: Path, session: str, folder: Path) -> None:
         popart_exception: It cannot be read, is none of `write_exported`, or of another session.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(BytesIO(read_whole(path, _MOST_BYTES))) as archive:
+            if archive.getinfo(_SESSION).file_size > _MOST_HEADER_BYTES:
+                raise ValueError(f"its header has more than {_MOST_HEADER_BYTES} bytes")
             header = json.loads(archive.read(_SESSION))
             if header["format"] != _FORMAT:
                 raise ValueError(f"its format is {header['format']!r}")
@@ -66,7 +79,7 @@ def read_exported(path: Path, session: str, folder: Path) -> None:
             for info in entries:
                 # Whatever folders a name has, its file goes into this one.
                 (folder / Path(info.filename).name).write_bytes(archive.read(info))
-    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, TypeError, *_NO_ARCHIVE) as error:
         raise popart_exception(
             f"{str(path)!r} cannot be loaded as an executable: {error}. Give the file that "
             "compileAndExport has written."

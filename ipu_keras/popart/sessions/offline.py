@@ -1,8 +1,8 @@
-"""Programs for devices that are not there, which are compiled and never run."""
+"""Programs for devices that are not there, or not yet, which are compiled and not run."""
 
 from ipu_keras.host.traced_step import trace
 from ipu_keras.popart.devices.info import DeviceInfo
-from ipu_keras.popart.options.enumerations import DeviceType
+from ipu_keras.popart.options.enumerations import DeviceConnectionType, DeviceType
 from ipu_keras.profiling.configured_options import chosen_config
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.profiling.verdict import judge
@@ -23,6 +23,16 @@ def is_offline(device: DeviceInfo) -> bool:
     return device.type is DeviceType.OfflineIpu
 
 
+def is_absent(device: DeviceInfo) -> bool:
+    """Whether a device is not there, or not yet: programs are compiled for it all the same.
+
+    Args:
+        device: It.
+    """
+    is_on_demand = device.connectionType is DeviceConnectionType.OnDemand
+    return is_offline(device) or (is_on_demand and not device.isAttached)
+
+
 def place_of(device: DeviceInfo) -> str:
     """The name of the TensorFlow device that keeps what programs of a device read.
 
@@ -32,7 +42,7 @@ def place_of(device: DeviceInfo) -> str:
     Raises:
         popart_exception: It is not attached.
     """
-    return _HOST if is_offline(device) else device.device.name
+    return _HOST if is_absent(device) else device.device.name
 
 
 def check_executes(device: DeviceInfo) -> None:
@@ -50,7 +60,7 @@ def check_executes(device: DeviceInfo) -> None:
 
 @no_garbage_collection()
 def compiled_offline(program: Program) -> Executable:
-    """Compiles a program that never runs, and judges whether it fits.
+    """Compiles a program that does not run, and judges whether it fits.
 
     Args:
         program: It; what it reads is on the device of `place_of`.
@@ -63,7 +73,7 @@ def compiled_offline(program: Program) -> Executable:
         program=program,
         graph=graph_of(step.function),
         host=None,
-        reason="the device is offline",
+        reason="the device is not there",
         as_written=step.as_written,
     )
     judge(executable, current_outputs(chosen_config(program.device_choices)))

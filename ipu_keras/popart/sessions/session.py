@@ -1,5 +1,6 @@
 """Runs ONNX models on a device: what sessions for inference and for training have in common."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -25,13 +26,14 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.dot_files import write_dot_files
 from ipu_keras.popart.sessions.exported import read_exported, write_exported
 from ipu_keras.popart.sessions.failures import in_words_of_popart
+from ipu_keras.popart.sessions.inferred_places import placed
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.messages import logged
 from ipu_keras.popart.sessions.number_checks import check_numbers
 from ipu_keras.popart.sessions.offline import (
     check_executes,
     compiled_offline,
-    is_offline,
+    is_absent,
     place_of,
 )
 from ipu_keras.popart.sessions.randomness import draws
@@ -52,11 +54,14 @@ from ipu_keras.program.executable import Executable
 from ipu_keras.report import Report
 from ipu_keras.runtime import FeedMemory
 from ipu_keras.runtime.feed import SuperBatch
+from ipu_keras.settings.names import legible
 from ipu_keras.store.executable_cache import content_key
+from ipu_keras.tracing.lowering import LoweringError
 
 
 class Session:
-    """A model on a device; `written_model` writes it, `random_seeds` is what it draws from.
+    """A model on a device; `written_model` writes it, `random_seeds` is what it draws from, `flow`
+    and `size` say what a step takes and returns.
 
     Args:
         model: A serialized model, or the path of a file.
@@ -81,8 +86,8 @@ class Session:
         infos: InputShapeInfo,
         options: Any,
     ):
-        self._loaded: LoadedModel = load(model)
-        self._flow = flow
+        self._loaded: LoadedModel = _placed(load(model), options, device.numIpus)
+        self.flow = flow
         self._device = device
         configuration = Configuration(
             options.copy(),
@@ -92,10 +97,10 @@ class Session:
             trains=self._trains,
         )
         self._configuration = configuration
-        self._size = StepSize(
+        self.size = StepSize(
             flow.batchesPerStep(), configuration.accumulation, configuration.num_replicas
         )
-        self._inputs = inputs_of(self._loaded.model.graph, infos, self._size)
+        self._inputs = inputs_of(self._loaded.model.graph, infos, self.size)
         self._input_specs = tuple(map(_spec, self._inputs))
         self._weights = self._made_weights(_weights_in(self._loaded))
         self._check_anchors()
@@ -124,11 +129,14 @@ class Session:
             loads: Whether it may run right away.
 
         Raises:
-            popart_exception: A node of the model cannot be computed, or the device is detached.
+            popart_exception: A node of the model cannot be computed, or the device is detached, or
+                to be attached now and not free.
             tf.errors.ResourceExhaustedError: It does not fit on the device.
         """
         self._check_process()
-        if is_offline(self._device) and not loads:
+        if loads:
+            self._device.attach_for_engine()
+        elif is_absent(self._device):
             self._prepare_offline()
             return
         ipu_device = self._device.device
@@ -151,15 +159,21 @@ class Session:
         self._anchors = self._described_anchors()
         self._executable = executable
         self._is_loaded = loads
+        self._fill_cache(executable)
 
     def load(self) -> None:
         """Lets the prepared program run.
 
         Raises:
-            popart_exception: Nothing was prepared, or the device is offline.
+            popart_exception: Nothing was prepared, or the device is offline, or to be attached now
+                and not free.
         """
-        self._prepared("loadEngineAndConnectStreams")
+        executable = self._prepared("loadEngineAndConnectStreams")
         check_executes(self._device)
+        self._device.attach_for_engine()
+        if executable.host is None:
+            # It was prepared before the device was there.
+            self.prepare()
         self._is_loaded = True
 
     @logged("Running a step", logging.DEBUG)
@@ -377,7 +391,7 @@ class Session:
 
     def _digest(self) -> str:
         """Of all that the program follows from."""
-        flow = self._flow
+        flow = self.flow
         anchors = [[name, repr(flow.art(name))] for name in flow.anchors()]
         device = [self._device.version, self._device.numIpus, self._device.tilesPerIPU]
         content = [flow.batchesPerStep(), anchors, device, self._configuration.options_in_words()]
@@ -395,6 +409,16 @@ class Session:
             executable = compiled_offline(self._program())
         self._anchors = self._described_anchors()
         self._executable = executable
+        self._fill_cache(executable)
+
+    def _fill_cache(self, executable: Executable) -> None:
+        """Models a program that is to be kept, so that whoever compiles it next finds it."""
+        choices = executable.program.device_choices
+        if choices is None or not choices.is_modelled or not self._configuration.caches:
+            return
+        # What cannot be modelled runs nevertheless; `report` says why it cannot be.
+        with contextlib.suppress(LoweringError, ValueError, NotImplementedError):
+            model_of_executable(executable)
 
     def _prepared(self, what: str) -> Executable:
         if self._executable is None:
@@ -407,20 +431,20 @@ class Session:
         return self._executable
 
     def _program(self) -> Program:
-        returned = map(self._flow.art, self._anchors_of(updates=False))
+        returned = map(self.flow.art, self._anchors_of(updates=False))
         checked = [OutfeedMode.ALL] if self._configuration.checks_numbers else []
         program = Program(
             name=self._program_name,
             step=self._step(),
             infeed=self._input_specs,
             unflatten=list,
-            repeat_count=self._size.batches * self._size.accumulation,
+            repeat_count=self.size.batches * self.size.accumulation,
             outfeed_modes=(*map(mode_of, returned), *checked),
-            num_replicas=self._size.replicas,
+            num_replicas=self.size.replicas,
             # There is no stock program whose rounding it could be meant to have.
             fast_math=True,
             pipeline=self._configuration.pipeline,
-            model_name=self._loaded.model.graph.name or None,
+            model_name=legible(self._loaded.model.graph.name) or None,
             device_choices=self._configuration.device_choices,
         )
         exported = self._exported
@@ -457,7 +481,7 @@ class Session:
         """Refuses anchors that are no tensors."""
         names = self._loaded.model.graph.tensor_names()
         known = set(names)
-        for name in self._flow.anchors():
+        for name in self.flow.anchors():
             if name not in known:
                 raise no_such_anchor(name, names)
 
@@ -466,7 +490,7 @@ class Session:
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         """The anchors that there are after an update of weights, or in each micro-batch."""
-        return [] if updates else self._flow.anchors()
+        return [] if updates else self.flow.anchors()
 
     def _more_content(self) -> list[Any]:
         """What else the program follows from."""
@@ -506,7 +530,7 @@ class Session:
         self.random_seeds.place(device, attachment)
 
     def _described_anchors(self) -> list[Anchor]:
-        return anchors_of(self._flow, self._size, self._infos, self._anchors_of(updates=True))
+        return anchors_of(self.flow, self.size, self._infos, self._anchors_of(updates=True))
 
 
 def _kept_in(program: Program, folder: str) -> Program:
@@ -514,6 +538,13 @@ def _kept_in(program: Program, folder: str) -> Program:
     assert program.device_choices is not None
     choices = replace(program.device_choices, cache_folder=Path(folder))
     return replace(program, device_choices=choices)
+
+
+def _placed(loaded: LoadedModel, options: Any, num_ipus: int) -> LoadedModel:
+    """A model whose nodes say where they run."""
+    replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
+    graph = placed(loaded.model.graph, options, max(num_ipus // max(replicas, 1), 1))
+    return replace(loaded, model=replace(loaded.model, graph=graph))
 
 
 def _spec(stream: Stream) -> TensorSpec:

@@ -17,7 +17,7 @@ from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import Value
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
-from ipu_keras.program import stage_scope
+from ipu_keras.program import legal_in_scopes, stage_scope
 from ipu_keras.tracing.frontend_attributes import (
     MEMORY_PROPORTION,
     PARTIALS_TYPE,
@@ -31,8 +31,6 @@ IPU = "__ipu_number"
 STAGE = "__pipeline_stage"
 PARTIALS = "__partials_type"
 MEMORY = "__available_memory_proportion"
-
-_NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_.\\/>-]")
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,10 @@ class Step:
                 texts = {}
                 if self.placement.has_ipus and IPU in annotations:
                     texts[SHARD] = str(annotations[IPU])
-                if PARTIALS in annotations:
+                # Several convolutions in one node have a list, which that operation looks at.
+                if isinstance(annotations.get(PARTIALS), str):
                     texts[PARTIALS_TYPE] = annotations[PARTIALS].lower()
-                if MEMORY in annotations:
+                if isinstance(annotations.get(MEMORY), float | int):
                     texts[MEMORY_PROPORTION] = repr(float(annotations[MEMORY]))
                 for name, text in texts.items():
                     opened.enter_context(attributed(graph, name, text))
@@ -175,7 +174,7 @@ def scope_of(node: Node) -> str:
     called = node.name or next((name for name in node.outputs if name), node.kind)
     # The number that makes a name another is no scope of its own.
     called = re.sub(r"[:/](\d+)(?=$|/)", r".\1", called)
-    called = _NOT_IN_SCOPES.sub("_", called).strip("/")
+    called = legal_in_scopes(called).strip("/")
     return called if called[:1].isalnum() else f"node.{called}"
 
 

@@ -16,6 +16,7 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.loss_scaler import LossScaler
+from ipu_keras.popart.sessions.offline import is_absent
 from ipu_keras.popart.sessions.reached import (
     factors_of_products,
     kept_statistics,
@@ -28,6 +29,7 @@ from ipu_keras.popart.sessions.trained_step import TrainedStep
 from ipu_keras.popart.sessions.weight_update import WeightUpdate
 from ipu_keras.popart.sessions.weights import Weights, check_like
 from ipu_keras.program import Accumulation, Program
+from ipu_keras.settings.names import legible
 
 
 class TrainedSession(Session):
@@ -68,7 +70,7 @@ class TrainedSession(Session):
                 "`optimizer` must be an SGD, ConstSGD, Adam or Adaptive. Received: "
                 f"optimizer={optimizer!r} of type {type(optimizer).__name__}"
             )
-        self._program_name = name
+        self._program_name = legible(name)
         self._loss = loss
         self._passes_softmax = patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT)
         self._optimizer = optimizer.copy()
@@ -76,7 +78,7 @@ class TrainedSession(Session):
         self._loss_scaler: LossScaler | None = None
         self._host_reduction: HostReduction | None = None
         super().__init__(model, flow, device, infos, options)
-        if device.isAttached:
+        if device.isAttached or is_absent(device):
             # What gradients, losses and anchors cannot be is known when it was traced.
             self._make_sure_of_infos()
 
@@ -139,13 +141,13 @@ class TrainedSession(Session):
 
     def _program(self) -> Program:
         step = self._step()
-        returned = map(self._flow.art, self._anchors_of(updates=True))
+        returned = map(self.flow.art, self._anchors_of(updates=True))
         return replace(
             super()._program(),
             step=step,
             update=step.update,
             update_modes=tuple(map(mode_of, returned)),
-            accumulation=Accumulation(count=self._size.accumulation),
+            accumulation=Accumulation(count=self.size.accumulation),
             # Not of inference, whose weights nothing writes, so that XLA could never begin.
             first_steps=None,
         )
@@ -222,7 +224,7 @@ class TrainedSession(Session):
         names = self._loaded.model.graph.tensor_names()
         known = {*names, *self._update.infos, *self._update.scalars.names}
         known.update(reservedGradientPrefix() + name for name in names)
-        for name in self._flow.anchors():
+        for name in self.flow.anchors():
             if name not in known:
                 others = [*self._update.infos, *self._update.scalars.names]
                 raise no_such_anchor(name, [*names, *(n for n in others if n not in names)])
@@ -244,7 +246,7 @@ class TrainedSession(Session):
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         results = self._update.infos
-        return [name for name in self._flow.anchors() if (name in results) == updates]
+        return [name for name in self.flow.anchors() if (name in results) == updates]
 
     def _more_content(self) -> list[Any]:
         return [self._loss, self._passes_softmax, self._update.content]

@@ -116,23 +116,31 @@ class TrainedStep(Step):
         if of in gradients:
             return returned_tensor(name, gradients[of])
         tensor = returned_tensor(name, environment[of])
-        if not tensor.dtype.is_floating:
+        if tensor.dtype.is_floating:
+            return tf.zeros_like(tensor)
+        casts = self._casts_of(of)
+        if not casts:
             raise popart_exception(
                 f"The anchor {name!r} cannot be returned. {of!r} has no gradient, as it is of type "
-                f"{tensor.dtype.name}: only floating tensors have."
+                f"{tensor.dtype.name}: only floating tensors have, and what is cast to them."
             )
-        return tf.zeros_like(tensor)
+        parts = [gradients[each].tensor for each in casts if each in gradients]
+        return tf.add_n([tf.cast(each, tensor.dtype) for each in [*parts, tf.zeros_like(tensor)]])
+
+    def _casts_of(self, name: str) -> list[str]:
+        """What a tensor is cast to: the gradient of a cast is one, to the type of the tensor."""
+        nodes = self.model.graph.nodes
+        return [node.outputs[0] for node in nodes if node.kind == "Cast" and name in node.inputs]
 
     def _gradients(self, environment: Environment) -> dict[str, Value]:
         """Those of weights, of anchors and of what a loss scaler counts, if the loss depends on
         the tensors."""
         prefix = reservedGradientPrefix()
         names = [name for name in self.trained if self.weights.is_read(name)]
-        names += [
-            name.removeprefix(prefix)
-            for name in self.anchors
-            if name.startswith(prefix) and name not in environment
-        ]
+        for name in self.anchors:
+            if name.startswith(prefix) and name not in environment:
+                of = name.removeprefix(prefix)
+                names += [of, *self._casts_of(of)]
         names += () if self.loss_scaler is None else self.loss_scaler.tracked
         values = {name: environment[name] for name in names if _has_gradient(environment[name])}
         orders = {

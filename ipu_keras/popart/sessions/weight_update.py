@@ -15,7 +15,13 @@ from ipu_keras.popart.optimizers.rules import (
     loss_scaling,
     rule_of,
 )
-from ipu_keras.popart.options.prefixes import reservedAccumPrefix
+from ipu_keras.popart.options.prefixes import (
+    reservedAcclFinalOutPrefix,
+    reservedAcclPrefix,
+    reservedAcclToUpdatePrefix,
+    reservedAccumPrefix,
+    reservedUpdatedVarPrefix,
+)
 from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.loss_scaler import UPDATE_FACTOR, Counted, LossScaler
 from ipu_keras.popart.sessions.scalars import Scalars
@@ -150,6 +156,8 @@ class WeightUpdate:
         else:
             reduced = clipped(self._optimizer, accumulated, scaling, self._factors)
             found.update(self._updated(reduced, weights))
+        for name in accumulated:
+            found[reservedUpdatedVarPrefix() + name] = found[name]
         if self._loss_scaler is not None and counted is not None:
             variable = weights.variable(UPDATE_FACTOR)
             factor = variable.read_value()
@@ -174,7 +182,8 @@ class WeightUpdate:
             variable.assign(after)
             found[name] = after
             for prefix, state in states.items():
-                kept[prefix].assign(state)
+                if prefix in kept:
+                    kept[prefix].assign(state)
                 found[prefix + name] = state
         return found
 
@@ -197,14 +206,15 @@ class WeightUpdate:
 
     def _in_model(self, name: str, found: Mapping[str, tf.Tensor], weights: Weights) -> tf.Tensor:
         """A tensor with axes as in the model; what is of a weight without gradients stays."""
-        prefix = reservedAccumPrefix()
-        is_gradient = name not in weights and name.startswith(prefix)
-        owner = name[len(prefix) :] if is_gradient else name
+        owner = name if name in weights else name.partition("___")[2]
         if name in found:
             return Value(found[name], order=weights.order(owner)).tensor
-        if is_gradient:
+        if name in weights:
+            return weights.value(name).tensor
+        if name.startswith(reservedAccumPrefix()):
             return tf.zeros(*self.infos[name])
-        return weights.value(name).tensor
+        is_weight = name.startswith(reservedUpdatedVarPrefix())
+        return weights.value(owner if is_weight else reservedAcclPrefix() + owner).tensor
 
     def _all_scalars(self, optimizer: Optimizer) -> list[Scalar]:
         rule = rule_of(optimizer, self._factors, self._accumulates)
@@ -230,4 +240,9 @@ def _infos(
         # As steps return them.
         dtype = np.result_type(array.dtype, np.float32)
         infos[reservedAccumPrefix() + name] = array.shape, dtype
+        infos[reservedUpdatedVarPrefix() + name] = array.shape, array.dtype
+        kept = infos.get(reservedAcclPrefix() + name)
+        if kept is not None:
+            infos[reservedAcclToUpdatePrefix() + name] = kept
+            infos[reservedAcclFinalOutPrefix() + name] = kept
     return infos

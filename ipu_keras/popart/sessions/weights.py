@@ -117,9 +117,8 @@ class Weights:
                 is changed.
         """
         self._check_known(arrays)
-        for name, array in arrays.items():
-            check_like(name, array, self._host[name])
-        self._host.update({name: np.array(array) for name, array in arrays.items()})
+        taken = {name: as_in_model(name, array, self._host[name]) for name, array in arrays.items()}
+        self._host.update({name: np.array(array) for name, array in taken.items()})
 
     def to_device(self) -> None:
         """Gives the device the host's weights.
@@ -140,6 +139,14 @@ class Weights:
         """
         self._fetched = self.current()
 
+    def keep(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Makes what was fetched the host's, which `to_device` gives and `read` reads from then on.
+
+        Args:
+            arrays: All that `current` returned.
+        """
+        self._host, self._fetched = dict(arrays), dict(arrays)
+
     def read(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Fills arrays with what was fetched last.
 
@@ -156,9 +163,9 @@ class Weights:
             )
         self._check_known(arrays)
         for name, array in arrays.items():
-            check_like(name, array, self._host[name])
+            as_in_model(name, array, self._host[name])
         for name, array in arrays.items():
-            array[...] = self._fetched[name]
+            array[...] = self._fetched[name].reshape(array.shape)
 
     def current(self) -> dict[str, np.ndarray]:
         """The host's weights, with what steps have changed on the device, if it has got any.
@@ -343,6 +350,23 @@ def _in_order(array: np.ndarray, order: Order, *, back: bool = False) -> np.ndar
         permutation = [permutation.index(axis) for axis in range(array.ndim)]
     # Not `ascontiguousarray`, which makes a vector of a scalar.
     return array.transpose(permutation).copy(order="C")
+
+
+def as_in_model(name: str, array: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """An array for a weight in the weight's shape, which it has or is flat.
+
+    Args:
+        name: Of the weight.
+        array: For it.
+        weight: What it is now.
+
+    Raises:
+        popart_exception: It is of another type, or neither flat nor of the shape.
+    """
+    if array.ndim == 1 and array.size == weight.size:
+        array = array.reshape(weight.shape)
+    check_like(name, array, weight)
+    return array
 
 
 def check_like(name: str, array: np.ndarray, weight: np.ndarray) -> None:

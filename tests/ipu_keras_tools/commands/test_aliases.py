@@ -85,6 +85,15 @@ def test_a_file_of_others_stays(folder, capsys, content):
     assert other.read_bytes() == content
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("elsewhere")])
+def test_what_is_no_file_stays(folder, capsys, make):
+    make(folder / "gc-info")
+    assert main(["aliases", "--install", str(folder)]) == 2
+    assert f"there is already {folder / 'gc-info'}\n" in capsys.readouterr().err
+    assert main(["aliases", "--remove", str(folder)]) == 0
+    assert list(folder.iterdir()) == [folder / "gc-info"]
+
+
 def test_a_command_elsewhere_on_the_path_is_not_shadowed(folder, tmp_path, monkeypatch, capsys):
     real = tmp_path / "sdk" / "gc-inventory"
     real.parent.mkdir()

@@ -2,6 +2,8 @@
 
 import doctest
 import json
+import os
+import threading
 
 import pytest
 
@@ -51,6 +53,56 @@ def test_the_text(tmp_path, monkeypatch, capsys):
     for path, said in (("none.py", "is no Python: "), ("nothing.py", "cannot be read: No such")):
         assert main(["check", path]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_scripts_of_any_encoding(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    wrong = b"import keras\nkeras.optimizers.SGD(lr='\xe9')"
+    (tmp_path / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\n" + wrong)
+    (tmp_path / "mark.py").write_bytes(b"\xef\xbb\xbf" + wrong.replace(b"\xe9", b"\xc3\xa9"))
+    for path, line in (("latin.py", 3), ("mark.py", 2)):
+        assert main(["check", path]) == 1
+        assert capsys.readouterr().out.startswith(f"{path}:{line}:1: ValueError: ")
+    (tmp_path / "none.py").write_bytes(wrong)
+    (tmp_path / "other.py").write_bytes(b"# coding: klingon\n")
+    for path, said in (("none.py", "'utf-8' codec can't decode"), ("other.py", "klingon")):
+        assert main(["check", path]) == 2
+        error = capsys.readouterr().err
+        assert (f"{path} is no Python: " in error, said in error) == (True, True)
+
+
+def test_a_folder_with_what_cannot_be_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.py").write_text("x = 1")
+    (tmp_path / "old.py").write_text("x = 1\nprint 'of Python 2'")
+    (tmp_path / "null.py").write_text("x = '\0'")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "link.py").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert main(["check", "."]) == 1
+    out, errors = capsys.readouterr()
+    first, second, last = out.splitlines()
+    assert first.startswith("null.py:1:1: SyntaxError: ")
+    assert second.startswith("old.py:2:1: SyntaxError: Missing parentheses in call to 'print'")
+    assert last.startswith("2 of 3 will fail; reasons: 2; ")
+    warned = [line.partition(" is left out: ")[0] for line in errors.splitlines()]
+    assert warned == ["warning: folder.py", "warning: link.py", "warning: pipe.py"]
+    # What is named is waited for, as a shell's `<(command)` is a pipe; a device has no end.
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe.py").write_text("x = 1"))
+    writer.start()
+    assert main(["check", "pipe.py"]) == 0
+    writer.join()
+    assert main(["check", "/dev/zero"]) == 2
+    assert "'/dev/zero' is no regular file" in capsys.readouterr().err
+
+
+def test_escape_sequences_of_scripts_do_not_reach_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "red.py").write_text("import keras\nkeras.optimizers.SGD(**{}, lr='\x1b[31m\x9b')")
+    assert main(["check", "red.py"]) == 1
+    assert r"{'lr': '\x1b[31m\x9b'}" in capsys.readouterr().out
+    assert main(["check", "\x1b[31m.py"]) == 2
+    assert r"error: \x1b[31m.py cannot be read" in capsys.readouterr().err
 
 
 def test_notes_of_what_changes_nothing(tmp_path, monkeypatch, capsys):
@@ -112,6 +164,29 @@ def test_scripts_of_tensorflow_1():
         "import tensorflow as tf\ntf.nn.relu(tf.zeros([3]), name='a').get_shape()",
         "import tensorflow as tf\ntf.compat.v1.Session().run(tf.compat.v1.train.AdamOptimizer)",
         "import tensorflow as tf\nkeywords = {}\ntf.keras.optimizers.SGD(**keywords)",
+        # What layers take out of their other arguments, and losses and optimizers out of theirs.
+        "import keras\nkeras.layers.LeakyReLU(alpha=0.1)",
+        "import keras\nkeras.layers.Embedding(3, 4, input_length=5)",
+        "import keras\nkeras.layers.LSTM(3, implementation=1)\nkeras.layers.Dense(3, input_dim=4)",
+        "import keras\nkeras.losses.MeanSquaredError(reduction='sum')",
+        "import keras\nkeras.optimizers.SGD(decay=0.1)",
+        # What the script may give to its objects, or asks for.
+        "import keras\nm = keras.Sequential()\nm.own = 3\nprint(m.own)",
+        "import keras\nm = keras.Sequential()\nsetattr(m, name(), 3)\nprint(m.own)",
+        "import keras\nm = keras.Sequential()\nif hasattr(m, 'own'): print(m.own)",
+        "import keras, other\nclass A(other.Mixin, keras.Model): pass\nprint(A().own)",
+        "import keras, other\n@other.made\nclass A(keras.Model): pass\nprint(A().own)",
+        "import keras\nclass A(keras.Model):\n  @property\n  def own(self): pass\nprint(A().own)",
+        "import keras\nm = keras.Model(1, 2)\nprint(m.output_names, m.optimizer, m.history)",
+        "import keras\nm = keras.models.load_model('a.keras')\nprint(m.own)",
+        "import tensorflow as tf\ntf.compat.v1.data.Dataset.range(3).make_one_shot_iterator()",
+        "import tensorflow as tf\ntf.data.Dataset.range(3).batch(2).take(1).as_numpy_iterator()",
+        "import keras\nkeras.models.load_model('.')\nkeras.models.load_model('hf://a/b')",
+        "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\n"
+        "c.auto_select_ipus = [1, 2]\nc.ipu_model.version = 'ipu2'\nc.io_tiles.num_io_tiles = n",
+        "from tensorflow.python import ipu\nc = ipu.utils.create_ipu_config()\n"
+        "ipu.utils.set_ipu_connection_type(c, ipu.utils.DeviceConnectionType.NEVER, 'ipu2')",
+        "import popart\no = popart.SessionOptions()\no.enableOutlining = False",
         # What is not looked into.
         "import json\njson.nothing\nfrom . import other\nother.thing(lr=3)",
         "def f(n): return f(n - 1)\nf(3)",
@@ -160,6 +235,42 @@ def test_what_is_no_problem(source):
             "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\nc.io_tile.n = 3",
             3,
             "io_tile",
+        ),
+        (
+            "from tensorflow.python.ipu.config import IPUConfig\nc = IPUConfig()\n"
+            "c.ipu_model.version = 2",
+            3,
+            "but it must be of type str. Received: 2 of type int",
+        ),
+        (
+            "from tensorflow.python.ipu import utils\nc = utils.create_ipu_config()\n"
+            "utils.set_ipu_connection_type(c, utils.DeviceConnectionType.NEVER, ipu_version=1)",
+            3,
+            "`ipu_version` sets `device_connection.version`, which does not take it",
+        ),
+        (
+            "import keras\nm = keras.Sequential()\nm.export_for_ipu_serving('there')",
+            3,
+            "'Sequential' object has no attribute 'export_for_ipu_serving'",
+        ),
+        ("from tensorflow_core.python import ipu", 1, "No module named 'tensorflow_core'"),
+        ("def f():\n  import popdist", 2, "No module named 'popdist'"),
+        ("import keras\nkeras.Sequential().load_weights('a')", 2, "not supported: filepath=a."),
+        ("import keras\nkeras.models.load_model('a.tf')", 2, "not supported: filepath=a.tf."),
+        (
+            "import keras\nkeras.losses.MeanSquaredError(reduction='auto')",
+            2,
+            "Invalid value for argument `reduction`",
+        ),
+        (
+            "import tensorflow as tf\nd = tf.data.Dataset.range(3).batch(2)\nd.output_shapes",
+            3,
+            "object has no attribute 'output_shapes'",
+        ),
+        (
+            "import popart\no = popart.SessionOptions()\no.enablePipeline = True",
+            3,
+            "Did you mean 'enablePipelining'?",
         ),
     ],
 )

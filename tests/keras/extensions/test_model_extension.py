@@ -138,6 +138,22 @@ def test_predict_of_a_compiled_model_comes_before_fit(twins, data):
     fit_same(stock, model, *data, batch_size=8)
 
 
+def test_steps_that_look_something_up_in_a_table(strategy):
+    """TensorFlow alone does not know the shape of what is found."""
+    with strategy.scope():
+        inputs = keras.Input((3,), dtype="int32")
+        found = keras.layers.IntegerLookup(vocabulary=[5, 7, 9])(inputs)
+        outputs = keras.layers.Embedding(4, 2)(found)
+        model = keras.Model(inputs, keras.layers.Dense(1)(outputs))
+    model.compile("sgd", "mse", steps_per_execution=4)
+    data = np.int32([[5, 7, 8], [9, 5, 5]] * 4)
+    labels = np.zeros((8, 3, 1), "float32")
+    expected = model(data).numpy()
+    np.testing.assert_allclose(model.predict(data, 2, verbose=0), expected, rtol=1e-5)
+    loss = model.evaluate(data, labels, 2, verbose=0)
+    np.testing.assert_allclose(loss, (expected**2).mean(), rtol=1e-5)
+
+
 def test_predict_of_a_model_that_is_not_compiled(strategy, data):
     with strategy.scope():
         model = keras.Sequential([keras.layers.Dense(2)])

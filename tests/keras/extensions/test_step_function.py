@@ -73,9 +73,12 @@ def test_each_format_is_compiled_once(make):
             function([batch])
     assert len(traces) == len(function.executables) == 3
     assert [e.program.repeat_count for e in function.executables] == [1, 1, 1]
-    with feed_of(np.ones([4, 2], "float32"), num_steps=2) as feed:
-        function(feed)
-    assert len(function.executables) == 4
+    for num_steps in (2, 4):
+        with feed_of(np.ones([4, 2], "float32"), num_steps=num_steps) as feed:
+            function(feed)
+    assert [e.program.repeat_count for e in function.executables] == [1, 1, 1, 2, 4]
+    # A step of one format is traced once, however many an execution has.
+    assert len(traces) == 3
 
 
 def test_a_step_that_makes_keras_variables_is_traced_once(make, strategy):

@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from ipu_keras.popart.core import TensorLocation, TensorStorage, _BuilderCore
+from ipu_keras.popart.core import CommGroup, TensorLocation, TensorStorage, _BuilderCore
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
@@ -39,6 +39,11 @@ SCOPES = [
     ("schedulePriority", (-1.5,), {"__schedule_priority": -1.5}),
     ("outlineAttributes", ({"a": "b"},), {"__outline_attributes": [b"a", b"b"]}),
     ("commGroup", (CommGroupType.Orthogonal, 2), {"__collectiveCommGroup": [2, 2]}),
+    (
+        "commGroup",
+        (CommGroup(CommGroupType.Consecutive, 4),),
+        {"__collectiveCommGroup": [1, 4]},
+    ),
     ("commGroup", (), {"__collectiveCommGroup": [0, 0]}),
 ]
 

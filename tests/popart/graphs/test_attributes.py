@@ -33,6 +33,8 @@ def test_values_come_back(value):
         (np.float16(0.5), AttributeProto.FLOAT),
         ([1, 2.5], AttributeProto.FLOATS),
         (np.array([1, 2]), AttributeProto.INTS),
+        (np.array(3), AttributeProto.INT),
+        (np.array(0.5), AttributeProto.FLOAT),
         ((), AttributeProto.INTS),
     ],
 )

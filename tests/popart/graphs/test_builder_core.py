@@ -96,7 +96,7 @@ def test_outputs_and_values():
     z = opset.neg([y])
     builder.addOutputTensor(z)
     assert builder.getOutputTensorIds() == [z]
-    assert builder.getValueTensorIds() == [y]
+    assert builder.getValueTensorIds() == [y, z]
     assert not builder.isInitializer(y)
     with pytest.raises(popart_exception, match="'Neg:0' is an output of the graph already"):
         builder.addOutputTensor(z)
@@ -239,6 +239,25 @@ def test_values_in_a_file_of_their_own(tmp_path, monkeypatch):
         builder.saveInitializersExternally(ids[2:], "no_folder/more.bin")
     assert len(builder.draft.external) == 2
     assert not (tmp_path / "more.bin").exists()
+
+
+def test_no_file_is_written_over_values_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    builder, ids = model_with_values()
+    builder.saveInitializersExternally(ids[:1], "values.bin")
+    os.link("values.bin", "same.bin")
+    content = (tmp_path / "values.bin").read_bytes()
+    inner = builder._createSubgraphBuilder()
+    within = inner.addInitializedInputTensor(np.zeros(2, np.float32))
+    text = "has the data of 'init_input', which would be lost"
+    for path in ("values.bin", os.path.abspath("values.bin"), "./values.bin", "same.bin"):
+        with pytest.raises(popart_exception, match=text):
+            builder.saveInitializersExternally(ids[1:], path)
+        with pytest.raises(popart_exception, match=text):
+            inner.saveInitializersExternally([within], path)
+        with pytest.raises(popart_exception, match=text):
+            builder.saveModelProto(path)
+    assert (tmp_path / "values.bin").read_bytes() == content
 
 
 def test_a_model_in_a_file(tmp_path):

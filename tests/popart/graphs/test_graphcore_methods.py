@@ -13,7 +13,13 @@ from ipu_keras.popart.graphs.graphcore_methods import GRAPHCORE_METHODS
 from ipu_keras.popart.graphs.opsets import AiGraphcoreOpset1
 from ipu_keras.popart.model.graph import AI_GRAPHCORE
 from ipu_keras.popart.operations.table import OPERATIONS
-from ipu_keras.popart.options.enumerations import DataType, InitType, ReductionType
+from ipu_keras.popart.options.enumerations import (
+    CommGroupType,
+    DataType,
+    InitType,
+    ReductionType,
+)
+from ipu_keras.popart.options.settings import CommGroup
 
 
 def test_there_are_41_of_them():
@@ -123,6 +129,10 @@ def test_several_convolutions_are_written_one_after_the_other():
         builder.aiGraphcore.multiconv([[x, w], [x, w]], pads=[[1, 1, 1, 1]])
     with pytest.raises(popart_exception, match="number of inputs 1 of a convolution"):
         builder.aiGraphcore.multiconv([[x]])
+    with pytest.raises(popart_exception, match=r"must be in \(0,1\]\. Received: .*=\[1\.5\]"):
+        builder.aiGraphcore.multiconv([[x, w]], availableMemoryProportions=[1.5])
+    with pytest.raises(popart_exception, match=r"is 'float' or 'half'\. Received: .*=\['double'\]"):
+        builder.aiGraphcore.multiconv([[x, w]], partialsTypes=["double"])
 
 
 def test_losses_reduce_as_they_are_told():
@@ -131,3 +141,10 @@ def test_losses_reduce_as_they_are_told():
     for reduction in ReductionType:
         loss = builder.aiGraphcore.identityloss([x], reduction)
         assert builder.getStringNodeAttribute("reduction", {loss}) == reduction.name
+
+
+def test_groups_of_replicas_are_numbers_in_models():
+    builder = Builder()
+    (x,) = inputs(builder, (2,))
+    y = builder.aiGraphcore.replicatedallreduce([x], CommGroup(CommGroupType.Orthogonal, 2))
+    assert builder.getInt64VectorNodeAttribute("commGroup", {y}) == [2, 2]

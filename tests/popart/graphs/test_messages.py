@@ -104,3 +104,28 @@ def test_a_model_whose_shapes_do_not_fit():
     model.ir_version = 4
     with pytest.raises(popart_exception, match="In MatMul 'c': Incompatible dimensions"):
         Builder(model.SerializeToString())
+
+
+def test_a_model_of_a_newer_opset_keeps_it_and_takes_operations_of_other_domains():
+    nodes = [
+        helper.make_node("Constant", [], ["axes"], value_ints=[1]),
+        helper.make_node("Unsqueeze", ["x", "axes"], ["y"]),
+    ]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 1])
+    made = helper.make_model(
+        helper.make_graph(nodes, "graph", [given], [result]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    builder = Builder(made.SerializeToString())
+    assert builder.getTensorShape("y") == [3, 1]
+    assert builder.getTensorShape("axes") == [1]
+    text = "is of opset 17 of ai.onnx, and builders add operations of 6 to 11. Add some of ai.graph"
+    with pytest.raises(popart_exception, match=text):
+        _ = builder.aiOnnx
+    assert builder.getTensorShape(builder.aiGraphcore.gelu(["y"])) == [3, 1]
+    again = onnx.ModelProto.FromString(builder.getModelProto())
+    onnx.shape_inference.infer_shapes(again, strict_mode=True)
+    assert again.ir_version == 8
+    assert {each.domain: each.version for each in again.opset_import} == {"": 17, "ai.graphcore": 1}

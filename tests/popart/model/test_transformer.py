@@ -175,3 +175,22 @@ def test_what_is_no_model(tmp_path):
         GraphTransformer(str(tmp_path / "missing.onnx"))
     with pytest.raises(popart_exception, match=r"`clip` must be True or False\. Received: clip=1"):
         GraphTransformer(typed(TensorProto.INT64).SerializeToString()).convertINT64ToINT32(1)
+
+
+def test_constants_that_are_numbers_become_tensors_of_the_type():
+    nodes = [
+        helper.make_node("Constant", [], ["a"], value_float=0.5),
+        helper.make_node("Constant", [], ["b"], value_ints=[1, 2]),
+    ]
+    made = helper.make_model(
+        helper.make_graph(nodes, "graph", [], [onnx.ValueInfoProto(name="a")]),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=7,
+    )
+    transformer = GraphTransformer(made.SerializeToString())
+    transformer.convertFloatsToHalfs()
+    transformer.convertINT64ToINT32()
+    found = onnx.ModelProto.FromString(transformer.getModelProto())
+    values = [onnx.numpy_helper.to_array(node.attribute[0].t) for node in found.graph.node]
+    assert [each.dtype for each in values] == [np.float16, np.int32]
+    assert (values[0].shape, values[1].tolist()) == ((), [1, 2])

@@ -61,5 +61,7 @@ def test_its_gradient_is_that_of_differences():
 
 
 def test_an_unknown_type_is_refused():
-    with pytest.raises(popart_exception, match=r"number 99\. Expected one of 1 \(FLOAT\), 2 \(UIN"):
+    with pytest.raises(
+        popart_exception, match=r"type 99\. The data types are: 1 \(FLOAT\), 2 \(UIN"
+    ):
         check(Case("Cast", [1.5], None, {"to": 99}))

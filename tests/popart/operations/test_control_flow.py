@@ -15,7 +15,7 @@ from popart_graphs import (
     run,
 )
 
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 
 every_way = pytest.mark.parametrize("way", WAYS)
 both_widths = pytest.mark.parametrize("narrows", [False, True])
@@ -478,3 +478,35 @@ def test_a_tensor_that_is_handed_through_has_a_gradient_of_its_own():
 def test_errors_of_calls():
     with pytest.raises(popart_exception, match=r"^In Call 'y0': The graph 'f' has 2 inputs \(a, b"):
         one("Call", f32(1), callee=graph([], "a b", "a", "f"))
+
+
+MISFIT = {
+    "then_branch": graph([onnx_node("Identity", "x", "r")], "", "r", "speech"),
+    "else_branch": graph([onnx_node("MatMul", "x w", "r")], "", "r", "music"),
+}
+
+
+@every_way
+def test_a_branch_that_does_not_fit_only_matters_if_it_is_taken(way):
+    main = graph([onnx_node("If", "c", "y", **MISFIT)], "c x", "y", w=np.ones((5, 2), np.float32))
+    x = f32([1, 2, 3])
+    if way == "xla":
+        pytest.skip("What ends a program calls Python, for which sessions use no XLA.")
+    np.testing.assert_array_equal(run(main, {"c": TRUE, "x": x}, way)[0], x)
+    text = "The branch 'music' of If 'y' was taken, which cannot be computed for the shapes that "
+    with pytest.raises((poplar_exception, tf.errors.OpError), match=text):
+        run(main, {"c": FALSE, "x": x}, way)
+
+
+def test_branches_that_both_do_not_fit_are_refused():
+    branches = dict.fromkeys(MISFIT, MISFIT["else_branch"])
+    main = graph([onnx_node("If", "c", "y", **branches)], "c x", "y", w=np.ones((5, 2), np.float32))
+    with pytest.raises(popart_exception, match="In MatMul 'r': "):
+        run(main, {"c": TRUE, "x": f32([1, 2, 3])})
+
+
+def test_only_the_branch_that_is_known_is_computed():
+    main = graph(
+        [onnx_node("If", "c", "y", **MISFIT)], "x", "y", c=TRUE, w=np.ones((5, 2), np.float32)
+    )
+    np.testing.assert_array_equal(run(main, {"x": f32([1, 2, 3])}, "xla")[0], f32([1, 2, 3]))

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.operations.element_types import type_of
+from ipu_keras.popart.operations.element_types import number_of_type, type_of
 
 
 def test_numbers_are_those_of_onnx():
@@ -15,6 +15,17 @@ def test_numbers_are_those_of_onnx():
     assert type_of(onnx.TensorProto.STRING) is tf.string
 
 
+def test_types_have_the_numbers_that_name_them():
+    for number in (onnx.TensorProto.FLOAT16, onnx.TensorProto.STRING, onnx.TensorProto.INT64):
+        assert number_of_type(type_of(number)) == number
+
+
+@pytest.mark.parametrize("name", ["FLOAT8E4M3FN", "INT4"])
+def test_types_that_no_ipu_has_are_refused(name):
+    with pytest.raises(popart_exception, match="Unknown data type"):
+        type_of(onnx.TensorProto.DataType.Value(name))
+
+
 def test_an_unknown_number_is_refused():
-    with pytest.raises(popart_exception, match=r"the number 0\. Expected one of 1 \(FLOAT\)"):
+    with pytest.raises(popart_exception, match=r"type 0\. The data types are: 1 \(FLOAT\)"):
         type_of(0)

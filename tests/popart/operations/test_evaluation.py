@@ -166,3 +166,41 @@ def test_known_values_are_arrays_and_others_tensors():
     shape, negative = outputs_of(two, {"x": np.zeros((2, 3))})
     assert isinstance(shape, np.ndarray)
     assert tf.is_tensor(negative)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [
+        ("ConstantOfShape", "n"),
+        ("Expand", "one n"),
+        ("Tile", "one n"),
+        ("Range", "zero size step"),
+        ("MatMul", "column row"),
+    ],
+)
+def test_what_a_few_bytes_would_make_is_not_made(kind, inputs):
+    """Of 2 GB and more, which nobody has to wait for."""
+    arrays = {
+        "n": np.array([2**31 - 1]),
+        "size": np.array(2**31),
+        "one": np.zeros(1, np.int32),
+        "zero": np.array(0),
+        "column": np.zeros((2**15, 1), np.int32),
+        "row": np.zeros((1, 2**15), np.int32),
+        "step": np.array(1),
+    }
+    names = inputs.split()
+    nodes = [node("Constant", [], [name], value=arrays[name]) for name in names]
+    main = model(*nodes, node(kind, names), inputs=()).graph
+    with pytest.raises(popart_exception, match=f"^In {kind} 'y': .* may have 1073741824 bytes"):
+        Evaluation(OPSETS).run(main, {})
+
+
+def test_what_is_made_together_is_not_made_either():
+    evaluation, environment = Evaluation(OPSETS, folded=[2**30 - 12]), {}
+    zeros = (node("ConstantOfShape", ["n"], [name]) for name in "yz")
+    main = model(*zeros, inputs=(), initialisers={"n": np.array([2])}).graph
+    text = "^In ConstantOfShape 'z': .* a tensor with which they have 1073741828$"
+    with pytest.raises(popart_exception, match=text):
+        evaluation.run(main, environment)
+    assert environment["y"].known.tolist() == [0, 0]

@@ -83,7 +83,7 @@ def test_a_program_is_aborted_when_it_runs(device):
 def test_a_printed_tensor(way, capfd):
     main = graph(
         [
-            ipu_node("PrintTensor", "x", "y", title="weights"),
+            ipu_node("PrintTensor", "x", "y", title="\x1b[31mweights"),
             ipu_node("PrintTensor", "z", "unused", print_gradient=0),
         ],
         "",
@@ -92,7 +92,7 @@ def test_a_printed_tensor(way, capfd):
     )
     assert run(main, {"x": np.float32([0.5, 2])}, way)[0].tolist() == [0.5, 2]
     assert capfd.readouterr().err.splitlines() == [
-        "weights: [0.5 2]",
+        r"\x1b[31mweights: [0.5 2]",
         "z: [[1 2]",
         " [3 4]]",
     ]

@@ -40,3 +40,25 @@ def test_a_builder_takes_the_default_opsets():
 def test_identifiers_are_frozen():
     with pytest.raises(AttributeError):
         popart.getSupportedOperations()[0].version = 3
+
+
+def test_operations_of_an_older_opset():
+    older, newer = (
+        {(each.type, each.version) for each in identifiers._of_onnx(opset)} for opset in (9, 11)
+    )
+    assert ("TopK", 1) in older
+    assert ("TopK", 11) in newer
+    assert popart.getUnsupportedOperations(9) == popart.getUnsupportedOperations()
+
+
+def test_what_operations_take_and_return():
+    found = popart.getSupportedOperationsDefinition(False)
+    assert sorted(found) == popart.getSupportedOperations()
+    by_kind = {(each.domain, each.type): definition for each, definition in found.items()}
+    product = by_kind["ai.onnx", "MatMul"]
+    assert [each.name for each in (*product.inputs, *product.outputs)] == ["A", "B", "Y"]
+    assert popart.DataType.FLOAT16 in product.inputs[0].supportedTensors
+    assert popart.DataType.BOOL not in product.inputs[0].supportedTensors
+    loss = by_kind["ai.graphcore", "Nll"]
+    assert "ignoreIndex" in loss.attributes
+    assert [each.name for each in loss.inputs] == ["probabilities", "labels"]

@@ -140,9 +140,17 @@ def test_ctc_losses(reduction, dtype, way):
     ]
     given = (LOG_PROBS.astype(dtype), TARGETS, INPUT_LENGTHS, TARGET_LENGTHS.astype(np.uint32))
     result = one("Ctc", *given, reduction=reduction, blank=0, way=way)
-    expected = reduced(losses, reduction)
+    is_mean = reduced(np.array([1, 3]), reduction).tolist() == 2
+    expected = reduced(losses / TARGET_LENGTHS if is_mean else losses, reduction)
     assert (result.dtype, result.shape) == (dtype, expected.shape)
     np.testing.assert_allclose(result, expected, rtol=1e-5 if dtype == np.float32 else 2e-3)
+
+
+def test_the_mean_of_ctc_losses_without_labels():
+    """A sample without a label counts whole: it is all blank."""
+    given = (LOG_PROBS.astype(np.float32), TARGETS, INPUT_LENGTHS, np.array([0, 0], np.int32))
+    blank = [-LOG_PROBS[:steps, n, 0].sum() for n, steps in enumerate(INPUT_LENGTHS)]
+    np.testing.assert_allclose(one("Ctc", *given, reduction="Mean"), np.mean(blank), rtol=1e-5)
 
 
 def test_the_type_of_ctc_losses():

@@ -38,7 +38,8 @@ def _trained(optimizer, weight, gradients, *, name="w", factors=None, accumulate
         total = given.sum(axis=(0, 1)) * optimizer.getLossScalingVal()
         total = tf.constant(total / replicas if is_mean else total, weight.dtype)
         total = rule.accumulator.rounded(total, weight.dtype.as_numpy_dtype)
-        weight, slots = rule.updated(weight, total, slots, scalars)
+        weight, found = rule.updated(weight, total, slots, scalars)
+        slots = {prefix: found[prefix] for prefix in slots}
         assert {prefix: each.dtype.as_numpy_dtype for prefix, each in slots.items()} == dtypes
     return weight.numpy(), {prefix: each.numpy() for prefix, each in slots.items()}
 

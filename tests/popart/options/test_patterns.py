@@ -71,7 +71,7 @@ def test_as_text():
     ],
 )
 def test_unknown_patterns(use):
-    with pytest.raises(popart_exception, match=r"^Unknown pattern 'NoSuch'\. There are: AllReduce"):
+    with pytest.raises(popart_exception, match=r"^Unknown pattern 'NoSuch'\. There are: AdamDec"):
         use()
 
 
@@ -150,3 +150,8 @@ def test_patterns_that_nodes_exclude_are_named_once():
     with pytest.warns(UserWarning, match=message) as warned:
         popart.InferenceSession(builder.getModelProto(), flow, device)
     assert len(warned) == 1
+
+
+@pytest.mark.parametrize("name", ["SGD0Decompose", "LogSoftmaxOp", "SplitConvBias"])
+def test_patterns_of_the_release_that_scripts_name(name):
+    assert Patterns([name]) == Patterns(PatternsLevel.NoPatterns).enablePattern(name, True)

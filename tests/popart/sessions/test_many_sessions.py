@@ -1,6 +1,8 @@
 """Many sessions in one process, and many threads in one session."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -36,6 +38,22 @@ def test_a_session_that_is_dropped_gives_up_its_ipu(relu):
         np.testing.assert_allclose(arrays[relu.y], relu.computed(x), rtol=1e-6, atol=1e-6)
         del session, device
         assert not SYSTEM.acquired
+
+
+def test_a_session_that_is_dropped_leaves_nothing(relu):
+    """The TensorFlow device of an IPU Model is used again, and keeps no program."""
+    programs, names = [], set()
+    for _ in range(3):
+        device = popart.DeviceManager().createIpuModelDevice({})
+        names.add(device.device.name)
+        session = session_on(device, relu)
+        session.run(popart.PyStepIO({relu.x: relu.data()}, session.initAnchorArrays()))
+        programs.append(weakref.ref(session._session._executable))
+        del session, device
+    assert len(names) == 1
+    SYSTEM.acquire_model(1)
+    gc.collect()
+    assert [each() for each in programs] == [None, None, None]
 
 
 def test_threads_share_a_session(relu, ipu_model):

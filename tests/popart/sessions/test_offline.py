@@ -67,3 +67,45 @@ def test_what_does_not_fit(offline):
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
     with pytest.raises(popart.OutOfMemoryException, match="Out of memory on tile"):
         session.prepareDevice(loadEngine=False)
+
+
+def on_demand(timeout=0):
+    manager = popart.DeviceManager()
+    manager.setOnDemandAttachTimeout(timeout)
+    return manager.acquireAvailableDevice(
+        connectionType=popart.DeviceConnectionType.OnDemand
+    ), manager
+
+
+def test_a_device_is_attached_as_soon_as_a_program_is_loaded(relu):
+    with on_demand()[0] as device:
+        session = session_on(device, relu)
+        arrays = session.initAnchorArrays()
+        assert not device.isAttached
+        session.prepareDevice()
+        assert device.isAttached
+        x = relu.data(3)
+        session.run(popart.PyStepIO({relu.x: x}, arrays))
+        np.testing.assert_allclose(arrays[relu.y], relu.computed(x), rtol=1e-5)
+
+
+def test_programs_for_a_device_that_is_attached_later(relu):
+    device, manager = on_demand()
+    builder = popart.Builder(relu.proto)
+    loss = builder.aiGraphcore.identityloss([relu.y])
+    session = popart.TrainingSession(
+        builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.5), device
+    )
+    session.prepareDevice(loadEngine=False)
+    assert not device.isAttached
+    assert session.getReport().model.cycles_per_step > 0
+    text = "^Failed to attach to the device: others have its IPUs"
+    with manager.acquireDeviceById(device.id), pytest.raises(popart.popart_exception, match=text):
+        session.loadEngineAndConnectStreams()
+    session.loadEngineAndConnectStreams()
+    assert device.isAttached
+    session.weightsFromHost()
+    arrays, x = session.initAnchorArrays(), relu.data()
+    session.run(popart.PyStepIO({relu.x: x}, arrays))
+    np.testing.assert_allclose(arrays[loss], relu.computed(x).mean(), rtol=1e-5)
+    device.detach()

@@ -9,6 +9,8 @@ import pytest
 
 from ipu_keras import popart
 from ipu_keras.popart import AnchorReturnType as Returns
+from ipu_keras.popart.sessions.cbor import as_cbor
+from ipu_keras.profiling.models import graph_of_program
 
 ONLY = {"rtol": 1e-6, "atol": 1e-6}
 
@@ -354,8 +356,8 @@ def test_reports(relu, session_of):
     layers = {row["layer"] for row in report.to_dataframe().to_dict("records")}
     assert {"MatMul.0", "Relu.0"} & layers
     assert any(each["kind"] == "MatMul" for each in json.loads(session.getSerializedGraph()))
-    with pytest.raises(popart.popart_exception, match="JSON only"):
-        session.getGraphReport(True)
+    for get in (session.getGraphReport, session.getExecutionReport):
+        assert get(True) == as_cbor(json.loads(get()))
     with pytest.raises(popart.popart_exception, match="no cycle counter 'other'"):
         session.getCycleCount("other")
 
@@ -408,7 +410,7 @@ def test_pipelines_need_nodes_that_say_where_they_are():
             y = builder.aiOnnx.neg([y])
     options = popart.SessionOptions()
     options.enablePipelining = True
-    options.virtualGraphMode = popart.VirtualGraphMode.Auto
+    options.virtualGraphMode = popart.VirtualGraphMode.ExecutionPhases
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
     with pytest.raises(popart.popart_exception, match=r"other than VirtualGraphMode\.Off: Virtual"):
         popart.InferenceSession(
@@ -511,8 +513,7 @@ def test_devices_that_cannot_compile_offline(relu, session_of, tmp_path):
 
 def test_caching(relu, session_of, tmp_path):
     options = {"enableEngineCaching": True, "cachePath": str(tmp_path)}
-    session, _ = session_of(relu.proto, [relu.y], **options)
-    session.getSummaryReport()
+    session_of(relu.proto, [relu.y], **options)
     assert list(tmp_path.iterdir())
 
 
@@ -541,3 +542,47 @@ def test_a_step_is_traced_once_and_keeps_a_kernel_in_one_order(ipu_model):
     assert session.getInfo(y).shape() == [1, 3, 3, 3]
     assert infos.number == 1
     assert len(session._session._weights._variables) == 1
+
+
+def test_several_convolutions_have_partials_of_their_own(session_of):
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 2, 4, 4])
+    w = builder.addInitializedInputTensor(np.ones((2, 2, 1, 1), np.float32))
+    ys = builder.aiGraphcore.multiconv(
+        [[x, w], [x, w]],
+        partialsTypes=["half", "FLOAT"],
+        availableMemoryProportions=[0.5, 0.25],
+    )
+    session, arrays = session_of(builder.getModelProto(), ys)
+    session.run(popart.PyStepIO({x: np.ones((1, 2, 4, 4), np.float32)}, arrays))
+    assert [arrays[y].max() for y in ys] == [2, 2]
+    ops = graph_of_program(session._session._executable.program).ops
+    (together,) = (op for op in ops if op.name.endswith("MultiConv"))
+    assert (together.partials_dtype, together.memory_proportion) == ("float16", 0.5)
+
+
+@pytest.mark.parametrize("name", ["error > 0.5", "a\\b", "->", "a\nb", "\x1b[31m"])
+def test_names_that_no_scope_has(training_of, name):
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(np.ones(2, np.float32), name)
+    with builder.nameScope(name):
+        product = builder.aiOnnx.mul([w, w], name)
+    loss = builder.aiGraphcore.identityloss([product], debugContext=name)
+    builder.setGraphName(name)
+    session, arrays = training_of(builder.getModelProto(), loss, popart.ConstSGD(0.5), [loss])
+    session.run(popart.PyStepIO({}, arrays))
+    assert arrays[loss] == 1
+    assert session.getSummaryReport().replace("\n", "").isprintable()
+
+
+def test_a_session_in_a_folder_that_is_gone(relu, session_of, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    session, arrays = session_of(relu.proto, [relu.y])
+    session.run(popart.PyStepIO({relu.x: relu.data()}, arrays))
+    np.testing.assert_allclose(arrays[relu.y], relu.computed(relu.data()), **ONLY)
+    with pytest.raises(popart.popart_exception, match="as the working directory was removed"):
+        popart.Builder("model.onnx")
+    with pytest.raises(popart.popart_exception, match=r"'m\.onnx' cannot be written"):
+        popart.Builder(relu.proto).saveModelProto("m.onnx")

@@ -210,6 +210,37 @@ def test_a_new_session_goes_on_bit_for_bit(training_of, weights_of, tmp_path, na
         np.testing.assert_array_equal(weight, weights_of(session, arrays)[each])
 
 
+def test_what_momentum_is_before_and_after_the_weights_are_updated(training_of):
+    """As PopART has it: v = 2 * 1, w = 1 - 0.5 * v, and 0.9 * v is kept."""
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(np.ones(2, np.float32), "w")
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([w, w])], popart.ReductionType.Sum)
+    optimizer = popart.SGD({"defaultLearningRate": (0.5, True), "defaultMomentum": (0.9, True)})
+    prefixes = ("AcclToUpdate___", "AcclFinalOut___", "Accl___", "UpdatedVar___", "")
+    session, found = training_of(
+        builder.getModelProto(), loss, optimizer, [prefix + w for prefix in prefixes]
+    )
+    session.run(popart.PyStepIO({}, found))
+    values = [found[prefix + w].tolist() for prefix in prefixes]
+    np.testing.assert_allclose(values, [[2, 2], [1.8, 1.8], [1.8, 1.8], [0, 0], [0, 0]], rtol=1e-6)
+    factors = session.replicationFactor, session.accumulationFactor
+    assert (session.dataFlow.nAnchors(), *factors) == (5, 1, 1)
+
+
+def test_integers_that_are_cast_have_gradients_of_their_type(training_of):
+    builder = popart.Builder()
+    x = builder.addInputTensor("INT32", [3])
+    w = builder.addInitializedInputTensor(np.float32([2.5, -3.5, 1]), "w")
+    product = builder.aiOnnx.mul([builder.aiOnnx.cast([x], "FLOAT"), w])
+    loss = builder.aiGraphcore.identityloss([product], popart.ReductionType.Sum)
+    session, found = training_of(
+        builder.getModelProto(), loss, popart.ConstSGD(0.5), [f"Gradient___{x}"]
+    )
+    session.run(popart.PyStepIO({x: np.int32([1, 2, 3])}, found))
+    assert found[f"Gradient___{x}"].dtype == np.int32
+    assert found[f"Gradient___{x}"].tolist() == [2, -3, 1]
+
+
 def test_weights_of_host_and_device(training_of, weights_of):
     model = goldens.cnn()
     inputs = {n: each[0, 0, 0] for n, each in model.inputs(1, 1, 1).items()}
@@ -228,9 +259,12 @@ def test_weights_of_host_and_device(training_of, weights_of):
     np.testing.assert_array_equal(read[k], trained)
     session.weightsFromHost()
     np.testing.assert_array_equal(weights_of(session, read)[k], model.weights["k"])
-    session.writeWeights(popart.PyWeightsIO({k: trained}))
+    # A flat array is as good.
+    session.writeWeights(popart.PyWeightsIO({k: trained.ravel()}))
     session.weightsFromHost()
-    np.testing.assert_array_equal(weights_of(session, read)[k], trained)
+    np.testing.assert_array_equal(weights_of(session, {k: trained.ravel()})[k], trained.ravel())
+    with pytest.raises(popart.popart_exception, match=r"Received: float32 of the shape \[9, 6\]"):
+        session.readWeights(popart.PyWeightsIO({k: trained.reshape(9, 6).copy()}))
     with pytest.raises(popart.popart_exception, match="no weight 'w' in the model"):
         session.readWeights(popart.PyWeightsIO({**read, "w": trained}))
 

@@ -1,0 +1,116 @@
+"""Reports of ONNX models, as `popart.InferenceSession` would run them."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_keras import popart
+from ipu_keras.machine.target import VERSIONS
+from ipu_keras.popart.model.data_types import name_of
+from ipu_keras.popart.model.graph import GraphInput
+from ipu_keras.popart.model.loading import load
+from ipu_keras.report import Report
+from ipu_keras_tools.results import UsageError
+from ipu_keras_tools.subjects import spec_of
+
+# What decides nothing here, and why not, by the name of the argument.
+_WITHOUT_EFFECT = {
+    "available_memory_proportion": "nodes of ONNX models say it, each for itself",
+    "gradient_accumulation_count": "only training accumulates gradients",
+    "num_ipus": "nodes of ONNX models say which IPU they are on",
+    "recomputation": "only training computes anything again",
+}
+
+
+def report_of_onnx(given: argparse.Namespace) -> Report:
+    """The report of a step of an ONNX model.
+
+    Args:
+        given: The arguments; its specs are of the model's inputs, in their order.
+
+    Raises:
+        UsageError: An argument means nothing for such a model, or the model cannot be modelled.
+    """
+    _check(given)
+    try:
+        model: Any = given.subject
+        if given.dtype == "float16":
+            transformer = popart.GraphTransformer(model)
+            transformer.convertFloatsToHalfs()
+            model = transformer.getModelProto()
+        graph = load(model).model.graph
+        num_replicas = given.num_replicas or 1
+        options = popart.SessionOptions()
+        options.enableReplicatedGraphs = num_replicas > 1
+        options.replicatedGraphCount = num_replicas
+        # What does not fit is reported, and is what the exit code says.
+        options.engineOptions = {"debug.allowOutOfMemory": "true"}
+        session = popart.InferenceSession(
+            model,
+            popart.DataFlow(given.steps_per_execution or 1, list(graph.outputs)),
+            popart.DeviceManager().createOfflineIPUDevice(
+                {"numIPUs": num_replicas, "ipuVersion": _version(given.target or "gc200")}
+            ),
+            inputShapeInfo=_shapes(graph.inputs, given.specs),
+            userOptions=options,
+        )
+        session.prepareDevice(loadEngine=False)
+        return session.getReport()
+    except popart.popart_exception as error:
+        raise UsageError(str(error)) from error
+
+
+def _check(given: argparse.Namespace) -> None:
+    for name, reason in _WITHOUT_EFFECT.items():
+        if getattr(given, name) is not None:
+            raise UsageError(
+                f"--{name.replace('_', '-')} means nothing for an ONNX model: {reason}"
+            )
+    if given.mode not in (None, "predict"):
+        raise UsageError(f"--mode of an ONNX model can only be predict. Received: {given.mode}")
+    if given.dtype not in (None, "float16"):
+        raise UsageError(
+            "--dtype of an ONNX model can only be float16; without it, the model has the types of "
+            f"its file. Received: {given.dtype}"
+        )
+
+
+def _version(target: str) -> str:
+    versions: Mapping[str, str] = {name: version for version, name in VERSIONS.items()}
+    if target not in versions:
+        raise UsageError(f"--target must be one of {', '.join(versions)}. Received: {target}")
+    return versions[target]
+
+
+def _shapes(inputs: Sequence[GraphInput], specs: Sequence[str]) -> popart.InputShapeInfo:
+    """The shapes of inputs, by the words of the command line."""
+    if specs and len(specs) != len(inputs):
+        raise UsageError(
+            f"a SPEC for each of the {len(inputs)} inputs is needed, or none: "
+            f"{', '.join(map(_words_of, inputs))}. Received: {len(specs)}"
+        )
+    infos = popart.InputShapeInfo()
+    for each, text in zip(inputs, specs, strict=False):
+        spec = spec_of(text)
+        if isinstance(spec, tuple):
+            raise UsageError(f"an input of an ONNX model is one tensor. Received: {text}")
+        # A shape alone leaves the type to the model.
+        has_type = ":" in text or each.dtype is None
+        dtype = np.dtype(spec.dtype.as_numpy_dtype if has_type else each.dtype)
+        infos.add(each.name, popart.TensorInfo(name_of(dtype), list(spec.shape)))
+    for each in inputs:
+        if not specs and (each.shape is None or None in each.shape):
+            raise UsageError(
+                "the model leaves shapes open, so that SPECs are needed, one for each input: "
+                f"{', '.join(map(_words_of, inputs))}"
+            )
+    return infos
+
+
+def _words_of(given: GraphInput) -> str:
+    sizes = (
+        "?" if given.shape is None else "x".join("?" if s is None else str(s) for s in given.shape)
+    )
+    return f"{given.name} {sizes}:{given.dtype}"
