@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from said import said
 
 from ipu_keras.feeds.dataset_feed import (
     DatasetFeed,
@@ -113,7 +114,7 @@ def test_shapes_that_are_not_known(shape):
     spec = tf.TensorSpec(shape, tf.float32)
     with pytest.raises(ValueError) as error:
         element_format((X, spec))
-    assert str(error.value) == (
+    assert said(error.value) == (
         f"The provided set of data contains a shape {spec.shape} which is not fully defined. "
         "Executing on IPU requires all shapes to be known when the program is compiled: batch with "
         "`drop_remainder=True` or give the shape.\nReceived: index 1 of the element"

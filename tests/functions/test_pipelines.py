@@ -466,7 +466,7 @@ ERRORS = {
     "continuous": (
         {"continuous_weight_updates": True},
         NotImplementedError,
-        "`continuous_weight_updates` is not implemented",
+        "Continuous weight updates are currently not supported.",
     ),
     "sharded state": (
         {"replicated_optimizer_state_sharding": True, "offload_weight_update_variables": False},
