@@ -20,26 +20,32 @@ def in_print(text: str) -> str:
     )
 
 
-class _InPrint(Exception):
-    # No `__init__`: TensorFlow's AutoGraph raises anew what has Python's own.
-    def __str__(self) -> str:
-        return in_print(super().__str__())
+def _text(error: Exception) -> str:
+    return in_print(Exception.__str__(error))
 
 
-class popart_exception(_InPrint):
+class popart_exception(Exception):
     """What users asked for cannot be done; the text says what, and what to do instead."""
 
+    __str__ = _text
 
-class popart_internal_exception(_InPrint):
+
+class popart_internal_exception(Exception):
     """Something went wrong that users have no part in."""
 
+    __str__ = _text
 
-class poplar_exception(_InPrint):
+
+class poplar_exception(Exception):
     """The device, or its options, refused something."""
 
+    __str__ = _text
 
-class poplibs_exception(_InPrint):
+
+class poplibs_exception(Exception):
     """An operation's implementation refused something."""
+
+    __str__ = _text
 
 
 class OutOfMemoryError:
