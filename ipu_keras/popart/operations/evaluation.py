@@ -334,7 +334,7 @@ def _bytes_of_results(
     certainly little, or not known before."""
     if any(isinstance(each, list) for each in given):
         return 0
-    num_elements = sum(value.known.size for value in _values(given))
+    num_elements = sum(math.prod(value.shape) for value in _values(given))
     if not operation.static and num_elements < _FEW_ELEMENTS:
         return 0
     with new_trace().as_default():

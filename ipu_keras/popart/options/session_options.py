@@ -104,8 +104,7 @@ class SessionOptions(Settings):
     virtualGraphMode = Option(
         one_of(VirtualGraphMode),
         VirtualGraphMode.Off,
-        "How operations are put on IPUs: where they say with `Manual`, on all of the device with "
-        "`Auto`, else all on one.",
+        "How operations are put on IPUs: as they say (`Manual`), in parts (`Auto`), or all on one.",
         Effect.RESULTS,
     )
     enablePipelining = Option(

@@ -29,8 +29,8 @@ def is_absent(device: DeviceInfo) -> bool:
     Args:
         device: It.
     """
-    is_on_demand = device.connectionType is DeviceConnectionType.OnDemand
-    return is_offline(device) or (is_on_demand and not device.isAttached)
+    is_attached_now = device.connectionType is DeviceConnectionType.Always
+    return is_offline(device) or not (is_attached_now or device.isAttached)
 
 
 def place_of(device: DeviceInfo) -> str:

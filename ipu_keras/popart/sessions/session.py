@@ -159,7 +159,8 @@ class Session:
         self._anchors = self._described_anchors()
         self._executable = executable
         self._is_loaded = loads
-        self._fill_cache(executable)
+        if self._configuration.caches:
+            _fill_cache(executable)
 
     def load(self) -> None:
         """Lets the prepared program run.
@@ -409,16 +410,8 @@ class Session:
             executable = compiled_offline(self._program())
         self._anchors = self._described_anchors()
         self._executable = executable
-        self._fill_cache(executable)
-
-    def _fill_cache(self, executable: Executable) -> None:
-        """Models a program that is to be kept, so that whoever compiles it next finds it."""
-        choices = executable.program.device_choices
-        if choices is None or not choices.is_modelled or not self._configuration.caches:
-            return
-        # What cannot be modelled runs nevertheless; `report` says why it cannot be.
-        with contextlib.suppress(LoweringError, ValueError, NotImplementedError):
-            model_of_executable(executable)
+        if self._configuration.caches:
+            _fill_cache(executable)
 
     def _prepared(self, what: str) -> Executable:
         if self._executable is None:
@@ -531,6 +524,16 @@ class Session:
 
     def _described_anchors(self) -> list[Anchor]:
         return anchors_of(self.flow, self.size, self._infos, self._anchors_of(updates=True))
+
+
+def _fill_cache(executable: Executable) -> None:
+    """Models a program that is to be kept, so that whoever compiles it next finds it."""
+    choices = executable.program.device_choices
+    if choices is None or not choices.is_modelled:
+        return
+    # What cannot be modelled runs nevertheless; `report` says why it cannot be.
+    with contextlib.suppress(LoweringError, ValueError, NotImplementedError):
+        model_of_executable(executable)
 
 
 def _kept_in(program: Program, folder: str) -> Program:

@@ -109,3 +109,14 @@ def test_programs_for_a_device_that_is_attached_later(relu):
     session.run(popart.PyStepIO({relu.x: x}, arrays))
     np.testing.assert_allclose(arrays[loss], relu.computed(x).mean(), rtol=1e-5)
     device.detach()
+
+
+def test_programs_for_a_device_that_is_never_attached(relu):
+    device = popart.DeviceManager().acquireAvailableDevice(
+        connectionType=popart.DeviceConnectionType.Never
+    )
+    session = session_on(device, relu)
+    session.prepareDevice(loadEngine=False)
+    assert session.getReport().model.cycles_per_step > 0
+    with pytest.raises(popart.popart_exception, match="to a device whose connection type is"):
+        session.loadEngineAndConnectStreams()
