@@ -74,7 +74,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info ipu_keras/*.so
 
 # The project with one of its extras; Python sources need no new installation, as it is editable.
-$(VENV)/%.stamp: pyproject.toml setup.py $(wildcard _cext/*) | $(VENV)/bin/python
+$(VENV)/%.stamp: pyproject.toml setup.py ipu_keras/import_hook.pth $(wildcard _cext/*) | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --editable ".[tensorflow-cpu,$*]"
 	touch $@
 

@@ -413,8 +413,10 @@ def test_a_sharded_function_of_replicas(jit_compile):
 
 
 def in_a_session(computation):
-    with tf.Graph().as_default(), scopes.ipu_scope(IPU):
-        compile_computation(computation)
+    with tf.Graph().as_default(), v1.Session() as session:
+        with scopes.ipu_scope(IPU):
+            result = compile_computation(computation)
+        session.run(result)
 
 
 def in_a_function(computation):
@@ -573,7 +575,7 @@ def test_what_xla_lacks_in_a_loop(in_session):
                 (result,) = compile_computation(loop)
             found = session.run(result)
     else:
-        (found,) = IPUStrategy().run(tf.function(loop, jit_compile=True))
+        found = IPUStrategy().run(tf.function(loop, jit_compile=True))
     assert np.asarray(found).tolist() == [15.0, 15.0]
     assert seen == [1.0, 3.0, 7.0]
 

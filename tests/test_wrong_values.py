@@ -67,7 +67,8 @@ def test_an_error_names_its_argument_and_leaves_things_as_they_were(name, argume
         except INTERNAL_ERRORS as error:
             pytest.fail(f"{described}: {error!r}")
         except Exception as error:
-            if argument not in str(error) and OTHER_NAMES.get(argument, "\0") not in str(error):
+            text = "\n".join([str(error), *getattr(error, "__notes__", [])])
+            if argument not in text and OTHER_NAMES.get(argument, "\0") not in text:
                 pytest.fail(f"{described}: {error!r}")
     call.function(**call.arguments)
 

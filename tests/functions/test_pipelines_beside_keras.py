@@ -66,7 +66,7 @@ def batches(*arrays):
     return queue
 
 
-def test_inference_is_the_same_program(strategy):
+def test_inference_is_the_same_program(strategy, xla_from_the_start):
     x, _ = data()
     with strategy.scope():
         stages = layers()

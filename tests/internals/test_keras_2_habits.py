@@ -240,7 +240,6 @@ class Options:
         lambda: Options().minimize,
         lambda: Options("self"),
         lambda: (lambda x: x)(workers=2),
-        lambda: compiled().fit(X, Y, batch_size=3, verbose=0),
         lambda: sgd(momentum=2.0, epsilon=1),
         lambda: keras.Input(shape="8"),
         lambda: tf.reduce_sum(keras.Input([6])),

@@ -55,7 +55,7 @@ X, Y = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
 def test_arguments_are_a_note_of_the_error(model, method, arguments, kind, note):
     with pytest.raises(kind) as raised:
         getattr(model, method)(**arguments)
-    (found,) = raised.value.__notes__
+    *_, found = raised.value.__notes__
     assert found.startswith(f"Arguments of `{method}`: ")
     assert note in found
     # A correct call afterwards works.

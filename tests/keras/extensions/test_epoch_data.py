@@ -50,7 +50,7 @@ def test_what_it_says_of_data(x, options, num_batches, endless, source):
 
 def test_a_partial_batch():
     with pytest.raises(
-        ValueError, match=r"^The provided set of data has a partial batch.* 4 samples"
+        ValueError, match=r"^The provided set of data has a partial batch(.|\n)* 4 samples"
     ):
         EpochData(iterator_over(ROWS, batch_size=10))
 

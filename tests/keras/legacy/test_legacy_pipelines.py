@@ -211,7 +211,7 @@ def test_not_in_training_loops_of_users(strategies, data, build):
         # TensorFlow puts the place in the user's function before it.
         with pytest.raises(ValueError, match=message):
             strategies[2].experimental_run_v2(tf.function(lambda: model(data[0])))
-        with raises(NotImplementedError, "IPU Keras models do not support the `save` interface. "):
+        with raises(NotImplementedError, "IPU Keras models do not support the `save` interface.\n"):
             model.save("model.keras")
 
 

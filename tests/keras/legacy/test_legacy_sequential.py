@@ -118,7 +118,7 @@ def test_refusals(strategies, data):
         model = compiled(Sequential(layers()))
         with raises(ValueError, "Sequential can only be called through the `fit`, `evaluate` or "):
             model(data[0])
-        with raises(NotImplementedError, "IPU Keras models do not support the `save` interface. "):
+        with raises(NotImplementedError, "IPU Keras models do not support the `save` interface.\n"):
             model.save("model.keras")
         with raises(ValueError, "`gradient_accumulation_count` must be a positive integer, of the"):
             Sequential(layers(), gradient_accumulation_count=None)
