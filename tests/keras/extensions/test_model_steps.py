@@ -154,6 +154,44 @@ def test_replicas_keep_what_they_have_when_xla_begins(strategy):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
+class Evaluates(keras.callbacks.Callback):
+    """Evaluates after each epoch, twice, and keeps what comes out."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.data, self.found = data, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        pair = [self.model.evaluate(*self.data, batch_size=4, verbose=0) for _ in range(2)]
+        assert pair[0] == pair[1]
+        self.found.append(pair[0])
+
+
+def test_the_change_amid_callbacks_early_stopping_and_other_shapes(strategy, monkeypatch):
+    """Numbers are within a rounding of those of a training that never changes over."""
+    random = np.random.default_rng(2)
+    x = random.integers(0, 3, (48, 2)).astype(np.int32)
+    data, smaller = (x, x[:, 0].astype(np.float32)), 40
+
+    def trained(first_steps):
+        monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", first_steps)
+        keras.utils.set_random_seed(4)
+        model = embedded(strategy)
+        evaluates = Evaluates(data)
+        stops = keras.callbacks.EarlyStopping("loss", patience=2, min_delta=1.0)
+        for epochs in (3, 2, 9):
+            fit(model, data, epochs=epochs, callbacks=[evaluates, stops])
+        # Batches of another size have a program of their own, which begins op by op as well.
+        model.fit(*(each[:smaller] for each in data), batch_size=5, shuffle=False, verbose=0)
+        assert len(model.train_function.executables) == 2
+        return [*evaluates.found, *model.get_weights()]
+
+    found, expected = trained("40"), trained("100000")
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_who_asks_for_xla_has_it_from_the_start(strategy):
     model = embedded(strategy, jit_compile=True)
     assert np.isfinite(fit(model).history["loss"][0])
