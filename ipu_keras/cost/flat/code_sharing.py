@@ -21,13 +21,10 @@ _GRADIENTS = re.compile(r"gradient_tape|gradients(?:_\d+)?")
 def with_own_code(compute_sets: Sequence[ComputeSet]) -> frozenset[str]:
     """Names of the compute sets that have code of their own.
 
-    Two calls of an outlined function share it compute set by compute set, where these have the
+    Two calls of an outlined function share code compute set by compute set, where these have the
     same name within the function, the same shapes and the same operations, on the same IPU. A
-    function that draws random numbers, writes variables or runs on the host is inlined: each
-    call has its own.
-
-    Args:
-        compute_sets: Of a program.
+    function that draws random numbers, writes variables or runs on the host is inlined, so each
+    call has its own code.
     """
     inlined = {_call(one.name) for one in compute_sets if _has_effects(one)}
     own: dict[object, str] = {}
@@ -39,7 +36,9 @@ def with_own_code(compute_sets: Sequence[ComputeSet]) -> frozenset[str]:
 
 
 def _call(name: str) -> str | None:
-    """The call of an outlined function that a compute set is part of, and its gradient too."""
+    """Returns the scope of the outlined function's call that a name lies in, else `None`."""
+    # TensorFlow wraps the scopes of a gradient in its own, so without these the gradient's
+    # operations would look like a call of another function.
     parts = [part for part in name.split("/") if not _GRADIENTS.fullmatch(part)]
     scopes = [position for position, part in enumerate(parts) if _SCOPE.fullmatch(part)]
     return "/".join(parts[: scopes[0] + 1]) if scopes else None
@@ -52,7 +51,7 @@ def _has_effects(one: ComputeSet) -> bool:
 
 
 def _code(one: ComputeSet) -> object:
-    """What compute sets with the same code have in common."""
+    """Returns a key that is equal for compute sets that can share code."""
     parts = one.name.split("/")
     start = next(position for position, part in enumerate(parts) if _SCOPE.fullmatch(part))
     within = tuple(_without_number(part) for part in parts[start:])

@@ -1,4 +1,4 @@
-"""What an IPU executes one after the other, and the values that it hands on."""
+"""Compute sets, which an IPU executes one after the other, and the values that they pass on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,9 @@ class Value:
     """A tensor in the memory of the IPU.
 
     Args:
-        name: Unique in the program.
-        spec: Shape and dtype.
-        role: `"variable"`, `"argument"` (of the infeed), `"constant"`,
-            `"activation"`, or `"remote"`: a variable that is not on tiles.
-        ipu: Where it lies.
-        copy_of: Of a value that lies on several IPUs, the name that it has on the first.
+        role: One of `"variable"`, `"argument"` (from the infeed), `"constant"`, `"activation"`,
+            and `"remote"` for a variable that is not on tiles.
+        copy_of: For a value that lies on several IPUs, its name on the first of them.
         is_accumulator: Whether gradients of several batches are added up in it.
     """
 
@@ -35,12 +32,7 @@ class Value:
 
 @dataclass(frozen=True)
 class LoopPart:
-    """The body of a loop, or its condition.
-
-    Args:
-        loop: What no other loop of the program is called.
-        is_condition: Which of both.
-    """
+    """The body or the condition of a loop, whose name is unique in the program."""
 
     loop: str
     is_condition: bool = False
@@ -48,12 +40,7 @@ class LoopPart:
 
 @dataclass(frozen=True)
 class Branch:
-    """One of the branches of a conditional, of which one runs.
-
-    Args:
-        conditional: What no other conditional of the program is called.
-        index: Of the branch.
-    """
+    """One branch of a conditional, whose name is unique in the program; only one branch runs."""
 
     conditional: str
     index: int
@@ -64,29 +51,27 @@ class ComputeSet:
     """Vertices that run at the same time, and the exchange before them.
 
     Args:
-        name: Of its last operation, behind the scopes that it was written out in; unique.
-        family: As `ir.family_of_op` has it; an operation of Poplar's libraries is one of its own,
-            called as the operation.
-        ops: Its operations; several if they were fused.
-        operands: The tensors that its last operation takes, in its own shapes.
-        reads: Names of the values that it reads.
-        writes: The values that it makes.
-        repeat: How often it runs in one run of the graph; 0 in a branch that another one takes
-            longer than, of which only the memory counts.
+        name: Unique in the program: the last operation's, behind the scopes it was written out
+            in.
+        family: What `ir.family_of_op` says; for an operation of Poplar's libraries, its own
+            name.
+        ops: Several operations if they were fused.
+        operands: The tensors that the last operation takes, in its own shapes.
+        repeat: How often it runs in one run of the graph. 0 stands for a branch of a conditional
+            that another branch takes longer than: only its memory counts.
         loops: The parts of loops that it is in, outermost first.
         branches: The branches of conditionals that it is in, outermost first.
-        layer: Path of the layer that it belongs to.
+        layer: Path of the layer that it belongs to, empty if there is none.
         backward: Whether it is part of the gradient.
-        stage: The stage of a pipeline that it is in, if there is one.
+        stage: The pipeline stage that it is in, `None` outside of all stages.
         weight_update: Whether it runs once for each weight update, not for each batch.
-        recomputed: Whether a backward part of a stage repeats it from the forward one.
-        body: Of an operation of Poplar's libraries, what it does: a program that takes what
-            it reads as variables, and results in what it writes.
+        recomputed: Whether a stage's backward part repeats it from the forward part.
+        body: What an operation of Poplar's libraries does: a program that takes what the
+            operation reads as variables, and results in what it writes.
         flops: Floating point operations of one run.
         bytes_read: Bytes that one run reads.
         bytes_written: Bytes that one run writes.
-        ipu: Where it runs.
-        shard: The IPU that scopes say it is on, if there are any.
+        shard: The IPU that a sharding scope asks for, `None` outside of such scopes.
     """
 
     name: str
@@ -112,29 +97,28 @@ class ComputeSet:
 
     @property
     def part(self) -> tuple[int | None, bool, bool]:
-        """What all have in common that run at the same time in a pipeline, or as often.
+        """What compute sets have in common that run at the same time in a pipeline, and as
+        often.
 
-        Without a stage, forward and backward are one.
+        Without a stage, forward and backward are one part.
         """
         return self.stage, self.backward and self.stage is not None, self.weight_update
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlatProgram:
-    """One step of a program, written out.
+    """One step of a program, written out as compute sets.
 
     Args:
-        compute_sets: In the order of tracing.
-        values: Every value by name.
-        results: Names of the values that the step returns.
-        updates: Names of variables by names of the results that are their new
-            values, which are written in place.
+        compute_sets: In the order of tracing, until `liveness.schedule` gives that of execution.
+        updates: Variables' names by names of the results that become their new values, which are
+            written in place.
         in_place: Names of values by names of those that take over their memory.
-        stashes: Of a pipeline, how many more batches a value is kept of, by its name.
+        stashes: For how many more batches a pipeline keeps a value, by the value's name.
         checkpoints: Names of values that recomputation keeps.
-        remote_bytes: What lies in the memory of the machine, not on tiles, in bytes.
-        num_unknown_loops: Loops whose trips depend on data: they were counted with
-            their bound, or as one trip.
+        remote_bytes: Bytes that lie in the memory of the machine, not on tiles.
+        num_unknown_loops: Loops whose trips depend on data: they were counted with their bound,
+            or as one trip.
     """
 
     compute_sets: tuple[ComputeSet, ...] = ()
@@ -149,28 +133,16 @@ class FlatProgram:
 
 
 def is_carry(one: ComputeSet) -> bool:
-    """Whether all that it does is to copy a value to where a loop keeps it.
-
-    Args:
-        one: Of a program that was written out.
-    """
+    """Whether a compute set only copies a value to where a loop keeps it."""
     return one.family == "copy" and one.ops[-1].kind == "copy"
 
 
 def is_update(one: ComputeSet) -> bool:
-    """Whether it changes a part of its first operand, which is its result.
-
-    Args:
-        one: Of a program that was written out.
-    """
+    """Whether a compute set changes a part of its first operand, which is its result."""
     return one.ops[-1].kind in ("dynamic-update-slice", "scatter")
 
 
 def widens_halves(one: ComputeSet) -> bool:
-    """Whether all that it does is to convert float16 to float32.
-
-    Args:
-        one: Of a program that was written out.
-    """
+    """Whether a compute set only converts float16 to float32."""
     specs = (*one.operands, *(value.spec for value in one.writes))
     return one.family == "cast" and [spec.dtype for spec in specs] == ["float16", "float32"]

@@ -1,4 +1,4 @@
-"""From an HLO graph to the compute sets that an IPU executes one after the other.
+"""Turns an HLO graph into the compute sets that an IPU executes one after the other.
 
 Calls and loops are written out, and operations that only rename a value disappear.
 """
@@ -27,14 +27,7 @@ UNKNOWN_TRIPS = 1
 
 @dataclass(frozen=True)
 class _Scope:
-    """Where in the program a graph is written out, and how often it runs there.
-
-    Args:
-        prefix: Of the names of its operations.
-        repeat: As of compute sets.
-        loops: As of compute sets.
-        branches: As of compute sets.
-    """
+    """Where in the program a graph is written out, and how often it runs there."""
 
     prefix: str = ""
     repeat: int = 1
@@ -42,11 +35,11 @@ class _Scope:
     branches: tuple[Branch, ...] = ()
 
     def call(self, name: str) -> "_Scope":
-        """That of a function that is called here."""
+        """Returns the scope of a function that is called here."""
         return replace(self, prefix=f"{name}/")
 
     def loop(self, name: str, trips: int, *, is_condition: bool = False) -> "_Scope":
-        """That of the body of a loop, or its condition."""
+        """Returns the scope of a loop's body, or of its condition."""
         return _Scope(
             prefix=f"{name}/{'condition' if is_condition else 'body'}/",
             repeat=self.repeat * trips,
@@ -55,13 +48,13 @@ class _Scope:
         )
 
     def branch(self, name: str, index: int) -> "_Scope":
-        """That of a branch of a conditional."""
+        """Returns the scope of a branch of a conditional."""
         return replace(
             self, prefix=f"{name}/branch{index}/", branches=(*self.branches, Branch(name, index))
         )
 
     def place_of(self, op: Op) -> dict[str, Any]:
-        """Where in the program, and in the model, an operation belongs."""
+        """Returns the fields of a compute set that say where in program and model it belongs."""
         return {
             "repeat": self.repeat,
             "loops": self.loops,
@@ -71,12 +64,8 @@ class _Scope:
 
 
 class _Flattener:
-    """Writes out one graph; `values` and `compute_sets` grow as it goes.
-
-    Args:
-        functions: That operations call, by name.
-        work_of_branch: As `flatten` takes it.
-        taken: Names that operations have; it grows, too.
+    """Writes out one graph; `values`, `compute_sets` and the names that are taken grow as it
+    goes.
     """
 
     def __init__(
@@ -92,12 +81,15 @@ class _Flattener:
         self.compute_sets: list[ComputeSet] = []
         self.in_place: dict[str, str] = {}
         self.checkpoints: list[str] = []
-        # By results of branches that others take longer than, what that branch has instead.
+        # Results of branches that only count as memory, each with the result in its place of the
+        # branch that runs longest.
         self.alternatives: dict[str, str] = {}
         self.num_unknown_loops = 0
 
     def run(self, graph: Graph, arguments: Sequence[str], scope: _Scope) -> tuple[str, ...]:
-        """Writes out a graph whose parameters are given values; returns those it results in."""
+        """Writes out a graph whose parameters are the given values, and returns its results'
+        names.
+        """
         names: dict[str, str] = {}
         specs: dict[str, TensorSpec] = {}
         for op in graph.ops:
@@ -105,6 +97,7 @@ class _Flattener:
             operands = tuple(specs[reference] for reference in op.inputs)
             results = self._op(op, reads, operands, arguments, scope)
             for position, (name, spec) in enumerate(zip(results, op.outputs, strict=True)):
+                # References say `name:k`, and the name alone for the first result.
                 names[f"{op.name}:{position}"] = name
                 specs[f"{op.name}:{position}"] = spec
             if results:
@@ -159,11 +152,13 @@ class _Flattener:
         return results
 
     def _name(self, op: Op, scope: _Scope) -> str:
-        """What an operation is called in the program, and no other one."""
+        """Returns a name for an operation that no other one has in the program."""
         return self._unique(f"{scope.prefix}{op.name}") if scope.prefix else op.name
 
     def _unique(self, name: str) -> str:
-        """Layers may be called as what scopes of loops and branches are made of."""
+        """Returns the name, numbered if need be: a layer may be called as a scope of a loop or
+        branch.
+        """
         found, count = name, 0
         while found in self._taken:
             count += 1
@@ -186,9 +181,14 @@ class _Flattener:
         return names
 
     def _poplar_call(self, op, reads, operands, scope) -> Sequence[str]:
-        """One compute set; what it passes on, or has as a constant, keeps its name."""
+        """Writes an operation of Poplar's libraries as one compute set with a body.
+
+        What it passes on, or has as a constant, keeps its name.
+        """
         inner, name = self._inner(), self._name(op, scope)
         for read in reads:
+            # What it is given takes memory of the program around it, and must not be
+            # overwritten: in a body, both hold for variables.
             role = "constant" if self.values[read].role == "constant" else "variable"
             inner.values[read] = replace(self.values[read], role=role)
         results = inner.run(self._functions[op.body[0]], reads, _Scope(prefix=f"{name}/"))
@@ -232,6 +232,10 @@ class _Flattener:
         if trips is None:
             self.num_unknown_loops += 1
             trips = op.attributes.get("max_trip_count") or UNKNOWN_TRIPS
+        # Each carried value is copied before the first trip and after each trip. TensorFlow for
+        # IPUs lowers loops in place, with copies only where a value is not written where it was
+        # read; `in_place.share_memory` drops the copies that are not needed, once the order is
+        # known.
         condition, body = (self._functions[name] for name in op.body)
         start, name = len(self.compute_sets), self._name(op, scope)
         carried = [self._carry(f"{name}:{k}", read, op, scope) for k, read in enumerate(reads)]
@@ -252,7 +256,7 @@ class _Flattener:
         return after
 
     def _carry(self, name: str, source: str, op: Op, scope: _Scope) -> str:
-        """Copies a value to where a loop keeps it from one trip to the next."""
+        """Adds a copy of a value to where a loop keeps it from one trip to the next."""
         value = Value(name, self.values[source].spec)
         self.values[name] = value
         # The name as an attribute keeps copies of the same value apart.
@@ -273,7 +277,9 @@ class _Flattener:
         return name
 
     def _forget(self, kept: Mapping[str, str], start: int) -> None:
-        """What a loop carries and never changes is read where it was."""
+        """Lets readers take what a loop carries and never changes from where it was before the
+        loop.
+        """
         self.compute_sets[start:] = [
             replace(one, reads=tuple(kept.get(name, name) for name in one.reads))
             for one in self.compute_sets[start:]
@@ -285,8 +291,8 @@ class _Flattener:
     def _conditional(self, op, reads, scope) -> Sequence[str]:
         """Counts the branch that takes longest, which is what an IPU waits for at worst.
 
-        Memory has to be enough for any of them, and has the code of all: others are written out
-        before it, as what runs 0 times.
+        Memory has to be enough for any of them, and has the code of all, so the others are
+        written out before it, as compute sets that run 0 times.
         """
         branches = []
         conditional, first = self._name(op, scope), 1
@@ -306,6 +312,7 @@ class _Flattener:
                     in_place=branch.in_place,
                 )
             )
+            # Of branches with equal work, the first one counts.
             branches.append((work, -index, branch, results, within))
         longest = max(branches, key=lambda found: found[:2])
         _, _, branch, results, _ = longest
@@ -328,7 +335,7 @@ class _Flattener:
         scope: _Scope,
         taken: Sequence[str],
     ) -> None:
-        """A branch that takes memory and no time; at its end, it has all of its results."""
+        """Writes out a branch that takes memory and no time."""
         self.values.update(branch.values)
         self.compute_sets += [replace(one, repeat=0) for one in branch.compute_sets]
         self.in_place.update(branch.in_place)
@@ -338,6 +345,8 @@ class _Flattener:
         self.alternatives.update((name, other) for name, other in pairs if name in made)
         reads = tuple(dict.fromkeys(name for name in results if name in made))
         if reads:
+            # At its end, the branch has all of its results in memory: this reads them, and costs
+            # nothing.
             end = self._unique(f"{scope.prefix}end")
             self.compute_sets.append(
                 ComputeSet(
@@ -353,22 +362,19 @@ class _Flattener:
 
 
 def flops_of(program: FlatProgram) -> int:
-    """The floating point operations of a program."""
+    """Returns the floating point operations of a program."""
     return sum(one.flops * one.repeat for one in program.compute_sets)
 
 
 def flatten(
     graph: Graph, *, work_of_branch: Callable[[FlatProgram], int] = flops_of
 ) -> FlatProgram:
-    """Writes out an HLO graph.
+    """Writes out an HLO graph, with a compute set for each operation that does something.
 
     Args:
-        graph: Its `form` is `"hlo"`.
-        work_of_branch: How much a branch has to do; of each conditional, the one with the most
-            counts.
-
-    Returns:
-        Its compute sets, one for each operation that does something.
+        graph: A graph whose `form` is `"hlo"`.
+        work_of_branch: How much a branch has to do; of each conditional, the branch with the
+            most work counts.
     """
     taken = {op.name for op in graph.ops}
     flattener = _Flattener(graph.functions, work_of_branch, taken)
@@ -393,13 +399,12 @@ def flatten(
 
 
 def _names_of(op: Op, name: str) -> list[str]:
-    """The names of the results of an operation as values."""
+    """Returns the names of an operation's results as values."""
     several = len(op.outputs) > 1
     return [f"{name}:{k}" if several else name for k in range(len(op.outputs))]
 
 
 def _place_of(op: Op) -> dict[str, Any]:
-    """Where in the model it belongs."""
     return {
         "layer": op.layer,
         "backward": op.backward,
@@ -410,7 +415,7 @@ def _place_of(op: Op) -> dict[str, Any]:
 
 
 def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
-    """Whether a conversion keeps the type, or other axes the number and order of elements."""
+    """Whether a conversion keeps the type, or a change of axes the order of elements."""
     if op.kind == "convert":
         return operands[0].dtype == op.outputs[0].dtype
     if op.kind == "transpose":
@@ -419,6 +424,8 @@ def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
         sizes = op.outputs[0].shape
     else:
         return False
+    # Axes of one element may stand anywhere. Such operations only matter to XLA's own memory: in
+    # Poplar, they are views.
     moved = [axis for axis in op.attributes["dimensions"] if sizes[axis] != 1]
     return moved == sorted(moved)
 

@@ -1,6 +1,6 @@
-"""Fewer compute sets that do the same: equal ones are one, and chains become one vertex.
+"""Makes fewer compute sets that do the same: equal ones become one, chains become one vertex.
 
-So poplibs' map expressions do with elementwise operations.
+Chains of elementwise operations are one vertex as in popops' map expressions.
 """
 
 from collections import Counter
@@ -22,14 +22,10 @@ _FUSES = frozenset({"elementwise", "cast", "broadcast"})
 def deduplicate(program: FlatProgram) -> FlatProgram:
     """Computes once what several ask for, such as Adam's powers of its rates.
 
-    What is in different parts of a pipeline, on other IPUs, or runs not as often, does not share
-    it.
+    Nothing is shared by different parts of a pipeline, other IPUs, or what runs not as often.
 
     Args:
         program: Compute sets of one operation each.
-
-    Returns:
-        A program in which no two compute sets do the same with the same values.
     """
     same: dict[str, str] = {}
     found: dict[tuple, ComputeSet] = {}
@@ -37,6 +33,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
     for one in program.compute_sets:
         one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
+        # Attributes are a dictionary, which has no hash; the text of equal ones is equal.
         key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, _place(one))
         first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
         if first is one:
@@ -54,21 +51,17 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
 
 
 def fuse(program: FlatProgram) -> FlatProgram:
-    """Joins chains of elementwise operations.
+    """Joins chains of elementwise operations, and drops the values that never reach memory.
 
-    An operation joins the one that uses its result if nobody else does, both
-    have as many elements, and both run as often. A broadcast joins everyone
-    who uses it: it costs nothing within another vertex, nothing beside the values of a
-    reduction, and nothing in a further broadcast, as it is a view. Nothing else joins what runs in
-    another part of a pipeline, or not as often. Before all, reductions that are the only ones to
-    use halves converted to float32 take the halves, which popops' vertices add up in float32.
+    An operation joins the one that uses its result if nobody else does, both have as many
+    elements, and both run as often. A broadcast joins everyone who uses it: it is a view, which
+    costs nothing within another vertex, beside the values of a reduction, or in a further
+    broadcast. Nothing else joins what runs in another part of a pipeline, or not as often.
 
     Args:
         program: Compute sets of one operation each.
-
-    Returns:
-        A program without the values that never reach memory.
     """
+    # First of all, as a conversion that joined a chain could not join a reduction any more.
     program = _without_widening(program)
     uses = _uses(program)
     made_by = {value.name: one for one in program.compute_sets for value in one.writes}
@@ -85,6 +78,7 @@ def fuse(program: FlatProgram) -> FlatProgram:
     compute_sets = tuple(
         _merged(joined[one.name])
         for one in program.compute_sets
+        # What joined all of its readers is gone; one that nobody reads, such as a print, stays.
         if times_joined[one.name] < max(1, sum(uses[value.name] for value in one.writes))
     )
     alive = set(program.results) | {v.name for one in compute_sets for v in one.writes}
@@ -94,15 +88,16 @@ def fuse(program: FlatProgram) -> FlatProgram:
 
 
 def _uses(program: FlatProgram) -> Counter[str]:
-    """By how many compute sets a value is read, and as how many results it is returned."""
+    """Counts the compute sets that read each value, and the results that return it."""
     uses = Counter(name for one in program.compute_sets for name in dict.fromkeys(one.reads))
     uses.update(program.results)
+    # A checkpoint is kept in memory, so it must not vanish into a chain.
     uses.update(program.checkpoints)
     return uses
 
 
 def _without_widening(program: FlatProgram) -> FlatProgram:
-    """Conversions of halves to float32 that only reductions read become part of these."""
+    """Joins conversions of halves to float32 with the reductions that alone read them."""
     wide = {one.writes[0].name: one for one in program.compute_sets if widens_halves(one)}
     reduced = Counter(
         one.reads[0]
@@ -110,6 +105,8 @@ def _without_widening(program: FlatProgram) -> FlatProgram:
         if one.reads and one.reads[0] in wide and _takes_halves(one, wide[one.reads[0]])
     )
     uses = _uses(program)
+    # TensorFlow for IPUs drops the casts around a reduction (CastsElimination): popops reads
+    # halves and sums in float32, so that half as many bytes move between tiles.
     joined = {name: one for name, one in wide.items() if 0 < uses[name] == reduced[name]}
     compute_sets = []
     for one in program.compute_sets:
@@ -123,7 +120,7 @@ def _without_widening(program: FlatProgram) -> FlatProgram:
 
 
 def _takes_halves(one: ComputeSet, conversion: ComputeSet) -> bool:
-    """Whether it is a reduction of one tensor, which a conversion makes when and as often."""
+    """Whether a compute set reduces one tensor, when and as often as a conversion makes it."""
     return (
         one.family == "reduce"
         and len(one.writes) == 1
@@ -145,6 +142,8 @@ def _reducing_halves(one: ComputeSet, conversion: ComputeSet) -> ComputeSet:
 
 
 def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
+    # Broadcasts are free wherever they are, so several readers and other parts of a pipeline may
+    # each have one. All else would be computed twice, or at another time.
     broadcasts = _broadcasts(producer)
     if broadcasts and (_is_further_operand(producer, consumer) or _broadcasts(consumer)):
         return producer.repeat == consumer.repeat
@@ -164,7 +163,7 @@ def _broadcasts(one: ComputeSet) -> bool:
 
 
 def _is_further_operand(producer: ComputeSet, consumer: ComputeSet) -> bool:
-    """Whether a reduction takes it beside its values, as an arg max does the numbers of an axis.
+    """Whether a reduction takes a value beside its values, as an arg max does an axis' numbers.
 
     Vertices of popops' arg max count by themselves.
     """
@@ -172,7 +171,7 @@ def _is_further_operand(producer: ComputeSet, consumer: ComputeSet) -> bool:
 
 
 def _place(one: ComputeSet) -> tuple:
-    """What is not the same of those that cannot be one."""
+    """Returns what differs for compute sets that cannot be one."""
     return one.part, one.shard
 
 
@@ -187,6 +186,7 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
     inside = {value.name for one in chain[:-1] for value in one.writes}
     reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
     families = {one.family for one in chain}
+    # The first of these that is in the chain decides how the whole is costed.
     family = next(
         (name for name in ("reduce", "elementwise", "cast") if name in families), chain[0].family
     )

@@ -1,4 +1,4 @@
-"""Tables that stay on the host: a program fetches rows of them, and sends gradients back."""
+"""Tables that stay on the host: a program fetches rows of them and sends gradients back."""
 
 from dataclasses import replace
 
@@ -6,19 +6,16 @@ from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.host_work import host_copy
 from ipu_keras.cost.pipeline.offloading import REMOTE
 
-# What `ipu.embedding_ops` marks its lookups in such tables as, and the gradients of these.
+# The family with which `ipu.embedding_ops` marks lookups in such tables, and their gradients.
 HOST_TABLE_FAMILY = "HostEmbedding"
 
 
 def keep_tables_on_host(program: FlatProgram) -> FlatProgram:
-    """Replaces lookups in tables on the host by copies of what is looked up.
+    """Replaces lookups in tables on the host by copies of the rows.
 
-    A variable that nothing but lookups and their gradients have is on the host, such as a table, or
-    what its optimizer keeps. It takes no memory of tiles; what else a lookup takes goes to
-    the host, and its results come from there.
-
-    Args:
-        program: A step, written out.
+    A variable that only lookups and their gradients use is on the host: a table, or a slot of
+    its optimizer. It takes no memory of tiles; whatever else a lookup reads is sent to the host,
+    and its results come from there.
     """
     tables = _variables_on_host(program)
     if not tables:

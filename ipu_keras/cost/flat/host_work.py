@@ -1,4 +1,4 @@
-"""Parts of a program that the host computes: an IPU sends what they take, and gets the results."""
+"""Parts of a program that the host computes: an IPU sends their inputs and gets the results."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,7 +7,8 @@ from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.pipeline.offloading import REMOTE
 from ipu_keras.ir import Op
 
-# What tracing marks scopes of `outside_compilation_scope` as, and users' operations on the host.
+# The families with which tracing marks scopes of `outside_compilation_scope`, and users'
+# operations on the host.
 OUTSIDE_COMPILATION_FAMILY = "OutsideCompilation"
 USER_OPERATION_FAMILY = "CpuUserOperation"
 
@@ -15,11 +16,7 @@ _ON_HOST = frozenset({OUTSIDE_COMPILATION_FAMILY, USER_OPERATION_FAMILY})
 
 
 def leave_to_host(program: FlatProgram) -> FlatProgram:
-    """Replaces what the host computes by copies.
-
-    Args:
-        program: A step, written out.
-    """
+    """Replaces what the host computes by copies."""
     if not any(one.family in _ON_HOST for one in program.compute_sets):
         return program
     return replace(
@@ -32,11 +29,10 @@ def leave_to_host(program: FlatProgram) -> FlatProgram:
 
 
 def host_copy(one: ComputeSet, values: Mapping[str, Value]) -> ComputeSet:
-    """The copies in the place of what the host computes.
+    """Returns the copies in place of a compute set that the host computes.
 
-    Args:
-        one: It.
-        values: Of the program, by name; what is not on tiles is not copied.
+    What lies in remote memory is not on tiles, and constants are known at compile time, so
+    neither is sent.
     """
     sent = tuple(n for n in one.reads if values[n].role not in (REMOTE, "constant"))
     operands = tuple(values[name].spec for name in sent)

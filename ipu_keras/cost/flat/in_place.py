@@ -1,4 +1,4 @@
-"""Which values take over the memory of one that is not needed any more."""
+"""Decides which values take over the memory of one that is not needed any more."""
 
 from dataclasses import replace
 
@@ -7,20 +7,21 @@ from ipu_keras.cost.flat.control_flow import are_alternatives, bodies_of, innerm
 from ipu_keras.cost.flat.liveness import last_reads
 from ipu_keras.ir import num_elements
 
-# They write into any operand of the result's size.
+# Vertices of these families can write into any operand of the result's size. TensorFlow for IPUs
+# writes over operand 0 alone, but swaps operands of commutative operations first.
 _ELEMENTWISE = frozenset({"elementwise", "cast", "norm", "softmax"})
 
 
 def share_memory(program: FlatProgram) -> FlatProgram:
     """Lets values take over memory, as the operations of poplibs do that work in place.
 
-    - What a loop carries starts where its first value was, and is written where it was
-      read, if nobody needs those any more; otherwise it stays a copy.
-    - A slice that is updated, a scatter and an elementwise operation overwrite an operand
-      that nobody reads later.
+    - What a loop carries starts where its first value was, and is written where it was read, if
+      nobody needs those any more; otherwise it stays a copy.
+    - A slice that is updated, a scatter and an elementwise operation overwrite an operand that
+      nobody reads later.
 
     Args:
-        program: In the order of execution.
+        program: Compute sets in the order of execution.
 
     Returns:
         The program with `in_place`, and without the copies that nothing needs.
@@ -41,13 +42,16 @@ class _Sharing:
         for position, one in enumerate(sets):
             for name in one.reads:
                 self._readers.setdefault(name, []).append(position)
-        # Whose memory nobody else may have: results stay, variables take their new values.
+        # Values whose memory nobody else may have: results have to stay, and variables take
+        # their new values.
         self._kept = {*program.results, *program.updates}
         self._same: dict[str, str] = {}  # by the name of a copy that nothing needs
 
     def shared(self) -> FlatProgram:
         program, sets = self._program, self._program.compute_sets
         for position, one in enumerate(sets):
+            # Copies of loops come first: an elementwise operation that took a place before would
+            # keep a value from being made where the loop carries it.
             if is_carry(one):
                 self._drop_copy(position, one)
         for position, one in enumerate(sets):
@@ -82,6 +86,8 @@ class _Sharing:
         maker, last = self._program.compute_sets[made], self._readers.get(place, [-1])[-1]
         if innermost_body(maker) != innermost_body(one):
             return False
+        # The old value of this trip must not be read any more, but the vertex that makes the new
+        # one may read it element by element.
         return last < made or (last == made and place in _overwritable(maker))
 
     def _is_written_back(self, name: str, copy: str) -> bool:
@@ -138,7 +144,7 @@ class _Sharing:
 
 
 def _overwritable(one: ComputeSet) -> tuple[str, ...]:
-    """The operands that its vertices can write to."""
+    """Returns the operands that a compute set's vertices can write to."""
     if is_update(one):
         return one.reads[:1]
     return one.reads if one.family in _ELEMENTWISE else ()

@@ -1,4 +1,4 @@
-"""Tiles that are set apart for input and output, and what passes while the others compute."""
+"""Tiles set apart for input and output, and the copies that pass while the others compute."""
 
 import math
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipu_keras.cost.exchange import ExchangePhase, exchange_cycles, sync_cycles
 from ipu_keras.machine.target import Target
 
-# What a step takes and returns, and the same of the steps beside it, with which the host is
-# busy meanwhile.
+# While the data of one step is passed to or from the other tiles, the host is busy with that of
+# a step beside it, so these tiles hold both. (TensorFlow for IPUs counts each buffer once.)
 _STEPS_HELD = 2
 
 
@@ -16,11 +16,11 @@ class StepCopies:
     """What the host copies for each step of an execution.
 
     Args:
-        num_steps: Of the execution.
-        fed_bytes: To one replica, in bytes.
-        fetched_bytes: From it, in bytes.
-        fed_cycles: That it takes to feed a step, without beginning and end of a copy.
-        fetched_cycles: The same to fetch what it returns.
+        num_steps: The steps of an execution.
+        fed_bytes: Bytes that go to one replica for a step.
+        fetched_bytes: Bytes that come back from it after a step.
+        fed_cycles: Cycles to feed a step, without the beginning and end of a copy.
+        fetched_cycles: Cycles to fetch a step's results, likewise.
     """
 
     num_steps: int
@@ -31,12 +31,12 @@ class StepCopies:
 
     @property
     def held_bytes(self) -> int:
-        """That tiles for input and output have to hold, in bytes."""
+        """Bytes that tiles for input and output have to hold."""
         return _STEPS_HELD * (self.fed_bytes + self.fetched_bytes)
 
     @property
     def cycles(self) -> float:
-        """Of the copies of all steps."""
+        """Cycles that the copies of all steps take."""
         return self.num_steps * (self.fed_cycles + self.fetched_cycles)
 
     def waiting_cycles(self, compute_cycles: int) -> float:
@@ -47,7 +47,7 @@ class StepCopies:
             feed 1 | compute 1, feed 2 | compute 2, feed 3, fetch 1 | ... | fetch k
 
         Args:
-            compute_cycles: Of a step.
+            compute_cycles: Cycles that one step computes.
 
         Example:
 
@@ -71,8 +71,8 @@ class StepCopies:
         """Cycles of a step in which its data passes between these tiles and the others.
 
         Args:
-            target: The hardware, with the tiles that compute.
-            num_io_tiles: Tiles beside these.
+            target: The hardware with the tiles that compute, to which `num_io_tiles` come in
+                addition.
         """
         cycles = 0
         for num_bytes in (self.fed_bytes, self.fetched_bytes):

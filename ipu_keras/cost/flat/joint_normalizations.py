@@ -16,16 +16,17 @@ _NORMALIZATIONS = frozenset({"norm", "softmax"})
 
 
 def with_normalized_bodies(program: FlatProgram) -> FlatProgram:
-    """Does `fuse_normalizations` for the bodies of a program, of those with a gradient jointly.
-
-    Args:
-        program: As it was written out.
+    """Does `fuse_normalizations` for the bodies of a program; an operation and its gradient are
+    one.
     """
     sets = dict(enumerate(program.compute_sets))
     values = dict(program.values)
     users = Counter(name for one in sets.values() for name in dict.fromkeys(one.reads))
     users.update([*program.results, *program.checkpoints])
     done: dict[int, ComputeSet] = {}
+    # popnn keeps the input, the mean and the reciprocal deviation, and whitens again in the
+    # gradient. Each body for itself would write out whitened values as results, since it does
+    # not see that the gradient could compute them.
     for forward, backward in _pairs(sets):
         joint = _Joint.of(sets[forward], sets[backward], users)
         if joint is not None:
@@ -44,12 +45,14 @@ def _alone(one: ComputeSet) -> ComputeSet:
 
 
 def _in_layer_of(call: ComputeSet, sets: Sequence[ComputeSet]) -> tuple[ComputeSet, ...]:
-    """What an operation consists of belongs together, whatever layer it is in, or if in none."""
+    """Puts what an operation consists of into one layer, so that it is recognised as a whole."""
     return tuple(replace(one, layer=call.layer or call.name) for one in sets)
 
 
 def _pairs(sets: Mapping[int, ComputeSet]) -> Iterator[tuple[int, int]]:
-    """The positions of operations and of their gradients, which read some of their results."""
+    """Yields the positions of operations and of their gradients, which read some of their
+    results.
+    """
     makers: dict[str, int] = {}
     paired = set()
     for position, one in sets.items():
@@ -72,12 +75,12 @@ def _pairs(sets: Mapping[int, ComputeSet]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Joint:
-    """An operation and its gradient with passes of their own over a tensor.
+    """An operation and its gradient, each with its passes over a tensor.
 
     Args:
-        calls: Both, as they were.
-        program: What both do.
-        names: What results of the operation are called in the program around it.
+        calls: The operation and its gradient as they were.
+        program: The passes of both, as one program.
+        names: What the program around calls the operation's results.
     """
 
     calls: tuple[ComputeSet, ComputeSet]
@@ -88,18 +91,17 @@ class _Joint:
     def of(
         cls, forward: ComputeSet, backward: ComputeSet, users: Mapping[str, int]
     ) -> "_Joint | None":
-        """Both, if there are passes that they can share.
+        """Returns both as one if there are passes that they can share, else `None`.
 
         Args:
-            forward: The operation.
-            backward: Its gradient.
-            users: How many read a value, or return it.
+            users: By how many compute sets and results each value is needed.
         """
         assert forward.body is not None, "only operations with a body are paired"
         inner = {
             value.name: result
             for value, result in zip(forward.writes, forward.body.results, strict=True)
         }
+        # What only the gradient reads need not be a result: it may be computed again there.
         outside = [name for name in inner if users[name] > (name in backward.reads)]
         gradient = _renamed(backward, inner)
         both = FlatProgram(
@@ -116,7 +118,7 @@ class _Joint:
         return found if found._is_whole(returned) else None
 
     def forward(self) -> ComputeSet:
-        """The operation, which gives its gradient what that reads now."""
+        """Returns the operation, which now results in what its gradient reads."""
         sets = self._sets(backward=False)
         made = _made(sets)
         kept = [name for name in self.program.results if name in made]
@@ -126,7 +128,7 @@ class _Joint:
         return self._call(self.calls[0], sets, results, writes)
 
     def backward(self) -> ComputeSet:
-        """Its gradient."""
+        """Returns the gradient."""
         sets = self._sets(backward=True)
         results = self.program.results[len(self.program.results) - len(self.calls[1].writes) :]
         return self._call(self.calls[1], sets, results, self.calls[1].writes)
@@ -169,6 +171,8 @@ class _Joint:
         gradient = self.program.results[len(returned) :]
         return (
             any(one.family in _NORMALIZATIONS for one in backward)
+            # The last condition: the operation runs before the gradient and can read nothing of
+            # it.
             and len(set(returned)) == len(returned)
             and set(returned) <= _made(forward).keys()
             and set(gradient) <= _made(backward).keys()
@@ -177,7 +181,7 @@ class _Joint:
 
 
 def _renamed(backward: ComputeSet, inner: Mapping[str, str]) -> FlatProgram:
-    """The body of a gradient, which reads what is made within the operation."""
+    """Returns the body of a gradient, which reads values by their names within the operation."""
     body = backward.body
     assert body is not None, "only operations with a body are paired"
     return replace(

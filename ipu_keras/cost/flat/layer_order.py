@@ -11,9 +11,9 @@ class LayerOrder:
     """The forward pass of a program, layer by layer.
 
     Args:
-        num_layers: How many there are; a compute set without a layer is one by itself.
-        index: Of each layer, by its path and, where that is empty, the compute set's name.
-        forward: By position, whether a compute set belongs to the forward pass.
+        num_layers: How many there are; a compute set without a layer counts as one.
+        index: Positions by the layer's path and, where that is empty, the compute set's name.
+        forward: Whether the compute set at each position belongs to the forward pass.
     """
 
     num_layers: int
@@ -21,10 +21,8 @@ class LayerOrder:
     forward: tuple[bool, ...]
 
     def layer_of(self, one: ComputeSet) -> int | None:
-        """The index of a compute set's layer; `None` if the forward pass does not have it.
-
-        Args:
-            one: Of the program.
+        """Returns the index of a compute set's layer; `None` if the forward pass does not have
+        it.
         """
         return self.index.get(_key(one))
 
@@ -32,11 +30,8 @@ class LayerOrder:
 def layer_order(program: FlatProgram) -> LayerOrder:
     """Finds the forward pass and sorts its layers.
 
-    A layer comes where its last forward operation does, which makes its output: random
-    draws, which depend on nothing, may come long before.
-
-    Args:
-        program: In the order of execution.
+    A layer comes where its last forward operation does, which makes its output: random draws,
+    which depend on nothing, may come long before.
     """
     forward = _forward(program)
     last: dict[tuple[str, str], int] = {}
@@ -51,13 +46,9 @@ def layer_order(program: FlatProgram) -> LayerOrder:
 def crossing_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
     """Bytes that the forward pass hands over each boundary between layers.
 
-    Args:
-        program: In the order of execution.
-        order: Of its layers.
-
     Returns:
-        One number for each layer but the last: bytes of the values that it or a layer
-        before it makes, and that a layer behind it reads.
+        One number for each layer but the last: bytes of the values that it or a layer before it
+            makes, and that a layer behind it reads.
     """
     makers: dict[str, int] = {}
     reach: dict[str, tuple[int, int]] = {}
@@ -70,6 +61,8 @@ def crossing_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
                 first, last = reach.get(name, (makers[name], makers[name]))
                 reach[name] = min(first, layer), max(last, layer)
         makers.update((value.name, layer) for value in one.writes)
+    # A value adds its bytes behind its maker and takes them away behind its last reader, so one
+    # pass over the sums is enough, however many boundaries a value crosses.
     changes = [0] * (order.num_layers + 1)
     for name, (first, last) in reach.items():
         size = program.values[name].spec.nbytes
@@ -83,15 +76,15 @@ def crossing_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
 
 
 def _key(one: ComputeSet) -> tuple[str, str]:
-    """A layer may be called as an operation that has none."""
+    """Returns the layer's path, else the name; both, as a layer may be called as an operation."""
     return one.layer, "" if one.layer else one.name
 
 
 def _forward(program: FlatProgram) -> tuple[bool, ...]:
-    """Which compute sets are neither of the gradient nor depend on it.
+    """Says which compute sets are neither of the gradient nor depend on it.
 
-    Some of the gradient's operations read constants or variables alone, such as zeros that
-    the forward pass may share: what depends on these only is no gradient.
+    Some of the gradient's operations read constants or variables alone, such as zeros that the
+    forward pass may share: what depends on these only is no gradient.
     """
     made: set[str] = set()
     gradients: set[str] = set()

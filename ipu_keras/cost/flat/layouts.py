@@ -1,4 +1,4 @@
-"""How values are spread over the tiles of an IPU, and which of them share a spread."""
+"""Says how values are spread over the tiles of an IPU, and which of them share a spread."""
 
 import math
 from collections.abc import Callable
@@ -16,46 +16,27 @@ _NORMALIZATIONS = frozenset({"norm", "softmax"})
 
 
 def num_tiles_of(spec: TensorSpec, target: Target) -> int:
-    """How many tiles a tensor is spread over.
-
-    Args:
-        spec: The tensor's.
-        target: Whose tiles.
-    """
+    """Returns how many tiles a tensor is spread over."""
     return max(1, min(target.num_tiles, math.ceil(spec.nbytes / _MIN_BYTES_PER_TILE)))
 
 
 def elements_per_tile(spec: TensorSpec, target: Target) -> int:
-    """Elements of a tensor on the tile with the most.
-
-    Args:
-        spec: The tensor's.
-        target: Whose tiles.
-    """
+    """Returns the elements of a tensor on the tile with the most."""
     return math.ceil(num_elements(spec) / num_tiles_of(spec, target))
 
 
 def bytes_per_tile(spec: TensorSpec, target: Target) -> int:
-    """Bytes of a tensor on the tile with the most.
-
-    Args:
-        spec: The tensor's.
-        target: Whose tiles.
-    """
+    """Returns the bytes of a tensor on the tile with the most."""
     return math.ceil(spec.nbytes / num_tiles_of(spec, target))
 
 
 def item_bytes(spec: TensorSpec) -> int:
-    """Bytes of an element of a tensor, also of one that has none.
-
-    Args:
-        spec: The tensor's.
-    """
+    """Returns the bytes of one element, also for a tensor that has no elements."""
     return TensorSpec((), spec.dtype).nbytes
 
 
 def layouts_of(program: FlatProgram) -> dict[str, str]:
-    """Which values lie as others do, so that no element has to move between them.
+    """Finds which values lie as others do, so that no element has to move between them.
 
     Each value is spread by itself, but for these:
 
@@ -65,10 +46,11 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
     - What is updated in part stays where it is.
 
     Args:
-        program: In the order of execution, with its memory shared.
+        program: Compute sets in the order of execution, with memory shared.
 
     Returns:
-        By the name of a value, the one whose spread it shares; those of their own are left out.
+        For the name of a value the one whose spread it shares, without values of their own
+        spread.
     """
     overwritten = {**program.in_place, **program.updates}
     layouts: dict[str, str] = {}
@@ -81,12 +63,14 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
 def _places_of(
     one: ComputeSet, program: FlatProgram, overwritten: Callable[[str], str | None]
 ) -> list[tuple[str, str]]:
-    """Results of a compute set, each with the value that it lies with."""
+    """Lists the results of a compute set, each with the value that it lies with."""
+    # Values of an operation of Poplar's libraries are spread as the operation wants them.
     if one.body is not None or not one.writes:
         return []
     result = one.writes[0]
     if one.family in _NORMALIZATIONS:
         size = num_elements(program.values[one.reads[0]].spec)
+        # Sums lie by themselves: a reduction writes them to tiles of its own.
         made = [value for value in one.writes if num_elements(value.spec) == size]
         return [(value.name, one.reads[0]) for value in made]
     if one.family in _ELEMENTWISE:
@@ -100,7 +84,7 @@ def _places_of(
 
 
 def _first_of_size(one: ComputeSet, program: FlatProgram) -> str | None:
-    """The first operand with as many elements as the result."""
+    """Returns the first operand with as many elements as the result, if there is one."""
     size = num_elements(one.writes[0].spec)
     sizes = ((name, num_elements(program.values[name].spec)) for name in one.reads)
     return next((name for name, found in sizes if found == size), None)

@@ -1,4 +1,4 @@
-"""The order of a step's compute sets, and which values are in memory when."""
+"""The order of a step's compute sets, and at which positions values are in memory."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -20,17 +20,15 @@ class Lifetime:
 def schedule(program: FlatProgram) -> FlatProgram:
     """Runs early what frees more memory than it takes, such as weight updates.
 
-    Otherwise the order of tracing stays, in which each compute set follows
-    those whose results it reads. What is inside a loop stays together.
-
-    Args:
-        program: In the order of tracing.
-
-    Returns:
-        The program in the order of execution.
+    Otherwise the order of tracing stays, in which each compute set follows those whose results
+    it reads. What is inside a loop stays together.
     """
+    # TensorFlow for IPUs tries three schedulers for each computation and keeps the one with the
+    # least peak (CHOOSE_BEST). This one does what matters most of its clustering: what has large
+    # operands and defines little, as weight updates do, runs at once.
     order = _Order(program)
     ready = [k for k, count in enumerate(order.waits_for) if count == 0]
+    # Positions in the order of tracing, so the smallest is what tracing had first.
     heapq.heapify(ready)
     done: list[ComputeSet] = []
     while ready:
@@ -52,7 +50,7 @@ def schedule(program: FlatProgram) -> FlatProgram:
 
 
 class _Order:
-    """Which compute sets can run, and what they would free."""
+    """Knows which compute sets can run, and what they would free."""
 
     def __init__(self, program: FlatProgram):
         self._sets = program.compute_sets
@@ -76,14 +74,14 @@ class _Order:
         self._keep_branches_apart()
 
     def _keep_loops_together(self) -> None:
-        """Each compute set of a loop waits for the one before it."""
+        """Lets each compute set of a loop wait for the one before it."""
         for position in range(1, len(self._sets)):
             before, one = self._sets[position - 1], self._sets[position]
             if one.repeat > 1 and before.repeat == one.repeat:
                 self._wait(position, position - 1)
 
     def _keep_branches_apart(self) -> None:
-        """What runs 0 times, because another branch takes longer, comes before that branch."""
+        """Puts what runs 0 times, because another branch takes longer, before that branch."""
         last: dict[str, int] = {}
         for position, one in enumerate(self._sets):
             if one.repeat and not last:
@@ -99,7 +97,9 @@ class _Order:
         self.waits_for[position] += 1
 
     def _complete(self, name: str, reader: ComputeSet, ends: Mapping[str, int]) -> int | None:
-        """After which compute set a value can be read: of a loop that ended, its last."""
+        """Returns after which compute set a value can be read: its maker or, outside the loop
+        that the maker is in, the loop's last.
+        """
         made = self._made.get(name)
         if made is None:
             return None
@@ -111,18 +111,21 @@ class _Order:
 
     def frees_memory(self, position: int) -> bool:
         one = self._sets[position]
+        # Loops run as a whole, and other branches than the longest take no time.
         if one.repeat != 1:
             return False
         freed = sum(
             self._sizes[name]
             for name in set(one.reads)
+            # Variables, constants and arguments are there all the time or from the start:
+            # nothing made them here, and reading them last frees nothing.
             if self._uses[name] == 1 and name in self._made
         )
         taken = sum(v.spec.nbytes for v in one.writes if v.name not in self._in_place)
         return freed > taken
 
     def finish(self, position: int) -> list[int]:
-        """Marks a compute set as done; returns those that can run now, or free memory now."""
+        """Marks a compute set as done; returns those that can run now, or may free memory now."""
         self._done[position] = True
         found = []
         for follower in self._followers[position]:
@@ -131,6 +134,7 @@ class _Order:
                 found.append(follower)
         for name in set(self._sets[position].reads):
             self._uses[name] -= 1
+            # The one reader that is left would free the value.
             if self._uses[name] == 1:
                 found += [reader for reader in self._readers[name] if self._can_run(reader)]
         return found
@@ -140,16 +144,12 @@ class _Order:
 
 
 def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
-    """When each value that is not always live is in memory.
-
-    Args:
-        program: In the order of execution.
+    """Finds when each value that is not always live is in memory.
 
     Returns:
-        Lifetimes by name; variables, constants and what is written in place have
-        none: a value lives as long as those that take over its memory. What a
-        loop reads from outside lives until the loop ends; arguments live from
-        the start, results to the end.
+        Lifetimes by name. Variables, constants and what is written in place have none: a value
+            lives as long as those that take over its memory. What a loop reads from outside
+            lives until the loop ends; arguments live from the start, results to the end.
     """
     end = max(len(program.compute_sets) - 1, 0)
     last = last_reads(program.compute_sets)
@@ -174,10 +174,7 @@ def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
 
 
 def storage(program: FlatProgram) -> dict[str, str]:
-    """In whose memory each value lies.
-
-    Args:
-        program: As `share_memory` leaves it.
+    """Finds in whose memory each value lies after `share_memory`.
 
     Returns:
         For each value the name of the one that had its memory first, itself if no other had.
@@ -192,13 +189,9 @@ def storage(program: FlatProgram) -> dict[str, str]:
 
 
 def last_reads(compute_sets: Sequence[ComputeSet]) -> dict[str, int]:
-    """The position of the last compute set that needs each value.
+    """Returns the position of the last compute set that needs each value.
 
-    Args:
-        compute_sets: In the order of execution.
-
-    Returns:
-        Positions by name. A loop needs what it reads from outside until it ends.
+    A loop needs what it reads from outside until it ends.
     """
     ends = _loop_ends(compute_sets)
     made_in = {value.name: bodies_of(one) for one in compute_sets for value in one.writes}

@@ -1,4 +1,4 @@
-"""Where values lie on the tiles, and how full each tile becomes."""
+"""Decides where values lie on the tiles, and adds up how full each tile becomes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,7 @@ class Region:
 
     Args:
         first_tile: The tile of its first elements; after the last tile comes tile 0.
-        num_tiles: How many tiles hold some of it.
-        bytes_per_tile: On the fullest of them, in bytes.
+        bytes_per_tile: Bytes on the fullest of its tiles.
     """
 
     first_tile: int
@@ -34,12 +33,11 @@ class Overhead:
     """Bytes that one tile needs besides its values.
 
     Args:
-        vertex_code: Code of vertices, shared by all of a type.
+        vertex_code: Code of vertices, which all vertices of a type share.
         vertex_state: Fields and edges of every vertex.
         control_code: The tile's part of the program.
-        exchange_code: Instructions of all exchanges.
-        gaps: Between the code and what follows, as `gap_after` has it.
-        stack: Stacks of the threads.
+        exchange_code: Instructions that send and receive in all exchanges.
+        gaps: Bytes between the code and what follows, from `gap_after`.
     """
 
     vertex_code: int = 0
@@ -58,12 +56,8 @@ class Overhead:
 def gap_after(code_bytes: int, target: Target) -> int:
     """Bytes that stay free between the code of a tile and its values.
 
-    Instructions are read ahead, so the memory element that the code ends in has no values:
-    an access to them would wait.
-
-    Args:
-        code_bytes: Of the tile's instructions.
-        target: Whose tiles.
+    Instructions are read ahead, so the memory element that the code ends in has no values: an
+    access to them would wait.
     """
     return -code_bytes % target.memory_element_bytes
 
@@ -77,17 +71,14 @@ class MemoryPlan:
     """How full the tiles become: those of IPU 0, then those of IPU 1, and so on.
 
     Args:
-        bytes_by_category: Over all tiles, in the categories of Poplar's report.
+        bytes_by_category: Bytes over all tiles, in the categories of Poplar's report.
         always_live_by_tile: `(tiles,)` bytes that are in use all the time.
-        peak_by_tile: `(tiles,)` bytes, always-live ones included, when the tile
-            is fullest.
+        peak_by_tile: `(tiles,)` bytes when the tile is fullest, always-live ones included.
         peak_position: The compute set at which the worst tile is fullest.
-        live_by_ipu: `(IPUs, compute sets)` bytes over all tiles of an IPU that are in
-            use besides those always live.
-        tile_bytes: What a tile has.
-        code_bytes: Of the instructions of one tile; all have the same.
-        code_region_bytes: What a tile has for instructions.
-        num_ipus: IPUs that have these tiles, in equal numbers.
+        live_by_ipu: `(IPUs, compute sets)` bytes over all tiles of an IPU that are in use
+            besides those always live.
+        code_bytes: Instructions on one tile; all tiles have as many.
+        code_region_bytes: The part of `tile_bytes` that instructions can be read from.
     """
 
     bytes_by_category: Mapping[str, int] = field(default_factory=dict)
@@ -102,17 +93,16 @@ class MemoryPlan:
 
     @property
     def live_by_position(self) -> np.ndarray:
-        """`(compute sets,)`: the same over the tiles of all IPUs."""
+        """`(compute sets,)` bytes in use over the tiles of all IPUs, besides those always live."""
         return self.live_by_ipu.sum(axis=0)
 
     @property
     def num_tiles_of_ipu(self) -> int:
-        """How many of the tiles each IPU has."""
         return len(self.peak_by_tile) // self.num_ipus
 
     @property
     def max_bytes_by_ipu(self) -> np.ndarray:
-        """`(IPUs,)`: bytes on the fullest tile of each."""
+        """`(IPUs,)` bytes on the fullest tile of each."""
         return self.peak_by_tile.reshape(self.num_ipus, -1).max(axis=1)
 
     @property
@@ -178,15 +168,7 @@ class MemoryPlan:
 
 
 def map_linearly(program: FlatProgram, target: Target) -> dict[str, Region]:
-    """Spreads every value over the tiles, each starting where the one before ended.
-
-    Args:
-        program: Whose values are mapped in their order.
-        target: Whose tiles.
-
-    Returns:
-        Regions by names of values; what is in place of another has the other's.
-    """
+    """Spreads every value over the tiles; what is in place of another lies where that does."""
     regions: dict[str, Region] = {}
     next_tile = 0
     owners = storage(program)
@@ -195,6 +177,8 @@ def map_linearly(program: FlatProgram, target: Target) -> dict[str, Region]:
             continue
         tiles = num_tiles_of(value.spec, target)
         regions[value.name] = Region(next_tile, tiles, bytes_per_tile(value.spec, target))
+        # Each starts where the one before ended, as the first tiles would hold all small values
+        # otherwise.
         next_tile = (next_tile + tiles) % target.num_tiles
     return {name: regions[owners[name]] for name in program.values}
 
@@ -211,15 +195,10 @@ def plan_memory(
     """Adds up what is on each tile of one IPU at each position of the program.
 
     Args:
-        program: In the order of execution; of its values, those on that IPU.
-        regions: Where its values lie.
-        target: Whose tiles.
+        program: Compute sets in the order of execution; of the values, those on that IPU.
         temporary_bytes: For each compute set, what every tile needs while it runs.
         message_bytes: For each compute set, what arrives at every tile before it runs.
-        overhead: What every tile needs besides.
-
-    Returns:
-        The plan.
+        overhead: What every tile needs all the time besides values.
     """
     always = {"variable": np.zeros(target.num_tiles, np.int64)}
     always["constant"] = always["variable"].copy()
@@ -234,6 +213,7 @@ def plan_memory(
     live += (_by_position(temporary_bytes, live) + messages)[:, None]
     fixed = sum(vars(overhead).values())
     always_live = always["variable"] + always["constant"] + stashes + fixed
+    # Tiles are fullest at different times; Poplar's report adds up each one's peak too.
     peak = live.max(axis=0)
     arrived = int(messages[live.argmax(axis=0)].sum())
     categories = {
@@ -267,10 +247,7 @@ def peak_besides_results(
     """Bytes on the fullest tile of what is neither given to a program nor returned by it.
 
     Args:
-        program: In the order of execution, with its memory shared.
-        target: Whose tiles.
-        temporary_bytes: As for `plan_memory`.
-        message_bytes: As for `plan_memory`.
+        program: Compute sets in the order of execution, with memory shared.
     """
     owners = storage(program)
     returned = {owners[name] for name in program.results}
@@ -283,15 +260,13 @@ def peak_besides_results(
     regions = map_linearly(inside, target)
     live = _live_bytes(inside, regions, target, lifetimes(inside))
     needed = _by_position(temporary_bytes, live) + _by_position(message_bytes, live)
+    # Values of a body lie spread over all tiles: every tile needs about the bytes of the
+    # fullest.
     return int((live.max(axis=1) + needed).max())
 
 
 def joined(plans: Sequence[MemoryPlan]) -> MemoryPlan:
-    """The plan of several IPUs.
-
-    Args:
-        plans: Of each IPU, for the same program.
-    """
+    """Returns the plan of several IPUs that run parts of the same program."""
     worst = max(plans, key=lambda plan: plan.max_tile_bytes)
     return MemoryPlan(
         bytes_by_category={
@@ -312,13 +287,7 @@ def joined(plans: Sequence[MemoryPlan]) -> MemoryPlan:
 def alive_on_worst_tile(
     program: FlatProgram, regions: Mapping[str, Region], memory: MemoryPlan
 ) -> Iterator[tuple[str, int]]:
-    """Names and bytes of what lies on the worst tile when it is fullest.
-
-    Args:
-        program: As it was planned.
-        regions: As they were planned.
-        memory: The plan.
-    """
+    """Yields names and bytes of what lies on the worst tile when it is fullest."""
     alive = lifetimes(program)
     for name, region in regions.items():
         if program.values[name].ipu != memory.worst_ipu:
@@ -338,10 +307,10 @@ def _live_bytes(
     target: Target,
     alive: Mapping[str, Lifetime],
 ) -> np.ndarray:
-    """`(compute sets, tiles)`: bytes of the values that are not always live.
+    """`(compute sets, tiles)` bytes of the values that are not always live.
 
-    Each value changes four corners of a table whose sums along both axes are
-    the bytes, so that the time does not depend on how long or wide it lives.
+    Each value changes four corners of a table whose sums along both axes are the bytes, so that
+    the time does not depend on how long or wide it lives.
     """
     positions = max(len(program.compute_sets), 1)
     table = np.zeros((positions + 1, target.num_tiles + 1), np.int64)
@@ -358,7 +327,9 @@ def _live_bytes(
 
 
 def _by_position(sizes: Sequence[int], live: np.ndarray) -> np.ndarray:
-    """Bytes while each compute set runs; a program that computes nothing has one position."""
+    """Returns bytes while each compute set runs; a program that computes nothing has one
+    position.
+    """
     return np.asarray([*sizes, 0], np.int64)[: len(live)]
 
 

@@ -1,9 +1,9 @@
 """Puts normalizations and softmax, which frameworks write as small operations, together again.
 
 popnn has vertices for them: one pass over the tensor for all sums that can be taken at once,
-then one broadcast vertex for each vector that is added or multiplied. They read and write
-the tensor in its own dtype, sum in float32, and compute values again in the gradient
-rather than keep them.
+then one broadcast vertex for each vector that is added or multiplied. They read and write the
+tensor in its own dtype, sum in float32, and compute values again in the gradient rather than
+keep them.
 """
 
 from collections import Counter, defaultdict
@@ -13,22 +13,59 @@ from dataclasses import dataclass, field, replace
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value, widens_halves
 from ipu_keras.ir import Op, num_elements
 
-# What their expressions are made of besides conversions and broadcasts.
+# A batch normalization as Keras writes it, in XLA's operations. `x` and `y` have N rows of C
+# float16 channels, what is between is float32; `n` to `shift` are vectors of C numbers:
+#
+#   x ─ convert ─┬─ reduce add ─ divide n ─ mean ─ broadcast ─┐
+#                ├─ subtract ─────────────────────────────────┘
+#                │     └─ multiply by itself ─ reduce add ─ divide n ─ var ─ rsqrt ─┐
+#                │                  gamma ─ multiply ───────────────────────────────┘
+#                │                            └─ scale ─ broadcast ─┐
+#                └─ multiply ───────────────────────────────────────┘
+#                      └─ add ─ convert ─ y
+#                          └─ broadcast ─ shift = beta - mean * scale
+#
+# It becomes two passes over `x`; what is done to vectors stays as it is between them:
+#
+#   norm     x                      -> sum(x), sum(x * x)   from which mean and var follow
+#   norm     x, scale, shift        -> y                    vertices multiply and add, float16
+#
+# and its gradient two more, where `a` and `b` are vectors. It centres `x` again, so that nothing
+# is kept of the size of `x` but `x` itself, and nothing in float32:
+#
+#   norm     dy, x                  -> sum(dy), sum(dy * x)
+#   norm     dy, x, scale, a, mean  -> dx = dy * scale + (x - mean) * a + b
+#
+# A layer normalization is the same over the other axis; its factor is the product of two
+# broadcasts, the root of each row and the gamma of each column. A softmax
+#
+#   x ─┬─ reduce maximum ─ broadcast ─┐
+#      └─ subtract ───────────────────┘
+#            └─ exponential ─┬─ reduce add ─ broadcast ─┐
+#                            └─ divide ─────────────────┘─ y
+#
+# becomes three passes, and an operation on vectors between them:
+#
+#   softmax      x                  -> maximum
+#   softmax      x, maximum         -> e = exp(x - maximum), sum(e)
+#   elementwise  sum(e)             -> reciprocals, one of each row
+#   softmax      e, reciprocals     -> y: multiplied, where XLA divides each element
+
+# What their expressions are made of besides conversions and broadcasts:
 _ARITHMETIC = frozenset(
     ["add", "divide", "exponential", "multiply", "negate", "reduce", "rsqrt", "sqrt", "subtract"]
 )
-# What is there only for those who read it: it costs nothing within them.
+# Families that are there only for those who read them: within these, they cost nothing.
 _MERE_OPERANDS = frozenset(["broadcast", "cast", "elementwise"])
 
 
 def fuse_normalizations(program: FlatProgram) -> FlatProgram:
     """Replaces the operations of normalizations and softmax by their vertices.
 
-    A layer is recognised by its structure: a tensor is multiplied by a reciprocal square
-    root that was broadcast to its size, or is the exponent of its difference to its
-    maximum. What else the layer and its gradient do to that tensor, its result and the
-    gradient of that belongs to it. A layer that does anything else with a tensor of that
-    size stays as it is.
+    A layer is recognised by its structure: a tensor is multiplied by a reciprocal square root
+    that was broadcast to its size, or is the exponent of its difference to its maximum. What
+    else the layer and its gradient do to that tensor, its result and the gradient of that
+    belongs to it. A layer that does anything else with a tensor of that size stays as it is.
 
     Args:
         program: Compute sets of one operation each, in the order of tracing.
@@ -45,6 +82,7 @@ def fuse_normalizations(program: FlatProgram) -> FlatProgram:
             made[position].append(one)
         removed.update(() if found is None else found.members)
     compute_sets: list[ComputeSet] = []
+    # A pass stands where its first result was made, by when all that it reads is there.
     for position, one in enumerate(program.compute_sets):
         compute_sets += made.get(position, ())
         if position not in removed:
@@ -60,6 +98,7 @@ def _without_unread(compute_sets: Sequence[ComputeSet], reader: "_Reader") -> li
     kept = []
     for one in reversed(compute_sets):
         names = [value.name for value in one.writes]
+        # What nobody read before either is no leftover of this pass: it stays.
         if one.family in _MERE_OPERANDS and all(
             reader.is_read(name) and not reads[name] for name in names
         ):
@@ -80,13 +119,16 @@ class _Reader:
         for position, one in enumerate(self.sets):
             for name in one.reads:
                 self._readers[name].add(position)
+        # Values that loops carry have a place of their own, so they are needed as much as
+        # results are.
         in_place = program.in_place
         self._results = {*program.results, *in_place, *in_place.values(), *program.checkpoints}
 
     def layers(self) -> Iterable[list[int]]:
-        """The positions of each layer's compute sets; those of no layer are left out."""
+        """Returns the positions of each layer's compute sets; those of no layer are left out."""
         layers = defaultdict(list)
         for position, one in enumerate(self.sets):
+            # Only what runs together, and as often, can be one pass.
             if one.layer and len(one.writes) == 1:
                 layers[one.layer, one.repeat, one.stage, one.shard, one.weight_update].append(
                     position
@@ -97,12 +139,12 @@ class _Reader:
         return num_elements(self.values[name].spec)
 
     def kind(self, name: str) -> str:
-        """The operation that makes a value; empty if none does."""
+        """Returns the operation that makes a value; empty if none does."""
         made = self.made.get(name)
         return "" if made is None else self.sets[made].ops[-1].kind
 
     def operand(self, name: str, position: int = 0) -> str:
-        """An operand of the operation that makes a value."""
+        """Returns an operand of the operation that makes a value."""
         return self.sets[self.made[name]].reads[position]
 
     def is_tensor(self, name: str) -> bool:
@@ -114,7 +156,7 @@ class _Reader:
         return bool(self._readers[name]) and name not in self._results
 
     def halves(self, name: str) -> str:
-        """What a value was before float32 was made of it, if it was float16."""
+        """Returns what a value was before float32 was made of it, if it was float16."""
         made = self.made.get(name)
         if made is None or not widens_halves(self.sets[made]):
             return name
@@ -130,7 +172,9 @@ class _Reader:
 
 
 def _anchor(reader: _Reader, positions: Sequence[int]) -> tuple[str, str] | None:
-    """The family of a layer, and the tensor that it normalizes; `None` if not exactly one."""
+    """Returns a layer's family and the tensor that it normalizes; `None` if there is not just
+    one.
+    """
     scales: dict[str, int] = {}  # made of a reciprocal square root, with that one's size
     found = set()
     for position in positions:
@@ -143,10 +187,15 @@ def _anchor(reader: _Reader, positions: Sequence[int]) -> tuple[str, str] | None
             found.add(("softmax", reader.converted_from(reader.operand(one.reads[0]))))
         elif scaled and kind in ("broadcast", "convert", "multiply"):
             tensors = [other for other in one.reads if other not in scales]
+            # Still a factor: a vector times gamma, or its broadcast, also by the factor of other
+            # axes.
             if reader.size(name) == min(scaled) or not any(map(reader.is_tensor, tensors)):
                 scales[name] = min(scaled)
+            # A factor of the tensor's size meets the tensor. Frameworks convert that to float32
+            # first: the pass reads what it was before.
             elif kind == "multiply" and reader.size(tensors[0]) == reader.size(name):
                 found.add(("norm", reader.converted_from(tensors[0])))
+    # With two such tensors in one layer, nothing says which operation belongs to which.
     return found.pop() if len(found) == 1 else None
 
 
@@ -158,6 +207,8 @@ def _is_softmax(reader: _Reader, exponent: str) -> bool:
     while reader.kind(highest) in ("broadcast", "convert"):
         highest = reader.operand(highest)
     made = reader.made.get(highest)
+    # Frameworks subtract the maximum so that exponents do not overflow; an exponential without
+    # one is an activation function, and stays an elementwise operation.
     return (
         made is not None
         and reader.sets[made].ops[-1].attributes.get("operation") == "maximum"
@@ -170,9 +221,9 @@ class _Part:
     """Operations of a layer in one direction, by position.
 
     Args:
-        members: Those that work on the whole tensor.
+        members: Positions of the operations that work on the whole tensor.
         inputs: The tensors that come from elsewhere.
-        output: The result that others read.
+        output: The result that others read, `None` if there is none.
     """
 
     members: list[int] = field(default_factory=list)
@@ -185,12 +236,10 @@ class _Phase:
     """One pass over the tensor.
 
     Args:
-        position: Where it takes place in the program.
+        position: Where in the program it takes place.
         ops: What it computes of the whole tensor.
-        reads: What it takes, the tensors first.
+        reads: The names that it takes, as keys in order.
         divisors: Vectors whose reciprocals it takes, each with a division by it.
-        writes: What it makes.
-        flops: Of the operations.
     """
 
     position: int
@@ -206,8 +255,6 @@ _There = dict[str, _Phase | None]
 
 
 class _Layer:
-    """A normalization or softmax with its gradient."""
-
     def __init__(self, reader: _Reader, family: str, source: str):
         self._reader = reader
         self._family = family
@@ -221,12 +268,14 @@ class _Layer:
 
     @classmethod
     def of(cls, reader: _Reader, positions: Sequence[int]) -> "_Layer | None":
-        """The layer of these compute sets; `None` if it is another kind of layer."""
+        """Returns the layer of these compute sets; `None` if it is another kind of layer."""
         forward = [k for k in positions if not reader.sets[k].backward]
         anchor = _anchor(reader, forward)
         if anchor is None:
             return None
         layer = cls(reader, *anchor)
+        # The forward part knows its input alone; the gradient takes one more tensor, that of
+        # `y`.
         layer._parts.append(layer._part(forward, spare=0))
         layer._parts.append(layer._part([k for k in positions if reader.sets[k].backward], spare=1))
         return layer if layer._finish() else None
@@ -234,7 +283,7 @@ class _Layer:
     # -- what belongs to it ----------------------------------------------------
 
     def _part(self, positions: Sequence[int], *, spare: int) -> _Part:
-        """What works on known tensors, and on as many others as it may take."""
+        """Collects what works on known tensors, and on as many others as may be spared."""
         reader, part = self._reader, _Part(inputs=[self._source])
         known = {self._source, *(self._made(k) for p in self._parts for k in p.members)}
         for position in positions:
@@ -265,7 +314,7 @@ class _Layer:
         return self._reader.sets[position].writes[0].name
 
     def _finish(self) -> bool:
-        """Finds the results; whether there is no more than one tensor in each direction."""
+        """Finds the results; returns whether there is at most one tensor in each direction."""
         self._by_position = {k for part in self._parts for k in part.members}
         read_outside = {
             k
@@ -276,6 +325,8 @@ class _Layer:
         shared = {k for k in read_outside if self._is_shared(self._made(k))}
         for part in self._parts:
             outputs = [k for k in part.members if k in read_outside - shared]
+            # popnn's vertices have one result of the tensor's size: what needs two stays as it
+            # was.
             if len(outputs) > 1:
                 return False
             part.output = self._made(outputs[0]) if outputs else None
@@ -284,11 +335,13 @@ class _Layer:
 
     def _is_shared(self, name: str) -> bool:
         """Whether others can have asked for a tensor too: a vector's broadcast, an input's cast."""
+        # `deduplicate` has made one of what several layers ask for. It stays for them, and the
+        # layer computes it again within its passes, where it is free.
         inputs = {name for part in self._parts for name in part.inputs}
         return self._axes(name) is not None or self._reader.converted_from(name) in inputs
 
     def _with_operands(self, positions: Iterable[int]) -> set[int]:
-        """Operations, and those that make what they read."""
+        """Returns operations, and those that make what they read."""
         found: set[int] = set()
         pending = list(positions)
         while pending:
@@ -303,10 +356,11 @@ class _Layer:
     # -- its passes ------------------------------------------------------------
 
     def compute_sets(self) -> Iterable[tuple[int, ComputeSet]]:
-        """The passes over the tensor, and before which compute set each takes place."""
+        """Yields the passes over the tensor, each with the position before which it takes place."""
         for part in self._parts:
             for phase in self._phases(part):
                 for vector, division in phase.divisors.items():
+                    # The layer and its gradient may divide by the same vector.
                     if vector not in self._reciprocals:
                         yield phase.position, self._inverted(vector, division)
                 yield phase.position, self._compute_set(phase)
@@ -332,6 +386,8 @@ class _Layer:
         needed = {name: there[name] for phase in phases for name in phase.reads if name in there}
         if output is not None:
             needed[output] = there[output]
+        # popnn's vertices write the dtype that the tensor came in, whatever was converted
+        # between.
         dtype = self._reader.values[self._source].spec.dtype
         for name, phase in needed.items():
             if phase is not None:
@@ -347,6 +403,7 @@ class _Layer:
         phase.ops.append(one.ops[-1])
         phase.flops += one.flops
         phase.writes.append(one.writes[0])
+        # popops' reduceMany takes several sums in one pass, so the tensor is read once for all.
         if phases and phases[-1].writes and self._is_there(phase, phases[-1].position, there):
             together = phases[-1]
             together.ops += phase.ops
@@ -360,10 +417,11 @@ class _Layer:
         there.update((name, phase) for name in found if name not in there)
 
     def _summand(self, one: ComputeSet, phases: Sequence[_Phase]) -> str:
-        """What a reduction reads: of a square, what is squared, and of that what has no mean.
+        """Returns what a reduction reads: for a square, what is squared, and there what has no
+        mean.
 
-        The sum of squares of the tensor itself is taken in the same pass as its sum, and
-        the square of the mean subtracted from the result.
+        The sum of squares of the tensor itself is taken in the same pass as its sum, and the
+        square of the mean subtracted from the result.
         """
         reader, name = self._reader, one.reads[0]
         if not self._is_square(name):
@@ -373,6 +431,8 @@ class _Layer:
             "broadcast"
         )
         sums = [op for phase in phases for op in phase.ops if op.kind == "reduce"]
+        # Without a sum over the same axes, nothing could give the mean that is subtracted later,
+        # as where statistics come from elsewhere.
         same = [
             op for op in sums if op.attributes["dimensions"] == one.ops[-1].attributes["dimensions"]
         ]
@@ -391,7 +451,7 @@ class _Layer:
         return all(made.get(name, -1) < position for name in phase.reads if there.get(name) is None)
 
     def _express(self, name: str, phase: _Phase, there: _There) -> None:
-        """Adds to a pass what makes a tensor of others that are there."""
+        """Adds to a pass what makes a tensor out of others that are there."""
         pending, order = [name], []
         while pending:
             current = pending.pop()
@@ -402,14 +462,17 @@ class _Layer:
             position = self._reader.made[current]
             one = self._reader.sets[position]
             kind = one.ops[-1].kind
+            # Both are free within a vertex: it takes the vector, or the halves.
             if kind in ("broadcast", "convert"):
                 pending += [r for r in one.reads if self._reader.size(r) == self._size]
                 phase.reads.update((r, None) for r in one.reads if r not in pending)
                 continue
             pending += reversed(one.reads)
+            # What is computed of broadcasts alone costs as much as its vector, next to nothing.
             if self._axes(current) is None:
                 there[current] = phase
                 order.append(position)
+        # In the order of tracing, as vertices work on the tensor in place one after the other.
         for position in sorted(set(order)):
             one = self._reader.sets[position]
             phase.ops.append(self._vertex_of(one))
@@ -417,7 +480,7 @@ class _Layer:
             phase.flops += one.flops
 
     def _axes(self, name: str) -> frozenset[int] | None:
-        """Along which axes a tensor is the broadcast of a vector; `None` if it is none.
+        """Returns along which axes a tensor is the broadcast of a vector; `None` if it is none.
 
         What is computed of such tensors alone is computed of the vectors.
         """
@@ -436,19 +499,24 @@ class _Layer:
         if position not in self._by_position or one.ops[-1].kind == "reduce":
             return None
         axes = {self._axes(operand) for operand in one.reads}
+        # Vectors along different axes make a matrix: that is work on the whole tensor.
         if None in axes or len(axes - {frozenset()}) > 1:
             return None
         return frozenset().union(*(found for found in axes if found is not None))
 
     def _vertex_of(self, one: ComputeSet) -> Op:
-        """A division by a vector is a multiplication by its reciprocals."""
+        """Returns the operation of a vertex: a division by a vector multiplies by its
+        reciprocals.
+        """
         op = one.ops[-1]
         if op.kind == "divide" and self._axes(one.reads[1]) is not None:
             return replace(op, kind="multiply")
         return op
 
     def _divisors_of(self, one: ComputeSet) -> Iterable[str]:
-        """The vector that a tensor is divided by, if it is known only when the program runs."""
+        """Yields the vector that a tensor is divided by, if it is known only when the program
+        runs.
+        """
         if one.ops[-1].kind != "divide":
             return
         name = one.reads[1]
@@ -458,7 +526,11 @@ class _Layer:
             yield name
 
     def _inverted(self, vector: str, division: ComputeSet) -> ComputeSet:
-        """What computes the reciprocals of a vector, of which there are fewer than quotients."""
+        """Returns what computes the reciprocals of a vector, of which there are fewer than
+        quotients.
+        """
+        # popnn's stable softmax does so. XLA's own form divides every element, which takes 10
+        # cycles for 2 floats and 21 for 4 halves, where a multiplication takes one.
         spec, name = self._reader.values[vector].spec, f"{division.name}/reciprocals"
         made = self._reciprocals[vector] = Value(name, spec)
         return replace(

@@ -1,4 +1,4 @@
-"""What operations of Poplar's libraries consist of, as an IPU executes it."""
+"""Brings what operations of Poplar's libraries consist of into the form that an IPU executes."""
 
 from dataclasses import replace
 
@@ -11,12 +11,8 @@ from ipu_keras.cost.flat.liveness import schedule
 def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
     """Does for the bodies of a program what the passes do for the program itself.
 
-    Args:
-        program: In any order; its bodies as `with_normalized_bodies` leaves them.
-
-    Returns:
-        The program with bodies of fused operations, in the order of execution, with their memory
-        shared.
+    Bodies come from `with_normalized_bodies`; they become fused, in the order of execution, and
+    share memory.
     """
     return replace(program, compute_sets=tuple(map(_in_order, program.compute_sets)))
 

@@ -1,4 +1,4 @@
-"""Less memory for more cycles: activations that are computed twice instead of kept."""
+"""Saves memory for more cycles: activations are computed twice instead of kept."""
 
 import math
 from collections import defaultdict
@@ -10,13 +10,14 @@ from ipu_keras.cost.flat.control_flow import is_in_loop
 from ipu_keras.cost.flat.layer_order import LayerOrder, crossing_bytes, layer_order
 from ipu_keras.ir import UNKNOWN
 
-# What is no larger lies on one tile, and is kept: counts, rates, seeds of random draws.
+# Tensors of at most so many bytes lie on one tile, and are kept: counts, rates, seeds of draws.
 KEPT_BYTES = 128
 
-# Random draws give the same again from the same seed, which is kept.
+# Random draws give the same again from the same seed, which is kept: 8 bytes. TensorFlow for
+# IPUs draws dropout's mask again, too.
 REPEATABLE = DETERMINISTIC | {"random", "pooling", "gather", "norm", "scan", "softmax"}
 
-# What may give something else the second time, or reaches others than the IPU.
+# Families that may give something else the second time, or that reach others than the IPU.
 _UNREPEATABLE = frozenset({UNKNOWN, "collective", "stream copy"})
 
 SUFFIX = "/recomputed"
@@ -26,14 +27,14 @@ def recompute(program: FlatProgram) -> FlatProgram:
     """Drops activations after their forward use, and computes them again for the gradient.
 
     The layers are cut into about as many segments as the square root of their number, where
-    little is handed over. What crosses a cut is a checkpoint and stays in memory, as do
-    the last segment's activations, which the gradient needs first. Any other segment runs
-    again, as far as the gradient needs it, just before the gradient first asks for one
-    of its values. Loops, and what a loop changes in place, are not repeated. Checkpoints that
-    the program asks for stay too, and segments end behind the layers that make them.
+    little is handed over. What crosses a cut is a checkpoint and stays in memory, as do the last
+    segment's activations, which the gradient needs first. Any other segment runs again, as far
+    as the gradient needs it, just before the gradient first asks for one of its values. Loops,
+    and what a loop changes in place, are not repeated. Checkpoints that the program asks for
+    stay too, and segments end behind the layers that make them.
 
     Args:
-        program: In the order of execution.
+        program: Compute sets in the order of execution.
 
     Returns:
         A program with the repeated compute sets, which count as a part of the gradient. A
@@ -50,9 +51,6 @@ def is_repeatable(one: ComputeSet) -> bool:
     """Whether a compute set gives the same again.
 
     An operation of Poplar's libraries runs again as a whole, with the loops that it consists of.
-
-    Args:
-        one: Of a program that was written out.
     """
     if one.body is None:
         return one.family in REPEATABLE
@@ -68,7 +66,9 @@ def _is_deterministic(body: FlatProgram) -> bool:
 
 @dataclass(frozen=True)
 class _Uses:
-    """Of each value, in which segments the forward pass reads it, and where first the rest."""
+    """Where values are read: `forward` in the forward pass, by segments; `first_late` first
+    after it.
+    """
 
     forward: Mapping[str, set[int]]
     first_late: Mapping[str, int]
@@ -76,7 +76,7 @@ class _Uses:
 
 
 class _Recomputation:
-    """One program, and what of each of its segments runs again."""
+    """One program, and which parts of each of its segments run again."""
 
     def __init__(self, program: FlatProgram, order: LayerOrder, segments: Sequence[int]):
         self._program = program
@@ -88,7 +88,7 @@ class _Recomputation:
         self._repeated = self._repeated_sets()
 
     def run(self) -> FlatProgram:
-        """The program with each segment's repetition before it is first needed."""
+        """Returns the program with each segment's repetition before it is first needed."""
         by_variable = self._segments_by_variable()
         program = self._program
         done: set[int] = set()
@@ -108,7 +108,7 @@ class _Recomputation:
         return replace(program, compute_sets=tuple(compute_sets), values=values)
 
     def _repeated_sets(self) -> dict[int, list[int]]:
-        """By segment, positions of the compute sets that run again."""
+        """Returns the positions of the compute sets that run again, by segment."""
         found: dict[int, set[int]] = defaultdict(set)
         pending = [name for name in self._uses.first_late if self._is_dropped(name)]
         earliest: dict[int, int] = {}
@@ -152,7 +152,9 @@ class _Recomputation:
         )
 
     def _segments_by_variable(self) -> dict[str, list[int]]:
-        """Segments that read a variable again, which must happen before it is updated."""
+        """Returns the segments that read a variable again, which must happen before it is
+        updated.
+        """
         found: dict[str, list[int]] = defaultdict(list)
         for segment, positions in self._repeated.items():
             reads = {name for k in positions for name in self._program.compute_sets[k].reads}
@@ -186,18 +188,24 @@ class _Recomputation:
 
 
 def _segments(program: FlatProgram, order: LayerOrder) -> list[int]:
-    """The segment of each layer.
+    """Returns the segment of each layer.
 
-    Around the end of each of as many equal shares of the bytes that the gradient needs, the
-    cut over which the fewest bytes go; of equal ones, the nearest. Besides, behind checkpoints.
+    Around the end of each of as many equal shares of the bytes that the gradient needs, the cut
+    is where the fewest bytes cross; of equal cuts, at the nearest. Besides, there is a cut
+    behind each checkpoint.
     """
     stored = _stored_bytes(program, order)
+    # With k segments, checkpoints and the activations of one segment are in memory: k + n / k
+    # shares, least at the square root of n. Layers that leave nothing for the gradient do not
+    # count.
     count = math.isqrt(sum(size > 0 for size in stored))
     total = max(sum(stored), 1)
     best: dict[int, tuple[int, int, int]] = {}
     before = 0
     for layer, crossing in enumerate(crossing_bytes(program, order)):
         before += stored[layer]
+        # The nearest end of a share, in integers: rounded halves must not depend on floating
+        # point.
         share = (2 * before * count + total) // (2 * total)
         if 0 < share < count:
             cut = crossing, abs(before * count - share * total), layer
@@ -220,7 +228,7 @@ def _layers_of_checkpoints(program: FlatProgram, order: LayerOrder) -> set[int |
 
 
 def _stored_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
-    """By layer, bytes that its forward pass leaves for the gradient."""
+    """Returns, by layer, the bytes that its forward pass leaves for the gradient."""
     stored = [0] * order.num_layers
     layers: dict[str, int] = {}
     for position, one in enumerate(program.compute_sets):
@@ -237,7 +245,7 @@ def _stored_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
 def _segment_by_position(
     program: FlatProgram, order: LayerOrder, segments: Sequence[int]
 ) -> list[int | None]:
-    """`None` for what is not in the forward pass."""
+    """Returns the segment at each position; `None` for what is not in the forward pass."""
     found: list[int | None] = []
     for position, one in enumerate(program.compute_sets):
         layer = order.layer_of(one) if order.forward[position] else None
