@@ -1,4 +1,4 @@
-"""The ways to compute a convolution: a vertex, after transforms of the tensors."""
+"""Lists the ways to compute a convolution: a vertex, after transforms of the tensors."""
 
 import dataclasses
 import math
@@ -15,9 +15,8 @@ class Form:
     """A way to compute a convolution: a vertex, after transforms.
 
     Args:
-        method: The vertex, as of `ConvolutionPlan`.
-        convolution: What it computes.
-        transforms: What happens to the tensors before.
+        method: The vertex, named as in `ConvolutionPlan`.
+        convolution: What the vertex computes, after the transforms.
         copies: The bytes that each transform writes, over all tiles, with the bytes that lie
             together before it.
     """
@@ -29,12 +28,12 @@ class Form:
 
     @property
     def in_channels(self) -> int:
-        """Of a group."""
+        """Input channels of one group."""
         return self.convolution.in_channels // self.convolution.groups
 
     @property
     def out_channels(self) -> int:
-        """Of a group."""
+        """Output channels of one group."""
         return self.convolution.out_channels // self.convolution.groups
 
     @property
@@ -43,7 +42,7 @@ class Form:
         return self.method.startswith(("amp", "slic"))
 
     def grains(self, target: Target) -> tuple[int, int]:
-        """Input and output channels that the vertex takes at once."""
+        """Returns the input and output channels that the vertex takes at once."""
         types = (self.convolution.dtype, self.convolution.partials_dtype)
         if self.method.startswith("amp"):
             return vertices.channels_per_unit(types[0]), target.conv_units[types]
@@ -55,19 +54,20 @@ class Form:
 
 
 def input_bytes(convolution: Convolution) -> int:
-    """Bytes of a convolution's input."""
     positions = convolution.batch * math.prod(convolution.input_field)
     return positions * convolution.in_channels * element_bytes(convolution.dtype)
 
 
 def weight_bytes(convolution: Convolution) -> int:
-    """Bytes of a convolution's weights."""
     channels = convolution.in_channels // convolution.groups * convolution.out_channels
     return math.prod(convolution.kernel) * channels * element_bytes(convolution.dtype)
 
 
 def _flattened(convolution: Convolution) -> Convolution:
-    """Batch and field as one dimension: a kernel of one element has no neighbourhood."""
+    """Returns the convolution with batch and field as one dimension.
+
+    A kernel of one element has no neighbourhood.
+    """
     positions = convolution.batch * math.prod(convolution.field)
     return dataclasses.replace(
         convolution,
@@ -81,11 +81,15 @@ def _flattened(convolution: Convolution) -> Convolution:
 
 
 def _expanded(form: Form, dimensions: range) -> Form:
-    """The kernel's elements along some dimensions as channels: its copies of the input."""
+    """Returns the form with the kernel's elements along some dimensions as channels.
+
+    Each element becomes a copy of the input. poplibs calls it expanding dimensions.
+    """
     convolution = form.convolution
     kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
     strides = [1 if i in dimensions else s for i, s in enumerate(convolution.strides)]
     dilations = [1 if i in dimensions else d for i, d in enumerate(convolution.kernel_dilations)]
+    # 3 channels fill 3 of the matrix unit's 16 inputs; 7 x 7 x 3 in one fill 147 of 160.
     factor = math.prod(convolution.kernel) // math.prod(kernel)
     expanded = dataclasses.replace(
         convolution,
@@ -102,7 +106,10 @@ def _expanded(form: Form, dimensions: range) -> Form:
 
 
 def _combined(form: Form) -> Form:
-    """Groups joined, with zero weights between them, until they fill the matrix unit."""
+    """Returns the form with groups joined until they fill the matrix unit.
+
+    The weights between different groups are zero.
+    """
     convolution = form.convolution
     wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
     factor = math.gcd(convolution.groups, wanted)
@@ -113,17 +120,21 @@ def _combined(form: Form) -> Form:
 
 
 def _padded(form: Form, grain: int) -> Form:
-    """Input channels filled with zeros to whole groups, if they are not whole."""
+    """Returns the form with input channels filled with zeros to whole groups, if they are not
+    whole.
+    """
     if form.in_channels % grain == 0:
         return form
     factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels
+    # What lies together is a position's channels: zeros come between positions, so that each is
+    # copied for itself.
     together = form.in_channels * element_bytes(form.convolution.dtype)
     copies = (*form.copies, (input_bytes(form.convolution) * factor, together))
     return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
 
 
 def _on_matrix_unit(form: Form) -> Form:
-    """Padded to the unit's channels, and flat if the kernel allows it."""
+    """Returns the form padded to the unit's channels, and flat if the kernel allows it."""
     padded = _padded(form, vertices.channels_per_unit(form.convolution.dtype))
     if math.prod(form.convolution.kernel) > 1:
         return dataclasses.replace(padded, method="amp nx1")
@@ -132,13 +143,9 @@ def _on_matrix_unit(form: Form) -> Form:
 
 
 def forms_of(target: Target, convolution: Convolution) -> Iterator[Form]:
-    """Every way to compute a convolution that is worth costing.
+    """Yields every way to compute a convolution that is worth costing.
 
     One of them at least needs no interleaved memory.
-
-    Args:
-        target: The hardware.
-        convolution: What to compute.
     """
     plain = Form("horizontal mac", convolution)
     bases = [plain]
@@ -151,6 +158,7 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[Form]:
     if math.prod(convolution.kernel) == 1:
         flat = dataclasses.replace(plain, convolution=_flattened(convolution))
         yield flat
+        # With one input channel, nothing is summed: each input is multiplied with each weight.
         if plain.in_channels == 1:
             yield dataclasses.replace(flat, method="outer product")
     else:
@@ -161,8 +169,9 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[Form]:
 
 
 def _expandable(convolution: Convolution) -> list[range]:
-    """Dimensions of the kernel that may become channels: all of them, or the last."""
+    """Returns dimensions of the kernel that may become channels: all of them, or the last."""
     in_channels = convolution.in_channels // convolution.groups
+    # With whole groups of channels, the unit is full already, and copies only cost.
     is_ragged = in_channels % vertices.channels_per_unit(convolution.dtype) != 0
     # A weight gradient: what its copies of the input take, it saves in weight loads.
     is_wide = math.prod(convolution.kernel) > math.prod(convolution.field)

@@ -1,13 +1,13 @@
-"""How a convolution or matrix product is spread over the tiles, and what it costs there.
+"""Plans how a convolution or matrix product is spread over the tiles, and what it costs there.
 
-The search is that of poplibs' convolution planner in one level: each candidate
-splits the work over tiles and over serial steps, and costs the sum of its phases
-(transform, exchange, compute, reduce), every one with its sync and launch. The
-fastest whose temporary memory fits wins. Operands lie as the plan wants them, spread
-evenly over the tiles: what brings them there from other operations is not counted.
+The search is that of poplibs' convolution planner in one level: each candidate splits the work
+over tiles and over serial steps, and costs the sum of its phases (transform, exchange, compute,
+reduce), every one with its sync and launch. The fastest whose temporary memory fits wins.
+Operands lie as the plan wants them, spread evenly over the tiles: what brings them there from
+other operations is not counted.
 
-No constant is fitted. Two choices between mechanisms were made in view of the 186
-float16 convolutions without groups of the microbenchmarks (GC2):
+No constant is fitted. Two choices between mechanisms were made in view of the 186 float16
+convolutions without groups of the microbenchmarks (GC2):
 
 - Operands come at `exchange_bytes`, though tiles could receive what they share at
   `shared_exchange_bytes`. Every other layer suffices to choose: the median error of its
@@ -38,26 +38,20 @@ class ConvolutionPlan:
     """A convolution's split over tiles and time, and its cost.
 
     Args:
-        method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"` or
-            `"outer product"`.
-        transforms: What happens to the tensors first: `"expand"` (elements of the
-            kernel become channels), `"combine groups"`, `"pad channels"`.
+        method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"` or `"outer product"`.
+        transforms: What happens to the tensors first: `"expand"` (elements of the kernel become
+            channels), `"combine groups"`, `"pad channels"`.
         batch_split: Parts of the batch; 1 where it is one with the field.
         field_splits: Parts of the field, by dimension of the transformed field.
         kernel_split: Parts of the kernel's first dimension.
-        in_split: Parts of the input channels.
-        out_split: Parts of the output channels.
-        group_split: Parts of the groups.
         serial_in_split: Steps over input channels, whose results are added.
         serial_out_split: Steps over output channels.
-        tiles_used: Tiles with a part.
-        compute_cycles: Of the vertices, launches included, over all steps.
-        exchange_cycles: Of inputs and weights, syncs included, over all steps.
-        reduce_cycles: Of exchange, sums and cast of partials, over all steps.
-        transform_cycles: Of transforms, and of slices of serial steps.
-        exchange_bytes: That the busiest tile receives, over all steps.
-        temporary_bytes: That the fullest tile needs beside operands and result.
-        confidence: How sure the cycles are.
+        compute_cycles: Cycles of the vertices, launches included, over all steps.
+        exchange_cycles: Cycles of moving inputs and weights, syncs included, over all steps.
+        reduce_cycles: Cycles of exchange, sums and cast of partials, over all steps.
+        transform_cycles: Cycles of transforms, and of slices of serial steps.
+        exchange_bytes: Bytes that the busiest tile receives, over all steps.
+        temporary_bytes: Bytes that the fullest tile needs beside operands and result.
     """
 
     method: str
@@ -88,15 +82,17 @@ class ConvolutionPlan:
 
 # Axes of a candidate, in the order of the columns of its array. Field dimensions follow.
 _GROUPS, _BATCH, _KERNEL, _IN, _OUT, _SERIAL_IN, _SERIAL_OUT, _FIELD = range(8)
-# Of the tiles that the longest field dimension could take: all, or as few as one in 16.
+# The longest field dimension takes all of the tiles that are left for it, or as few as one in
+# 16: poplibs' solver tries every split, which for arrays of candidates would be too many.
 _SPREADS = (1, 2, 4, 16)
 _MOST_SERIAL_STEPS = 64
-# Kernels up to this many rows are not split: only weight gradients have more.
+# Kernels up to this many rows are not split: only weight gradients, whose kernel is a field,
+# have more.
 _UNSPLIT_KERNEL_ROWS = 7
 
 
 def _parts(size: int, most: int) -> list[int]:
-    """Numbers of parts worth trying: powers of two, three times those and divisors."""
+    """Returns numbers of parts worth trying: powers of two, three times those and divisors."""
     steps = {base << k for base in (1, 3) for k in range(most.bit_length())}
     wanted = (n for n in steps | _divisors(size) if n <= min(size, most))
     # Parts beyond those that their size needs would be empty.
@@ -104,7 +100,10 @@ def _parts(size: int, most: int) -> list[int]:
 
 
 def _divisors(size: int) -> set[int]:
-    """Those of a size that is not large: of a large one, some other number of parts is near."""
+    """Returns the divisors of a size below 4096, else none.
+
+    Near a divisor of a large size lies some other number of parts that is tried.
+    """
     if size >= 4096:
         return set()
     small = [d for d in range(1, math.isqrt(size) + 1) if size % d == 0]
@@ -112,7 +111,7 @@ def _divisors(size: int) -> set[int]:
 
 
 def _candidates(target: Target, form: Form, num_tiles: int) -> Array:
-    """One row of parts for each way to fill the tiles, without serial steps."""
+    """Returns one column of parts for each way to fill the tiles, without serial steps."""
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
     field, kernel_rows = convolution.field, convolution.kernel[0]
@@ -144,7 +143,7 @@ def _candidates(target: Target, form: Form, num_tiles: int) -> Array:
 
 
 def _fullest(grid: Array, most: int = 6000) -> Array:
-    """Candidates without those that leave most tiles idle, if there are too many."""
+    """Returns candidates without those that leave most tiles idle, if there are too many."""
     if grid.shape[1] <= most:
         return grid
     # NumPy sorts short integers in a tenth of the time.
@@ -154,7 +153,10 @@ def _fullest(grid: Array, most: int = 6000) -> Array:
 
 
 def _with_serial_steps(form: Form, grains: tuple[int, int], grid: Array) -> Array:
-    """The candidates in every number of serial steps, over one kind of channels."""
+    """Returns the candidates in every number of serial steps, over one kind of channels.
+
+    poplibs splits serially over only one of both, too.
+    """
     steps = []
     most = (ceil_divide(form.in_channels, grains[0]), ceil_divide(form.out_channels, grains[1]))
     for axis, parts_axis, size in zip((_SERIAL_IN, _SERIAL_OUT), (_IN, _OUT), most, strict=True):
@@ -211,7 +213,7 @@ class _Share:
 
 
 def _vertex_cycles(target: Target, form: Form, share: _Share) -> Array:
-    """Cycles of the fullest tile's vertex."""
+    """Returns the cycles of the fullest tile's vertex."""
     convolution = form.convolution
     types: dict[str, Any] = {
         "dtype": convolution.dtype,
@@ -278,10 +280,10 @@ def _slic_cycles(target: Target, form: Form, share: _Share) -> Array:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What candidates cost, as `ConvolutionPlan` has it.
+    """What candidates cost, with the fields of `ConvolutionPlan`.
 
-    `interleaved_bytes` are those of `temporary_bytes` that have to lie in interleaved memory: the
-    partials of the matrix unit, which loads and stores 16 bytes of them at once.
+    `interleaved_bytes` are those of `temporary_bytes` that have to lie in interleaved memory:
+    the partials of the matrix unit, which loads and stores 16 bytes of them at once.
     """
 
     compute: Array
@@ -297,19 +299,20 @@ class _Cost:
         return self.compute + self.exchange + self.reduce + self.transform
 
     def fits(self, most_bytes: float, most_interleaved: float) -> Array:
-        """Which candidates need no more than so much temporary and interleaved memory."""
+        """Returns which candidates need no more than so much temporary and interleaved memory."""
         return (self.temporary_bytes <= most_bytes) & (self.interleaved_bytes <= most_interleaved)
 
 
 def _phase(target: Target, num_bytes: Array) -> Array:
-    """Cycles of an exchange with its sync, which does not happen without bytes."""
+    """Returns the cycles of an exchange with its sync, which does not happen without bytes."""
     fixed = target.sync_cycles + target.exchange_latency_cycles
     return np.where(num_bytes > 0, fixed + num_bytes / target.exchange_bytes, 0)
 
 
 def _received(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Array, Array]:
-    """Bytes of inputs and weights that the fullest tile does not hold itself."""
+    """Returns the bytes of inputs and weights that the fullest tile does not hold itself."""
     convolution = form.convolution
+    # Operands are spread evenly over the tiles that use them, each with its own share already.
     tiles = np.prod(grid, axis=0) // (grid[_SERIAL_IN] * grid[_SERIAL_OUT])
     inputs = input_bytes(convolution) / (tiles * grid[_SERIAL_IN])
     weights = weight_bytes(convolution) / (tiles * grid[_SERIAL_IN] * grid[_SERIAL_OUT])
@@ -317,9 +320,11 @@ def _received(target: Target, form: Form, grid: Array, share: _Share) -> tuple[A
 
 
 def _reduce(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Array, Array]:
-    """Cycles to sum and cast partials, and the bytes of them that a tile receives."""
+    """Returns the cycles to sum and cast partials, and the bytes of them that a tile receives."""
     dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
     parts = grid[_IN] * grid[_KERNEL]
+    # The tiles with partials of the same outputs each sum an equal part of these, and hold one
+    # of the partials already.
     own = ceil_divide(share.outputs, parts)
     num_bytes = own * (parts - 1) * element_bytes(partials)
     sums = vertices.reduce_partials(
@@ -332,7 +337,7 @@ def _reduce(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Arr
 
 
 def _copy_cycles(target: Target, form: Form, num_tiles: int) -> float:
-    """Cycles of the transforms, which all tiles share."""
+    """Returns the cycles of the transforms, which all tiles share."""
     cycles = 0.0
     for num_bytes, together in form.copies:
         local = num_bytes / num_tiles
@@ -355,6 +360,7 @@ def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
     sliced = (weights + accumulated) / target.memcpy_bytes + 2 * target.launch_cycles
     compute = target.launch_cycles + _vertex_cycles(target, form, share)
     copied = sum(num_bytes for num_bytes, _ in form.copies) / num_tiles
+    # Over input channels, steps add to sums that stay: these are there twice.
     during = share.input_bytes + share.weight_bytes + accumulated * (1 + (grid[_SERIAL_IN] > 1))
     return _Cost(
         compute=steps * compute,
@@ -368,9 +374,10 @@ def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
 
 
 def _is_measured(target: Target, form: Form) -> bool:
-    """Whether it was checked against hardware: forward, on a target that was measured.
+    """Whether the model was checked against hardware for such a form.
 
-    Grouped convolutions were, and are far slower than their plans.
+    It was for forward convolutions on a target that was measured. Grouped ones were measured
+    too, and are far slower than their plans.
     """
     convolution = form.convolution
     return (
@@ -412,8 +419,9 @@ def _best(
     most_bytes: float,
     most_interleaved: float,
 ) -> ConvolutionPlan | None:
-    """The fastest plan within bounds of temporary memory; the first of equals."""
+    """Returns the fastest plan within bounds of temporary memory, `None` if none is."""
     best, found = math.inf, None
+    # A plan must not depend on anything but its arguments, so of equal ones the first wins.
     for form, grid, cost in costs:
         cycles = np.where(cost.fits(most_bytes, most_interleaved), cost.cycles, math.inf)
         index = int(np.argmin(cycles))
@@ -429,17 +437,15 @@ def plan(
     memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
     num_tiles: int | None = None,
 ) -> ConvolutionPlan:
-    """The fastest way to compute a convolution in bounded temporary memory.
+    """Returns the fastest way to compute a convolution in bounded temporary memory.
 
-    If nothing fits, the bound is doubled; if that does not help, the plan with
-    the least temporary memory is taken, as in poplibs. What has to be interleaved fits into
-    memory that is.
+    If nothing fits, the bound is doubled; if that does not help, the plan with the least
+    temporary memory is taken, as in poplibs. What has to be interleaved fits into memory that
+    is.
 
     Args:
-        target: The hardware.
-        convolution: What to compute.
         memory_proportion: Share of a tile's memory for temporary data.
-        num_tiles: Tiles to spread over; all of an IPU if `None`.
+        num_tiles: Tiles to spread over; all tiles of an IPU if `None`.
 
     Raises:
         ValueError: No memory or no tiles were given.

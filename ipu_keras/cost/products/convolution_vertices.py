@@ -1,12 +1,12 @@
-"""The cycles of one tile in the vertices that compute convolutions.
+"""Costs the vertices that compute convolutions, in cycles of one tile.
 
-The closed forms are those of poplibs' cycle estimators. A worker gets every
-`num_workers`-th cycle, so a vertex costs its supervisor's cycles and
-`num_workers` times those of its slowest worker. What is around a vertex (launch,
-sync, exchange) is the planner's.
+The closed forms are those of poplibs' cycle estimators. A worker gets every `num_workers`-th
+cycle, so a vertex costs its supervisor's cycles and `num_workers` times those of its slowest
+worker. What is around a vertex (launch, sync, exchange) is the planner's.
 
-Counts are integers or NumPy arrays of integers that broadcast; results have the
-broadcast shape, which lets the planner cost all its candidates at once.
+Counts are integers or NumPy arrays of integers that broadcast; results have the broadcast shape,
+which lets the planner cost all its candidates at once. Elements, positions and sums are those of
+one tile, and every function returns cycles of the tile.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ipu_keras.cost.products.convolutions import Count, ceil_divide, element_bytes
 from ipu_keras.machine.target import Target
 
-# Of one unit's weight registers: 16 of float16 or 8 of float32 (poplibs,
+# Bytes of one unit's weight registers: 16 numbers of float16 or 8 of float32 (poplibs,
 # Target::getWeightsPerConvUnit).
 WEIGHT_BYTES_PER_UNIT = 32
 # Neighbouring elements of the kernel, and channels, that one SLIC instruction takes
@@ -24,25 +24,15 @@ SLIC_CHANNELS = 4
 
 
 def channels_per_unit(dtype: str) -> int:
-    """Input channels that the matrix unit takes at once: its weights per unit.
-
-    Args:
-        dtype: `"float16"` or `"float32"`.
-    """
+    """Returns the input channels that the matrix unit takes at once: its weights per unit."""
     return WEIGHT_BYTES_PER_UNIT // element_bytes(dtype)
 
 
 def row_cycles(target: Target, *, dtype: str, partials_dtype: str) -> int:
-    """Cycles in which the matrix unit takes one position of the field.
+    """Returns the cycles in which the matrix unit takes one position of the field.
 
-    It follows from the peak rate. For float16 that is the 4 of poplibs' estimators;
-    for float32 they have 8, which gives the peak only with twice the units that
-    `Target.conv_units` has.
-
-    Args:
-        target: The hardware.
-        dtype: Of inputs and weights.
-        partials_dtype: Of the sums.
+    It follows from the peak rate. For float16 that is the 4 of poplibs' estimators; for float32
+    they have 8, which gives the peak only with twice the units that `Target.conv_units` has.
 
     Example:
 
@@ -61,13 +51,17 @@ def _weight_load_cycles(target: Target, dtype: str, partials_dtype: str) -> int:
 
 
 def _amp_1x1_worker(dtype: str, row: int, num_elements: Count, is_first: bool) -> Count:
-    """Cycles of one worker; with float32, zeroing is a pass of its own over the elements."""
+    """Returns the cycles of one worker for so many elements of the field."""
+    # With float16, no zeros are stored first (since SDK 1.1); with float32, that is a pass of
+    # its own over the elements. Fewer than three elements do not fill the pipeline of the loop.
     if dtype == "float16":
         short = (20 + (1 if is_first else 2), 31, 40)
         long = (37 if is_first else 38) + row * (num_elements - 3)
     else:
         short = (24, 47, 46)
         long = 22 + row * num_elements + (2 + num_elements if is_first else 0)
+    # Workers keep their state between calls since SDK 1.1, which saves them 7 cycles of setting
+    # up.
     retained = 7
     conditions = [num_elements == 0, num_elements == 1, num_elements == 2]
     return np.select(conditions, short, long) - retained
@@ -85,20 +79,14 @@ def amp_1x1(
 ) -> Count:
     """A convolution with kernels of one element, or a matrix product, in the matrix unit.
 
-    Source: poplibs, poplin PerformanceEstimation, ConvPartial1x1Out. Its estimate
-    of 16 bytes of weights per cycle is the target's `weight_load_bytes` here.
+    Source: poplibs, poplin PerformanceEstimation, ConvPartial1x1Out. Its estimate of 16 bytes of
+    weights per cycle is the target's `weight_load_bytes` here.
 
     Args:
-        target: The hardware.
-        dtype: Of inputs and weights.
-        partials_dtype: Of the sums.
         field_elements: Output positions of this tile.
         in_groups: Groups of `channels_per_unit` input channels, at least 1.
         out_groups: Groups of `target.conv_units` output channels.
         conv_groups: Convolutions that share nothing.
-
-    Returns:
-        Cycles of the tile.
 
     Example:
 
@@ -124,7 +112,7 @@ def amp_1x1(
 
 
 def row_segments(num_elements: Count, row_elements: Count) -> Count:
-    """Rows that the worst contiguous run of positions touches.
+    """Returns the rows that the worst contiguous run of positions touches.
 
     Args:
         num_elements: Positions of one worker.
@@ -142,7 +130,7 @@ def row_segments(num_elements: Count, row_elements: Count) -> Count:
 
 
 def _amp_nx1_worker(dtype: str, row: int, num_elements: Count, segments: Count) -> Count:
-    """Cycles of one worker for one element of the kernel."""
+    """Returns the cycles of one worker for one element of the kernel."""
     is_half = dtype == "float16"
     call = 18 if is_half else 17
     fixed = 34 - 3 * 4 if is_half else 45 - 3 * 8
@@ -168,30 +156,24 @@ def amp_nx1(
 ) -> Count:
     """A convolution in the matrix unit: weights are loaded for each element of the kernel.
 
-    Source: poplibs, poplin PerformanceEstimation, ConvPartialnx1. Each row of the
-    field costs a start of its own, so wide tiles are faster than square ones.
+    Source: poplibs, poplin PerformanceEstimation, ConvPartialnx1. Each row of the field costs a
+    start of its own, so wide tiles are faster than square ones.
 
     Args:
-        target: The hardware.
-        dtype: Of inputs and weights.
-        partials_dtype: Of the sums.
         field_elements: Output positions of this tile.
         row_elements: Output positions in a row.
         kernel_rows: Rows of the kernel, outer dimensions included.
-        kernel_columns: Columns of the kernel.
         in_groups: Groups of input channels: `channels_per_unit / kernel_height` each.
         out_groups: Groups of `target.conv_units` output channels.
         conv_groups: Convolutions that share nothing.
         kernel_height: Rows of the kernel whose weights are loaded together: 1, 2 or 4.
-        dilation: Of the input, over all dimensions: one position in as many meets
-            a given element of the kernel.
-
-    Returns:
-        Cycles of the tile.
+        dilation: Input dilation over all dimensions: one position in as many meets a given
+            element of the kernel.
 
     Raises:
         ValueError: The vertex cannot load so many rows together.
     """
+    # Supervisor cycles to set up the pointers of as many rows.
     pointers = {1: 15, 2: 46, 4: 60}
     if kernel_height not in pointers:
         raise ValueError(
@@ -208,6 +190,7 @@ def amp_nx1(
     loads = outer * (14 + kernel_columns * (12 + load + pointers[kernel_height] + 3))
     rows = outer * kernel_columns * workers * _amp_nx1_worker(dtype, row, elements, segments)
     units = target.conv_units[dtype, partials_dtype]
+    # Each element of the kernel adds to the sums, so these are cleared before the first.
     zeros = field_elements * units * out_groups * conv_groups
     start = 109 + 54 + 10 * workers + zero(target, dtype=partials_dtype, num_elements=zeros)
     groups = 16 + in_groups * (14 + out_groups * (14 + loads + rows))
@@ -227,20 +210,8 @@ def horizontal_mac(
     """A convolution by dot products over input channels, without the matrix unit.
 
     Source: poplibs, poplin PerformanceEstimation, ConvPartialHorizontalMac and
-    getDenseDotProductCycles: a vector of the data path per cycle, less if channels
-    are no multiple of it.
-
-    Args:
-        target: The hardware.
-        dtype: Of inputs and weights.
-        field_elements: Output positions of this tile.
-        kernel_elements: Elements of the kernel.
-        in_channels: Of each group.
-        out_channels: Of each group.
-        conv_groups: Convolutions that share nothing.
-
-    Returns:
-        Cycles of the tile.
+    getDenseDotProductCycles: a vector of the data path per cycle, less if channels are no
+    multiple of it.
     """
     is_half = dtype == "float16"
     # Rows of channels that are no whole vectors start unaligned: loads get narrower.
@@ -267,22 +238,15 @@ def slic(
 ) -> Count:
     """Convolutions of few channels by the sliding-window instruction, float16 only.
 
-    A block is four input and four output channels, in one group or several.
-    Source: poplibs, poplin PerformanceEstimation, ConvPartial1x4SLIC.
+    A block is four input and four output channels, in one group or several. Source: poplibs,
+    poplin PerformanceEstimation, ConvPartial1x4SLIC.
 
     Args:
-        target: The hardware.
-        partials_dtype: Of the sums: with float32 only half of the chains are
-            there, and every row takes two passes.
-        field_elements: Output positions of this tile.
         row_elements: Output positions in a row.
         kernel_rows: Rows of the kernel, outer dimensions included.
         kernel_columns: Columns of the kernel: four are taken at once.
-        group_blocks: Blocks of channels.
-        stride: Of the columns, 1 or 2.
-
-    Returns:
-        Cycles of the tile.
+        group_blocks: Blocks of channels of this tile.
+        stride: Stride of the columns, 1 or 2.
 
     Raises:
         ValueError: The instruction has no such stride.
@@ -290,6 +254,7 @@ def slic(
     if stride not in (1, 2):
         raise ValueError(f"SLIC has strides of 1 and 2. Received: stride={stride}")
     workers = target.num_workers
+    # Sums in float32 have only half of the chains, so every row takes two passes.
     passes = 1 if partials_dtype == "float16" else 2
     windows = kernel_rows * ceil_divide(kernel_columns, SLIC_KERNEL_WIDTH)
     elements = ceil_divide(field_elements, workers)
@@ -297,6 +262,7 @@ def slic(
     # A row costs 15 + (n - 5) at stride 1, 15 + 2(n - 3) at stride 2.
     fixed = 10 if stride == 1 else 9
     worker = 28 + segments * fixed + stride * elements
+    # 16 loads of weights, and 18 cycles around them.
     load = 16 + 18
     return 28 + group_blocks * windows * (load + passes * workers * worker)
 
@@ -306,18 +272,8 @@ def outer_product(
 ) -> Count:
     """Each element of one input channel times each weight of its output channels.
 
-    Source: poplibs, poplin PerformanceEstimation, OuterProduct, whose workers share
-    the channels.
-
-    Args:
-        target: The hardware.
-        dtype: Of inputs and weights.
-        field_elements: Output positions of this tile.
-        channels: Output channels of this tile.
-        conv_groups: Convolutions that share nothing.
-
-    Returns:
-        Cycles of the tile.
+    Source: poplibs, poplin PerformanceEstimation, OuterProduct, whose workers share the
+    channels.
     """
     vector = target.vector_bytes // element_bytes(dtype)
     share = ceil_divide(channels, target.num_workers * vector)
@@ -332,17 +288,8 @@ def reduce_partials(
 ) -> Count:
     """Sums the partials of tiles that had different input channels.
 
-    Source: poplibs, poplin PerformanceEstimation, ReduceAdd with a single input:
-    two cycles per vector and partial, 16 bytes of sums in flight.
-
-    Args:
-        target: The hardware.
-        partials_dtype: Of the partials.
-        num_outputs: Sums of this tile.
-        num_partials: Partials of each.
-
-    Returns:
-        Cycles of the tile.
+    Source: poplibs, poplin PerformanceEstimation, ReduceAdd with a single input: two cycles per
+    vector and partial, 16 bytes of sums in flight.
     """
     width = 2 * target.vector_bytes // element_bytes(partials_dtype)
     loops = ceil_divide(num_outputs, width * target.num_workers)
@@ -352,17 +299,8 @@ def reduce_partials(
 def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: Count) -> Count:
     """Turns sums into the type of the result.
 
-    Source: poplibs, poplin PerformanceEstimation, getCastCycleEstimate: the wider
-    type's vectors, on all workers.
-
-    Args:
-        target: The hardware.
-        from_dtype: Of the partials.
-        to_dtype: Of the result.
-        num_elements: Elements of this tile.
-
-    Returns:
-        Cycles of the tile.
+    Source: poplibs, poplin PerformanceEstimation, getCastCycleEstimate: the wider type's
+    vectors, on all workers.
     """
     widest = max(element_bytes(from_dtype), element_bytes(to_dtype))
     vectors = ceil_divide(num_elements * widest, target.num_workers * target.vector_bytes)
@@ -373,14 +311,6 @@ def zero(target: Target, *, dtype: str, num_elements: Count) -> Count:
     """Clears sums before the first product is added.
 
     Source: poplibs, poplin PerformanceEstimation, getZeroSupervisorVertexCycleEstimate.
-
-    Args:
-        target: The hardware.
-        dtype: Of the sums.
-        num_elements: Sums of this tile.
-
-    Returns:
-        Cycles of the tile.
     """
     vectors = ceil_divide(
         num_elements * element_bytes(dtype), target.num_workers * target.vector_bytes

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products as values."""
+"""Describes convolutions and matrix products as values."""
 
 import math
 from dataclasses import dataclass
@@ -11,10 +11,7 @@ _ELEMENT_BYTES = {"float16": 2, "float32": 4}
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of an element that the matrix unit can multiply.
-
-    Args:
-        dtype: `"float16"` or `"float32"`.
+    """Returns the bytes of an element that the matrix unit can multiply.
 
     Raises:
         ValueError: The matrix unit has no such type.
@@ -28,7 +25,9 @@ def element_bytes(dtype: str) -> int:
 
 
 def ceil_divide(count: Count, divisor: Count) -> Count:
-    """How many parts of at most `divisor` make up `count`."""
+    """Returns how many parts of at most `divisor` make up `count`."""
+    # Python rounds down: the negative of what is rounded down is rounded up, and arrays do so
+    # too.
     return -(-count // divisor)
 
 
@@ -37,20 +36,17 @@ class Convolution:
     """The shape of a convolution, of its gradients or of a matrix product.
 
     Args:
-        batch: Number of samples.
-        field: Output positions by dimension; one dimension at least.
-        kernel: Elements of the kernel by dimension.
+        field: Output positions by dimension, with at least one dimension.
         in_channels: Input channels of all groups.
         out_channels: Output channels of all groups.
         groups: Convolutions that share neither channels nor weights.
-        strides: Input positions between output positions, by dimension; ones if
-            empty.
-        dtype: Of inputs, weights and result: `"float16"` or `"float32"`.
-        partials_dtype: Of the sums: `"float32"`, or `"float16"` if `dtype` is.
-        input_dilations: Positions between input elements, as in the data gradient
-            of a strided convolution; ones if empty.
-        kernel_dilations: Positions between the kernel's elements, as in the weight
-            gradient of a strided convolution; ones if empty.
+        strides: Input positions between output positions, by dimension; ones if empty.
+        dtype: Type of inputs, weights and result, `"float16"` or `"float32"`.
+        partials_dtype: Type of the sums: `"float32"`, or `"float16"` if `dtype` is.
+        input_dilations: Positions between input elements, as in the data gradient of a strided
+            convolution; ones if empty.
+        kernel_dilations: Positions between the kernel's elements, as in the weight gradient of a
+            strided convolution; ones if empty.
 
     Raises:
         ValueError: Sizes or types do not go together.
@@ -119,24 +115,23 @@ class Convolution:
         return tuple(int(self.input_extent(i, size)) for i, size in enumerate(self.field))
 
     def input_extent(self, dimension: int, size: Count) -> Count:
-        """Input positions that `size` neighbouring output positions depend on."""
+        """Returns the input positions that `size` neighbouring output positions depend on."""
         reach = (self.kernel[dimension] - 1) * self.kernel_dilations[dimension] + 1
         span = (size - 1) * self.strides[dimension] + reach
+        # Of dilated inputs, the positions between elements hold zeros, which nobody sends.
         return ceil_divide(span, self.input_dilations[dimension])
 
 
 def matmul(
     batch: int, rows: int, inner: int, columns: int, dtype: str, partials_dtype: str = "float32"
 ) -> Convolution:
-    """A matrix product as a convolution of one-element kernels.
+    """Returns a matrix product as a convolution of one-element kernels.
 
     Args:
         batch: Products that share nothing.
         rows: Rows of the left matrix.
         inner: Columns of the left and rows of the right matrix.
         columns: Columns of the right matrix.
-        dtype: Of the matrices.
-        partials_dtype: Of the sums.
 
     Example:
 

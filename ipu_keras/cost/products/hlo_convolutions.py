@@ -1,4 +1,4 @@
-"""HLO's products and convolutions as the planner's `Convolution`."""
+"""Reads HLO's products and convolutions as the planner's `Convolution`."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -11,17 +11,14 @@ _HALF = frozenset({"float16", "bfloat16"})
 
 
 def product_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
-    """The products of a `"dot"`.
-
-    Args:
-        op: The operation.
-        inputs: Its operands' specs.
-    """
+    """Returns the products of a `"dot"`."""
     left, right = inputs[:2]
     attributes = op.attributes
     batch = attributes["lhs_batch_dimensions"]
     contracted = attributes["lhs_contracting_dimensions"]
     both = (*attributes["rhs_batch_dimensions"], *attributes["rhs_contracting_dimensions"])
+    # Products of a batch share nothing, so they are groups of one convolution; rows are
+    # positions of its field, and a kernel of one element multiplies.
     return matmul(
         math.prod(left.shape[axis] for axis in batch),
         _product_of_others(left, (*batch, *contracted)),
@@ -32,10 +29,9 @@ def product_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
 
 
 def convolution_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
-    """The convolution of a `"convolution"`, which may be a gradient.
+    """Returns the convolution of a `"convolution"`, which may be a gradient.
 
     Args:
-        op: The operation.
         inputs: The specs of its input and kernel.
     """
     source, output, attributes = inputs[0], op.outputs[0], op.attributes

@@ -22,20 +22,17 @@ class ProductOptions:
     """How a convolution or matrix product is planned.
 
     Args:
-        memory_proportion: Of a tile's memory, what its temporaries may take.
-        partials_dtype: Of its partial sums, unless they would be narrower than what is
-            multiplied: `"float32"` or `"float16"`.
+        memory_proportion: Share of a tile's memory that its temporaries may take.
+        partials_dtype: Type of its partial sums, `"float32"` or `"float16"`, unless they would
+            be narrower than what is multiplied.
     """
 
     memory_proportion: float
     partials_dtype: str = "float32"
 
     def applied_to(self, convolution: Convolution) -> Convolution:
-        """The convolution with partial sums of the type that was chosen.
-
-        Args:
-            convolution: As it was traced.
-        """
+        """Returns the convolution with partial sums of the type that was chosen."""
+        # Sums must be at least as wide as what is multiplied: float32 leaves no choice.
         if convolution.dtype != "float16":
             return convolution
         return replace(convolution, partials_dtype=self.partials_dtype)
@@ -48,13 +45,13 @@ def product_options(
     matmul_options: PoplarOptions = None,
     pipeline: Pipeline | None = None,
 ) -> Callable[[ComputeSet], ProductOptions]:
-    """Of a compute set, how it is planned: by the options of its stage, or those of all.
+    """Returns how a compute set is planned: by the options of its stage, or those of all.
 
     Args:
-        memory_proportion: Of whatever no options say another of.
-        convolution_options: Of Poplar, for all convolutions of the program.
-        matmul_options: The same for all matrix products.
-        pipeline: With options of stages, which go before the others.
+        memory_proportion: The share of memory where no options say another.
+        convolution_options: Poplar's options for all convolutions of the program.
+        matmul_options: Poplar's options for all matrix products.
+        pipeline: A pipeline whose stages' options go before the others.
 
     Raises:
         ValueError: An option has a value that it cannot have.
@@ -81,7 +78,7 @@ def product_options(
 
 
 def _by_family(options: PipelineStageOptions | None) -> dict[str, dict[str, Any]]:
-    """What is chosen for the convolutions, and for the products."""
+    """Returns what is chosen for the convolutions, and for the products."""
     if options is None:
         return {}
     given = {"convolution": options.convolution_options, "dot": options.matmul_options}

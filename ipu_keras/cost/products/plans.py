@@ -1,4 +1,4 @@
-"""Plans of the convolutions and matrix products of a program, each made once."""
+"""Keeps the plans of a program's convolutions and matrix products, each made once."""
 
 from ipu_keras.cost.products.convolution_planner import ConvolutionPlan, plan
 from ipu_keras.cost.products.convolutions import Convolution
@@ -6,22 +6,17 @@ from ipu_keras.machine.target import Target
 
 
 class Plans:
-    """Remembers plans, as layers repeat and one plan is searched for among thousands.
-
-    Args:
-        target: The hardware that is planned for.
-    """
+    """Remembers plans, as layers repeat and one plan is searched for among thousands."""
 
     def __init__(self, target: Target):
         self._target = target
         self._made: dict[tuple[Convolution, float], ConvolutionPlan] = {}
 
     def find_or_make(self, convolution: Convolution, memory_proportion: float) -> ConvolutionPlan:
-        """The plan of a convolution.
+        """Returns the plan of a convolution, or of a matrix product as one.
 
         Args:
-            convolution: Or a matrix product as one.
-            memory_proportion: Of a tile's memory, what its temporaries may take.
+            memory_proportion: Share of a tile's memory that its temporaries may take.
         """
         key = convolution, memory_proportion
         if key not in self._made:
