@@ -1,1 +1,1 @@
-"""What compute sets take: cycles of vertices and exchanges, by family of operations."""
+"""Costs compute sets, by family of operations: cycles of vertices and of exchanges."""

@@ -1,4 +1,4 @@
-"""How much memory the code and the state of vertices need."""
+"""Estimates how much memory the code and the state of vertices need."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -16,17 +16,16 @@ from ipu_keras.machine.target import Target
 
 
 def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
-    """What every tile of an IPU needs besides its values.
-
-    Args:
-        costs: Of the compute sets that have code of their own.
-        target: Whose tiles.
+    """Returns what every tile of an IPU needs besides its values, from compute sets with own
+    code.
     """
     costs = [part for cost in costs for part in _without_parts(cost)]
     num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
     vertex_types = {cost.vertex for cost in costs} - {""}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
     overhead = Overhead(
+        # Vertices of a type share their code on a tile; the state of each is its own. All tiles
+        # run the same control program, whether they have vertices or not.
         vertex_code=VERTEX_CODE_BYTES * len(vertex_types),
         vertex_state=math.ceil(VERTEX_STATE_BYTES * num_vertices / target.num_tiles),
         control_code=CONTROL_CODE_BYTES * len(costs),
@@ -37,7 +36,9 @@ def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
 
 
 def _without_parts(cost: Cost) -> Iterator[Cost]:
-    """What has code of its own: of an operation of Poplar's libraries, what it consists of."""
+    """Yields what has code of its own: the parts of an operation of Poplar's libraries, or the
+    whole.
+    """
     if not cost.parts:
         yield cost
     for part in cost.parts:

@@ -1,4 +1,4 @@
-"""What the cost of a compute set follows from besides itself."""
+"""Says what the cost of a compute set follows from besides itself."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,14 +16,12 @@ class CostContext:
     """The program around a compute set, and the machine that runs it.
 
     Args:
-        target: The hardware.
-        values: Of the program, by name.
         in_place: Names of values by names of those that are written over them.
         layouts: Names of values by names of those that lie as they do; see `layouts_of`.
         product_options: How a compute set that is a convolution or product is planned.
-        plans: Those that were made, which all compute sets of the program share.
-        num_ipus: That run the program, all replicas together.
-        ipu_at: Which IPU of a replica is the one of a number; its links depend on it.
+        plans: Plans that all compute sets of the program share.
+        num_ipus: IPUs that run the program, all replicas together.
+        ipu_at: Maps a replica's IPU by number to the hardware's, on which its links depend.
     """
 
     target: Target
@@ -45,15 +43,7 @@ class CostContext:
         num_ipus: int = 1,
         ipu_at: Callable[[int], int] = lambda position: position,
     ) -> "CostContext":
-        """That of the compute sets of a program.
-
-        Args:
-            program: In the order of execution.
-            target: The hardware.
-            product_options: As the field.
-            num_ipus: As the field.
-            ipu_at: As the field.
-        """
+        """Returns the context of a program's compute sets, which are in the order of execution."""
         return cls(
             target=target,
             values=program.values,
@@ -68,25 +58,18 @@ class CostContext:
     def within(
         self, body: FlatProgram, product_options: Callable[[ComputeSet], ProductOptions]
     ) -> "CostContext":
-        """That of what an operation of Poplar's libraries consists of.
-
-        Args:
-            body: What it does.
-            product_options: As the field.
-        """
+        """Returns the context of what an operation of Poplar's libraries consists of."""
         inner = CostContext.of(body, self.target, product_options=product_options)
         return replace(inner, plans=self.plans, num_ipus=self.num_ipus, ipu_at=self.ipu_at)
 
     def spec(self, name: str) -> TensorSpec:
-        """Shape and dtype of a value."""
         return self.values[name].spec
 
     def num_elements(self, name: str) -> int:
-        """Elements of a value."""
         return num_elements(self.values[name].spec)
 
     def inputs_per_tile(self, one: ComputeSet) -> int:
-        """Bytes of all that a compute set reads, on the tiles with the most."""
+        """Returns the bytes of all that a compute set reads, on the tiles with the most."""
         return sum(bytes_per_tile(self.spec(name), self.target) for name in one.reads)
 
     def lie_alike(self, name: str, other: str) -> bool:

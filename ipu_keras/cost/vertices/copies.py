@@ -1,4 +1,4 @@
-"""What it costs to move values on tiles and between them, and to change a part of one."""
+"""Costs moving values on tiles and between them, and changing a part of one."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,14 +19,10 @@ from ipu_keras.machine.target import Target
 
 
 def cost_of_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """Elements keep their order, but come from other tiles.
-
-    Args:
-        one: A copy. What a loop carries lies where its first value did, and often stays there.
-        context: What it is in.
-    """
+    """Costs a copy: elements keep their order, but come from other tiles."""
     if not is_carry(one):
         return _moved(one, context, vertices.copy)
+    # What a loop carries lies where its first value did, and often stays on its tiles.
     made = one.writes[0]
     arrives = not context.lie_alike(one.reads[0], made.name)
     received = bytes_per_tile(made.spec, context.target) if arrives else 0
@@ -35,22 +31,12 @@ def cost_of_copy(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_transpose(one: ComputeSet, context: CostContext) -> Cost:
-    """Neighbours come from different places: one element at a time.
-
-    Args:
-        one: A transpose.
-        context: What it is in.
-    """
+    """Costs a transpose: neighbours come from different places, one element at a time."""
     return _moved(one, context, vertices.rearrange)
 
 
 def cost_of_dynamic_slice(one: ComputeSet, context: CostContext) -> Cost:
-    """A region whose place the program computes is read, or overwritten.
-
-    Args:
-        one: A slice or an update.
-        context: What it is in.
-    """
+    """Costs reading, or overwriting, a region whose place the program computes."""
     target = context.target
     part = one.operands[1] if is_update(one) else one.writes[0].spec
     cycles = vertices.dynamic_slice(
@@ -59,18 +45,14 @@ def cost_of_dynamic_slice(one: ComputeSet, context: CostContext) -> Cost:
         num_slices=1,
         slice_elements=elements_per_tile(part, target),
     )
+    # popops lays such tensors so that a tile has all entries of its elements: nothing but the
+    # place is sent, whatever it is.
     cost = started_together(one, target, cycles, 0, vertex="dynamic slice")
     return on_a_copy(one, cost, context) if is_update(one) else cost
 
 
 def on_a_copy(one: ComputeSet, cost: Cost, context: CostContext) -> Cost:
-    """The cost of an update, and of a copy if somebody still needs what it would change.
-
-    Args:
-        one: The update.
-        cost: Of the update in place.
-        context: What it is in.
-    """
+    """Returns the cost of an update, and of a copy if somebody still needs what it would change."""
     made = one.writes[0]
     if made.name in context.in_place:
         return cost
@@ -84,12 +66,7 @@ def on_a_copy(one: ComputeSet, cost: Cost, context: CostContext) -> Cost:
 
 
 def cost_of_stash(one: ComputeSet, context: CostContext) -> Cost:
-    """Copies on the tiles that have the values, which all start together.
-
-    Args:
-        one: What puts values of a pipeline away, or takes them back.
-        context: What it is in.
-    """
+    """Costs the copies of a pipeline's stash, on the tiles that have the values."""
     specs = [context.spec(name) for name in one.reads]
     size = sum(bytes_per_tile(spec, context.target) for spec in specs)
     cycles = vertices.copy(context.target, num_bytes=size, atom_bytes=8)

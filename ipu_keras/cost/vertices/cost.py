@@ -1,9 +1,9 @@
-"""What a compute set takes, cycles, memory for what arrives, vertices, and how that adds up.
+"""What a compute set takes: cycles, memory for what arrives, vertices; and how that adds up.
 
-Tiles synchronize before they exchange, once: each knows then in which cycle its data arrives, and
-starts to compute behind that. What needs no exchange starts as soon as its tile is done with the
-compute set before. Source: the `launch_cycles` of the target are what compute sets that followed
-each other without exchange were measured to take besides their vertices.
+Tiles synchronize before they exchange, once: each knows then in which cycle its data arrives,
+and starts to compute behind that. What needs no exchange starts as soon as its tile is done with
+the compute set before. Source: the `launch_cycles` of the target are what compute sets that
+followed each other without exchange were measured to take besides their vertices.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,17 @@ class Cost:
     """What one run of a compute set takes.
 
     Args:
-        compute_cycles: Of the slowest tile.
-        exchange_cycles: Until the tile that receives the most has it.
-        sync_cycles: Of synchronization before each exchange.
-        exchange_bytes: What the tile with the most receives, in bytes.
-        temporary_bytes: What a tile needs only while it runs, in bytes.
-        num_vertices: Of one tile; the workers share one.
-        tiles: That have vertices.
+        compute_cycles: Cycles of the slowest tile, launches included.
+        exchange_cycles: Cycles until the tile that receives the most has it.
+        sync_cycles: Cycles of synchronization before each exchange.
+        exchange_bytes: Bytes that the tile with the most receives.
+        temporary_bytes: Bytes that a tile needs only while it runs.
+        num_vertices: Vertices of one tile; the workers share one.
+        tiles: Tiles that have vertices.
         vertex: Type of the vertices; compute sets of one type share their code.
-        confidence: How sure the cycles are.
         detail: How it is computed, where there is a choice.
-        parts: Of an operation of Poplar's libraries, the costs of one run of what it consists of,
-            which are in the other numbers.
+        parts: Costs of one run of what an operation of Poplar's libraries consists of, which are
+            in the other numbers.
     """
 
     compute_cycles: int = 0
@@ -49,17 +48,13 @@ class Cost:
 
     @property
     def cycles(self) -> int:
-        """Of one run."""
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
     def in_step(self, one: ComputeSet, batches_per_update: int) -> "Cost":
-        """What all runs of its compute set take in one step.
+        """Returns what all runs of a compute set take in one step, by its steps per weight
+        update.
 
-        Of a part of the weight update, a step has its share, rounded up.
-
-        Args:
-            one: The compute set.
-            batches_per_update: Steps between two weight updates.
+        For a part of the weight update, a step has its share, rounded up.
         """
         share = batches_per_update if one.weight_update else 1
         return replace(
@@ -72,17 +67,12 @@ class Cost:
 
     @property
     def message_bytes(self) -> int:
-        """What arrives beside the temporaries, which hold what products receive."""
+        """Bytes that arrive beside the temporaries, which hold what products receive."""
         return 0 if self.temporary_bytes else self.exchange_bytes
 
 
 def arrival_cycles(target: Target, received: int) -> int:
-    """Cycles of an exchange in which the busiest tile receives, and sends, so much.
-
-    Args:
-        target: The hardware.
-        received: In bytes.
-    """
+    """Returns the cycles of an exchange whose busiest tile receives, and sends, so many bytes."""
     phase = ExchangePhase(bytes_in=received, bytes_out=received)
     return exchange_cycles(target, phase) if received else 0
 
@@ -90,14 +80,11 @@ def arrival_cycles(target: Target, received: int) -> int:
 def started_together(
     one: ComputeSet, target: Target, cycles: VertexCycles, received: int, *, vertex: str
 ) -> Cost:
-    """What vertices take that start at once, on the tiles that have what they write.
+    """Costs vertices that start at once, on the tiles that have what they write.
 
     Args:
-        one: The compute set.
-        target: The hardware.
-        cycles: Of the slowest tile.
-        received: What arrives at a tile before, in bytes; if nothing does, there is no exchange.
-        vertex: What to call them.
+        cycles: Cycles of the slowest tile.
+        received: Bytes that arrive at a tile before; if none do, there is no exchange.
     """
     return Cost(
         compute_cycles=cycles.cycles + target.launch_cycles,
@@ -112,16 +99,12 @@ def started_together(
 
 
 def one_after_the_other(parts: Sequence[Cost], *, vertex: str) -> Cost:
-    """What compute sets take that run one behind the other for one operation.
-
-    Args:
-        parts: Their costs.
-        vertex: What to call them together.
-    """
+    """Costs compute sets that run one behind the other for one operation."""
     return Cost(
         compute_cycles=sum(part.compute_cycles for part in parts),
         exchange_cycles=sum(part.exchange_cycles for part in parts),
         sync_cycles=sum(part.sync_cycles for part in parts),
+        # Messages of one exchange are gone before those of the next one arrive.
         exchange_bytes=max(part.exchange_bytes for part in parts),
         num_vertices=sum(part.num_vertices for part in parts),
         tiles=max(part.tiles for part in parts),
@@ -134,12 +117,10 @@ def one_after_the_other(parts: Sequence[Cost], *, vertex: str) -> Cost:
 def divided_cost(
     target: Target, *, cycles: int, num_compute_sets: int, moved: Sequence[int]
 ) -> Cost:
-    """What compute sets take that run one behind the other: a guess, of which tiles is not said.
+    """Costs compute sets one behind the other on tiles that are not said: a guess.
 
     Args:
-        target: The hardware.
-        cycles: Of the vertices of all compute sets.
-        num_compute_sets: How many there are.
+        cycles: Cycles of the vertices of all compute sets.
         moved: Bytes that a tile receives, and sends, in each exchange.
     """
     phases = [ExchangePhase(bytes_in=size, bytes_out=size) for size in moved if size]

@@ -1,4 +1,4 @@
-"""What elementwise operations cost, alone and in chains, and values that are filled with others."""
+"""Costs elementwise operations, alone and in chains, and values that are filled with others."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,18 +10,14 @@ from ipu_keras.cost.vertices.cost import Cost, started_together
 from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import num_elements
 
-# In a chain of elementwise operations, they happen on the way.
+# Operations that happen on the way in a chain: a broadcast is a view, and a copy a store.
 _WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
 
 
 def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
-    """What lies elsewhere than the result arrives first, and small operands whole.
+    """Costs an operation on each element, or a chain of them.
 
-    Numbers that are constants, and constant vectors, are part of the code.
-
-    Args:
-        one: An operation on each element, or a chain of them.
-        context: What it is in.
+    What lies elsewhere than the result arrives first, and small operands whole.
     """
     made = one.writes[0]
     size, item = num_elements(made.spec), item_bytes(made.spec)
@@ -32,6 +28,7 @@ def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
     received = 0
     for name in one.reads:
         spec, count = context.spec(name), context.num_elements(name)
+        # Numbers that are constants, and constant vectors, are part of the code.
         if context.values[name].role == "constant" and (count < size or count == 1):
             continue
         if count == size and not context.lie_alike(name, made.name):
@@ -47,7 +44,7 @@ def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
 def _map(
     one: ComputeSet, operations: Sequence[tuple[str, int]], count: int, context: CostContext
 ) -> VertexCycles:
-    """The vertex of one or several elementwise operations."""
+    """Returns the cycles of the vertex of one or several elementwise operations."""
     dtype = _widest(one, context.values, alone=len(operations) == 1)
     if len(operations) > 1:
         return vertices.fused(
@@ -75,12 +72,7 @@ def _map(
 
 
 def cost_of_broadcast(one: ComputeSet, context: CostContext) -> Cost:
-    """Each tile fills what it has.
-
-    Args:
-        one: What makes larger values of others.
-        context: What it is in.
-    """
+    """Costs a broadcast that is written out: each tile fills what it has."""
     output = one.writes[0].spec
     count = elements_per_tile(output, context.target)
     cycles = vertices.fill(context.target, dtype=output.dtype, num_elements=count)
@@ -92,7 +84,7 @@ def cost_of_broadcast(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def _widest(one: ComputeSet, values: Mapping[str, Value], *, alone: bool) -> str:
-    """The dtype that is computed in.
+    """Returns the dtype that is computed in.
 
     An operation alone says what it takes. Of a chain, that is known of the last one, so what is
     read counts, which may be the same bits as another dtype.

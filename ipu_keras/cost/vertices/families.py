@@ -1,4 +1,4 @@
-"""Who costs which family of operations."""
+"""Has the table of who costs which family of operations."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -71,22 +71,19 @@ _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
 
 
 def cost_of(one: ComputeSet, context: CostContext) -> Cost:
-    """The cost of one run of a compute set.
-
-    Args:
-        one: Of a program.
-        context: Of that program.
-    """
+    """Returns the cost of one run of a compute set."""
     if one.body is not None:
         return _cost_of_body(one, one.body, context)
     return _BY_FAMILY.get(one.family, _cost_of_others)(one, context)
 
 
 def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> Cost:
-    """The sum of what an operation of Poplar's libraries consists of; its values are temporary.
+    """Sums what an operation of Poplar's libraries consists of; its values are temporary.
 
     What it is given is where it was, its results where they are made.
     """
+    # Poplar's options are those of the stage that the operation is in, which its parts do not
+    # say. An operation's own proportion, such as an LSTM's, goes before these.
     place = {name: getattr(one, name) for name in ("stage", "backward", "weight_update")}
     share = one.ops[-1].attributes.get("memory_proportion")
     own = {} if share is None else {"memory_proportion": share}
@@ -119,7 +116,7 @@ def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> C
 
 
 def _cost_of_others(one: ComputeSet, context: CostContext) -> Cost:
-    """A guess from bytes and operations alone."""
+    """Guesses the cost of a family without a module from bytes and operations alone."""
     target = context.target
     tiles = max((num_tiles_of(value.spec, target) for value in one.writes), default=1)
     cycles = vertices.unknown(

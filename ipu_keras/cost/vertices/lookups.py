@@ -1,15 +1,15 @@
-"""What it costs to look rows of tables up, and to update them.
+"""Costs looking rows of tables up, and updating them.
 
-Tiles share the columns of a table: each sees all numbers of rows, and its part of all rows. Updates
-in any order may be shared among tiles too, each of which updates a table of its own, as by popops'
-`lookupSplit`.
+Tiles share the columns of a table: each sees all numbers of rows, and its part of all rows.
+Updates in any order may be shared among tiles too, each of which updates a table of its own, as
+by popops' `lookupSplit`.
 
-Of a batch, each element of which has a table of its own, tiles are divided among the tables, as by
-popops' `groupedMultiSlice` and `groupedMultiUpdateAdd`, and those of one table share its columns.
-If there are more tiles than columns, they share the lookups too, for which each needs all rows of
-its columns; or they share the rows, and what they found meets on tiles that take the one result of
-each lookup. Tables that are looked up lie elsewhere, so their columns arrive with the numbers of
-the rows. What is updated lies where it is updated, and only rows arrive.
+In a batch, each element of which has a table of its own, tiles are divided among the tables, as
+by popops' `groupedMultiSlice` and `groupedMultiUpdateAdd`, and those of one table share its
+columns. If there are more tiles than columns, they share the lookups too, for which each needs
+all rows of its columns; or they share the rows, and what they found meets on tiles that take the
+one result of each lookup. Tables that are looked up lie elsewhere, so their columns arrive with
+the numbers of the rows. What is updated lies where it is updated, and only rows arrive.
 """
 
 import math
@@ -33,17 +33,12 @@ from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
-# What updates of one element may do in any order.
+# Operations whose updates of one element may be done in any order.
 _ORDERLESS = frozenset({"add", "maximum", "minimum", "multiply"})
 
 
 def cost_of_gather(one: ComputeSet, context: CostContext) -> Cost:
-    """The fastest way to look rows up among those with room for what they need of tables.
-
-    Args:
-        one: A gather.
-        context: What it is in.
-    """
+    """Costs a gather in the fastest way with room for what it needs of tables."""
     target, rows = context.target, one.writes[0].spec
     lookups = _batched(one, rows)
     if lookups is None:
@@ -58,12 +53,7 @@ def cost_of_gather(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_scatter(one: ComputeSet, context: CostContext) -> Cost:
-    """The update of a table, or of a copy of it if somebody still needs the old one.
-
-    Args:
-        one: A scatter.
-        context: What it is in.
-    """
+    """Costs the update of a table, or of a copy of it if somebody still needs the old one."""
     target, rows = context.target, one.operands[-1]
     lookups = _batched(one, rows)
     if lookups is None:
@@ -86,15 +76,11 @@ def rows_cost(
     num_rows: int,
     indices: TensorSpec,
 ) -> Cost:
-    """What the rows of one table cost, whose columns tiles share.
+    """Costs the rows of one table, whose columns tiles share, by a vertex that looks up or adds.
 
     Args:
-        one: The compute set.
-        target: The hardware.
-        vertex: `vertices.multi_slice` or `vertices.multi_update_add`.
-        rows: What is looked up, or added.
-        num_rows: How many these are.
-        indices: What says which rows of the table they are.
+        rows: The rows that are looked up, or added.
+        indices: The numbers that say which rows of the table they are.
     """
     columns = math.ceil(num_elements(rows) / max(num_rows, 1) / target.num_tiles)
     cycles = vertex(target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
@@ -111,10 +97,10 @@ def _lookup_cost(
 
 
 def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
-    """Each tile updates a table of its own; then all are added up.
+    """Costs updates where each tile updates a table of its own, and all are added up then.
 
-    It needs one table, rows of fewer columns than half the tiles, and updates whose order does not
-    matter; `None` of others.
+    Returns `None` unless there is one table, rows have fewer columns than half the tiles, and
+    the order of updates does not matter.
     """
     target = context.target
     table, indices, rows = (one.operands[k] for k in (0, 1, -1))
@@ -124,6 +110,7 @@ def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
     parts = min(target.num_tiles // max(columns, 1), num_rows)
     if num_batches(one.ops[-1], table) > 1 or parts < 2 or operation not in _ORDERLESS:
         return None
+    # For one column each, a tile's own table has as many numbers as the table has rows.
     own = math.ceil(num_elements(table) / columns)
     filled = vertices.fill(target, dtype=table.dtype, num_elements=own)
     updated = vertices.multi_update_add(
@@ -151,13 +138,10 @@ class BatchedLookups:
     """Lookups in several tables of the same size.
 
     Args:
-        num_tables: How many there are.
-        num_rows: Of one table.
-        num_lookups: In one table.
-        row_elements: Elements of a row.
-        dtype: Of the tables.
-        item_bytes: Of one element, in bytes.
-        index_bytes: Of what says which row one lookup is of, in bytes.
+        num_rows: Rows of one table.
+        num_lookups: Lookups in one table.
+        item_bytes: Bytes of one element of a table.
+        index_bytes: Bytes of the numbers that say which row one lookup is for.
     """
 
     num_tables: int
@@ -171,7 +155,7 @@ class BatchedLookups:
 
 @dataclass(frozen=True)
 class _Share:
-    """What one tile has: so many tables, and of each so many columns."""
+    """What one tile has: so many tables, and so many columns of each."""
 
     num_tables: int
     num_columns: int
@@ -180,7 +164,7 @@ class _Share:
 
 
 def _batched(one: ComputeSet, rows: TensorSpec) -> BatchedLookups | None:
-    """Lookups of a batch; `None` if there is one table, or nothing is looked up."""
+    """Returns lookups of a batch; `None` if there is one table, or nothing is looked up."""
     table, indices = one.operands[:2]
     num_rows = num_lookups(one.ops[-1], indices)
     num_tables = num_batches(one.ops[-1], table)
@@ -206,30 +190,25 @@ def _of_tables(cost: Cost, one: ComputeSet, lookups: BatchedLookups) -> Cost:
 def batched_gather_cost(
     target: Target, lookups: BatchedLookups, *, result_bytes: int, memory_proportion: float
 ) -> Cost:
-    """The fastest way to look rows up among those with room for what they need of tables.
+    """Costs the fastest way to look rows up among those with room for what they need of tables.
 
     Args:
-        target: The hardware.
-        lookups: What is looked up.
-        result_bytes: What of the result lies on a tile, in bytes.
-        memory_proportion: Of a tile's memory, what arriving tables may take.
+        result_bytes: Bytes of the result that lie on a tile.
+        memory_proportion: Share of a tile's memory that arriving tables may take.
     """
     ways = list(_gathers(target, lookups, _share_of(target, lookups), result_bytes))
     room = memory_proportion * target.tile_bytes
     fitting = [way for way in ways if way.exchange_bytes <= room]
+    # Where popops' planner drops the bound, the way with the least memory is taken here.
     if not fitting:
         return min(ways, key=lambda way: way.exchange_bytes)
     return min(fitting, key=lambda way: way.cycles)
 
 
 def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
-    """Adding to rows: of one table, tiles share the columns alone.
+    """Costs adding to rows, where the tiles of one table share its columns alone.
 
     If they shared the updates of a column too, each would have sums of its own for all rows.
-
-    Args:
-        target: The hardware.
-        lookups: What is added to.
     """
     share = _share_of(target, lookups)
     vertex = vertices.multi_update_add(
@@ -287,7 +266,7 @@ def _found(
     shared: str,
     parts: int = 1,
 ) -> Cost:
-    """Each table has a vertex of its own; those of a tile run one behind the other."""
+    """Costs the stages: each table has a vertex of its own, one behind the other on a tile."""
     cost = divided_cost(
         target,
         cycles=sum(share.num_tables * each.cycles for each in stages),

@@ -1,7 +1,7 @@
-"""What the passes of normalizations and softmax over a tensor cost.
+"""Costs the passes of normalizations and softmax over a tensor.
 
-Source: popnn, Norms and NonLinearity: vectors are added and multiplied in place, a vertex for each;
-several sums of a tensor are reduced by the same compute sets.
+Source: popnn, Norms and NonLinearity: vectors are added and multiplied in place, a vertex for
+each; several sums of a tensor are reduced by the same compute sets.
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ class _Pass:
     """What is computed of a tensor.
 
     Args:
-        operations: On each element: the opcode and the number of operands.
-        sums: Reductions: the operation, the number of results and the type of these.
+        operations: What is done to each element: the opcode and the number of operands.
+        sums: Reductions, each with the operation, the number of results and their type.
     """
 
     operations: tuple[tuple[str, int], ...]
@@ -43,11 +43,9 @@ class _Pass:
 
 
 def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
-    """A pass over a tensor: its broadcast vertices one after the other, then its sums.
+    """Costs a pass over a tensor: its broadcast vertices one after the other, then its sums.
 
-    Args:
-        one: As `fuse_normalizations` makes it, or an operation of XLA's own.
-        context: What it is in.
+    The compute set is one that `fuse_normalizations` makes, or an operation of XLA's own.
     """
     target, tensor, found = context.target, context.spec(one.reads[0]), _pass_of(one)
     parts = [
@@ -88,12 +86,14 @@ def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def _arriving(one: ComputeSet, context: CostContext) -> int:
-    """Bytes that a tile receives: of tensors that lie elsewhere, and of vectors."""
+    """Returns the bytes that a tile receives: of tensors that lie elsewhere, and of vectors."""
     tensor, target = one.reads[0], context.target
     size, per_tile = context.num_elements(tensor), bytes_per_tile(context.spec(tensor), target)
     received = 0
     for name in one.reads:
         if context.num_elements(name) < size and context.values[name].role != "constant":
+            # A tile may have elements of every row or channel, but needs no more numbers than
+            # elements.
             received += min(context.spec(name).nbytes, per_tile)
         elif context.num_elements(name) == size and not context.lie_alike(name, tensor):
             received += bytes_per_tile(context.spec(name), target)

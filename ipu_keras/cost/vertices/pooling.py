@@ -1,4 +1,4 @@
-"""What pooling costs."""
+"""Costs pooling over windows."""
 
 import math
 
@@ -10,12 +10,7 @@ from ipu_keras.cost.vertices.cost import Cost, started_together
 
 
 def cost_of_pooling(one: ComputeSet, context: CostContext) -> Cost:
-    """What windows are over arrives where their results lie.
-
-    Args:
-        one: A reduction over windows, or the gradient of one.
-        context: What it is in.
-    """
+    """Costs a reduction over windows, or its gradient, where their results lie."""
     op, output = one.ops[-1], one.writes[0].spec
     cycles = vertices.pooling(
         context.target,

@@ -1,4 +1,4 @@
-"""What convolutions and matrix products cost, as planned."""
+"""Costs convolutions and matrix products by their plans."""
 
 from dataclasses import replace
 
@@ -14,16 +14,12 @@ _NATIVE = ("float16", "float32")
 
 
 def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
-    """All phases of the plan for it.
-
-    Args:
-        one: A convolution or matrix product.
-        context: What it is in.
-    """
+    """Costs all phases of the plan for a convolution or matrix product."""
     op = one.ops[-1]
     if not all(map(num_elements, one.operands)):  # sums of nothing
         return cost_of_broadcast(one, context)
     options = context.product_options(one)
+    # What was asked for at the operation itself goes before options of stages and of all.
     if op.partials_dtype:
         options = replace(options, partials_dtype=op.partials_dtype)
     if op.memory_proportion is not None:
@@ -34,6 +30,7 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
     # IPUs multiply no other types: such a product is costed as one of these.
     is_native = all(spec.dtype in _NATIVE for spec in one.operands)
     return Cost(
+        # The plan's exchanges have their syncs, and its memory what products receive.
         compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
         exchange_cycles=found.exchange_cycles,
         exchange_bytes=found.exchange_bytes,

@@ -1,4 +1,4 @@
-"""What random draws cost: numbers of the tiles' generators, and what is made of them."""
+"""Costs random draws: numbers of the tiles' generators, and what is made of them."""
 
 from dataclasses import replace
 
@@ -19,17 +19,12 @@ from ipu_keras.cost.vertices.sorts import sort_cost
 from ipu_keras.ir import REJECTING_DRAWS, TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
-# What a categorical draw makes of a random number and a logit.
+# The operations by which a categorical draw makes noise of a random number and adds a logit.
 _NOISY_LOGITS = (("log", 1), ("negate", 1), ("log", 1), ("subtract", 2))
 
 
 def cost_of_draw(one: ComputeSet, context: CostContext) -> Cost:
-    """What it draws from says how.
-
-    Args:
-        one: A random draw.
-        context: What it is in.
-    """
+    """Costs a random draw, by what it draws from."""
     op, target = one.ops[-1], context.target
     if op.kind == "StatelessShuffle" or op.attributes.get("distribution") == "shuffle":
         return _shuffle_cost(one, target)
@@ -49,7 +44,7 @@ def _uniform_cost(one: ComputeSet, target: Target, numbers: TensorSpec) -> Cost:
 
 
 def _rejecting_cost(one: ComputeSet, target: Target, distribution: str) -> Cost:
-    """Of each sample, its parameters arrive where it is drawn."""
+    """Costs a draw by rejection: a sample's parameters arrive where it is drawn."""
     samples = one.writes[-1].spec
     most = elements_per_tile(samples, target)
     cycles = rejecting_draw(
@@ -62,7 +57,9 @@ def _rejecting_cost(one: ComputeSet, target: Target, distribution: str) -> Cost:
 
 
 def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
-    """As XLA has it: of each sample, the class with the largest logit - log(-log(number))."""
+    """Costs a categorical draw as XLA has it: the class with the largest logit -
+    log(-log(number)).
+    """
     logits = [spec for spec in one.operands if "float" in spec.dtype]
     dtype = logits[0].dtype if logits else "float32"
     numbers = TensorSpec((num_drawn,), dtype)
@@ -92,7 +89,9 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
 
 
 def _shuffle_cost(one: ComputeSet, target: Target) -> Cost:
-    """As XLA has it: random keys are sorted with numbers or, of others, numbers of rows."""
+    """Costs a shuffle as XLA has it: random keys are sorted with the values or the numbers of
+    rows.
+    """
     output = one.writes[-1].spec
     keys = TensorSpec(output.shape[:1], "uint32")
     numbers = output if len(output.shape) == 1 else keys
@@ -101,6 +100,7 @@ def _shuffle_cost(one: ComputeSet, target: Target) -> Cost:
         _uniform_cost(one, target, keys),
         replace(ordered, tiles=num_tiles_of(keys, target)),
     ]
+    # Rows of several numbers are not moved by the sort: they are looked up by its result.
     if len(output.shape) > 1:
         found = rows_cost(
             one,

@@ -1,4 +1,4 @@
-"""What it costs to combine several values to one: on the tiles that have them, then between."""
+"""Costs combining several values to one: on the tiles that have them, then between tiles."""
 
 import math
 from dataclasses import replace
@@ -13,16 +13,12 @@ from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
+# poplin sums its partials in at most three stages, too.
 _MAX_STAGES = 3
 
 
 def cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
-    """As `reduction_cost`.
-
-    Args:
-        one: A reduction along axes, of one or several results.
-        context: What it is in.
-    """
+    """Costs a reduction along axes, with one or several results."""
     return reduction_cost(
         context.target,
         operation=one.ops[-1].attributes["operation"],
@@ -35,14 +31,11 @@ def cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
 def reduction_cost(
     target: Target, *, operation: str, source: TensorSpec, num_outputs: int, dtype: str
 ) -> Cost:
-    """Each tile reduces what it has; what the tiles found meets in one or more stages.
+    """Costs a reduction: each tile reduces what it has; that meets in one or more stages.
 
     Args:
-        target: The hardware.
-        operation: As for `vertices.reduce`.
-        source: What is reduced.
-        num_outputs: Elements of the results.
-        dtype: Of these, and of what the tiles find: sums of halves are float32.
+        num_outputs: Elements of all results together.
+        dtype: Type of the results, and of what the tiles find: sums of halves are float32.
     """
     outputs = max(num_outputs, 1)
     on_tile = elements_per_tile(source, target)
@@ -71,10 +64,10 @@ def reduction_cost(
 def _stages(
     target: Target, operation: str, partials: TensorSpec, outputs: int, parts: int, count: int
 ) -> tuple[int, int, int, int]:
-    """Compute cycles, bytes received, exchange cycles and number of stages.
+    """Returns compute cycles, bytes received, exchange cycles and the number of stages.
 
-    Source: poplibs, the reduction planner: exchanged bytes and added partials of
-    each stage, with as many partials meeting in every stage.
+    Source: poplibs, the reduction planner: exchanged bytes and added partials of each stage,
+    with as many partials meeting in every stage.
     """
     if parts <= 1:
         return 0, 0, 0, 0
@@ -82,6 +75,7 @@ def _stages(
     cycles = exchange = received = 0
     for _ in range(count):
         remaining = math.ceil(parts / together)
+        # The results of a stage are spread over all tiles, so that none adds more than it must.
         owners = min(target.num_tiles, outputs * remaining)
         results = math.ceil(outputs * remaining / owners)
         num_bytes = results * together * item_bytes(partials)

@@ -1,9 +1,9 @@
-"""What random draws cost that reject numbers and draw again.
+"""Costs random draws that reject numbers and draw again.
 
-Neither a vertex nor an estimator of gamma, Poisson and binomial draws is published. Counted is what
-TensorFlow's algorithms do, one sample after the other, as each has a number of rounds of its own;
-what the operations of a round take is that of vertices. Their parameters are values of the run, so
-the average counts that is greatest of all parameters:
+Neither a vertex nor an estimator of gamma, Poisson and binomial draws is published. Counted is
+what TensorFlow's algorithms do, one sample after the other, as each has a number of rounds of
+its own; what the operations of a round take is that of vertices. Their parameters are values of
+the run, so the average counts that is greatest of all parameters:
 
 - Gamma: Marsaglia and Tsang (2000). Of a shape a of 1 or more and d = a - 1/3, a round accepts
   exp(d) sqrt(d) gamma(a) / (sqrt(2 pi) d^a): 0.952 of a = 1, and more of others. A second test,
@@ -29,19 +29,13 @@ from ipu_keras.cost.vertices.vertex_rates import element_named, rate_of
 from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.machine.target import Confidence, Target
 
-# Cycles of a vector from the tile's generator, as of `vertices.random_uniform`.
+# Cycles of a vector from the tile's generator, as in `vertices.random_uniform`.
 _NUMBER_CYCLES = 4
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What is done so often for each sample, on average.
-
-    Args:
-        times: How often.
-        numbers: Random numbers that it takes.
-        operations: XLA's opcodes of what it computes.
-    """
+    """What is done for each sample, `times` on average: random numbers and XLA's operations."""
 
     times: float
     numbers: int
@@ -49,10 +43,7 @@ class _Part:
 
 
 def gamma_rounds(shape: float) -> float:
-    """Rounds of a gamma draw, on average.
-
-    Args:
-        shape: Of the distribution, 1 or more.
+    """Returns the average rounds of a gamma draw with a shape of 1 or more.
 
     Example:
 
@@ -65,12 +56,9 @@ def gamma_rounds(shape: float) -> float:
 
 
 def truncated_normal_rounds(bound: float) -> int:
-    """Rounds of a truncated normal draw.
+    """Returns the rounds of a normal draw that is truncated at so many standard deviations.
 
     Source: poplibs, poprand: the logarithm of what may be left over that of what one leaves.
-
-    Args:
-        bound: Of the samples, in standard deviations.
 
     Example:
 
@@ -115,10 +103,7 @@ def rejecting_draw(
     """Cycles of drawing from a distribution by rejection, on average: a guess.
 
     Args:
-        target: The hardware.
-        distribution: One of `REJECTING`.
-        dtype: Of the samples. TensorFlow computes those of loops in float32 or wider.
-        num_elements: Samples on this tile.
+        dtype: Type of the samples. TensorFlow computes those of loops in float32 or wider.
 
     Example:
 
@@ -146,6 +131,6 @@ def rejecting_draw(
 
 
 def _cycles(part: _Part, dtype: str) -> float:
-    """Of the operations, for one element."""
+    """Returns the cycles of a part's operations for one element."""
     rates = [rate_of(name, dtype)[1] for name in part.operations]
     return sum(rate.cycles / rate.vector for rate in rates)

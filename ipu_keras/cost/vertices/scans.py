@@ -1,4 +1,4 @@
-"""What cumulative sums and their like cost on the tiles of an IPU.
+"""Costs cumulative sums and their like on the tiles of an IPU.
 
 All of this is a guess: no library of Poplar publishes a scan. Counted is what a program does
 that divides the work: each tile scans what it has (`vertices.scan`); if several tiles have parts
@@ -36,15 +36,11 @@ class _Level:
 
 
 def cost_of_scan(one: ComputeSet, context: CostContext) -> Cost:
-    """As `scan_cost`; a computation of which nothing is known is code that nobody scheduled.
-
-    Args:
-        one: A window over all elements before each.
-        context: What it is in.
-    """
+    """Costs a window over all elements before each."""
     op, source = one.ops[-1], one.operands[0]
     axis, operation = scanned_axis(op), op.attributes["operation"]
     assert axis is not None, "it is what makes the family"
+    # A computation of which nothing is known is costed as code that nobody scheduled.
     own = operation if operation in ELEMENTWISE else "map"
     parts = op.attributes.get("operations") or (own,)
     return replace(
@@ -55,16 +51,11 @@ def cost_of_scan(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def scan_cost(target: Target, *, operations: Sequence[str], source: TensorSpec, axis: int) -> Cost:
-    """The fastest way to combine each element with all before it along an axis.
+    """Costs the fastest way to combine each element with all before it along an axis.
 
     Scans are whole on their tile if there are as many as tiles with a part of the tensor. What
-    lies apart, because it is not the last axis, is first brought together.
-
-    Args:
-        target: The hardware.
-        operations: As for `vertices.scan`.
-        source: The tensor, of at least one element.
-        axis: Along which it is scanned.
+    lies apart, because it is not the last axis, is first brought together. The tensor has at
+    least one element.
     """
     tiles = num_tiles_of(source, target)
     is_apart = math.prod(source.shape[axis + 1 :]) > 1
@@ -79,7 +70,7 @@ def scan_cost(target: Target, *, operations: Sequence[str], source: TensorSpec, 
 
 
 def _levels(length: int, num_scans: int, parts: int, tiles: int, num_stages: int) -> list[_Level]:
-    """The parts of scans, and the stages in which what they come to meets, about equally many."""
+    """Returns the parts of scans, and the stages, about equally large, in which their sums meet."""
     together = math.ceil(parts ** (1 / max(num_stages, 1)))
     levels = [_Level(math.ceil(num_scans * parts / tiles), math.ceil(length / parts))]
     for _ in range(num_stages):
@@ -95,7 +86,7 @@ def _cycles(
     levels: Sequence[_Level],
     received: int,
 ) -> Cost:
-    """Up all levels, and down again to the first."""
+    """Costs the way up all levels, and down again to the first."""
     up = [
         vertices.scan(
             target,

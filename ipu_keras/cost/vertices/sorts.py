@@ -1,9 +1,9 @@
-"""What sorting, and finding the largest, costs on the tiles of an IPU.
+"""Costs sorting, and finding the largest, on the tiles of an IPU.
 
 All of this is a guess: no library of Poplar publishes cycles of a sort. Counted is a bitonic
-network, as popops has it: passes over pairs of elements whose distance is a power of two. Of pairs
-on one tile, both are compared and change places or not; of others, each tile receives the other's
-part, and keeps the smaller or the larger of each pair.
+network, as popops has it: passes over pairs of elements whose distance is a power of two. Of
+pairs on one tile, both are compared and change places or not; of others, each tile receives the
+other's part, and keeps the smaller or the larger of each pair.
 """
 
 import math
@@ -28,12 +28,7 @@ class _Pass:
 
 
 def cost_of_sort(one: ComputeSet, context: CostContext) -> Cost:
-    """As `sort_cost`; the positions of the largest go with them.
-
-    Args:
-        one: A sort, or what finds the largest.
-        context: What it is in.
-    """
+    """Costs a sort, or what finds the largest, whose positions go with them."""
     op = one.ops[-1]
     operands = [*one.operands]
     keys = operands[0]
@@ -51,13 +46,11 @@ def cost_of_sort(one: ComputeSet, context: CostContext) -> Cost:
 def sort_cost(
     target: Target, *, operands: Sequence[TensorSpec], axis: int, num_largest: int | None = None
 ) -> Cost:
-    """The fastest way to divide sorts along an axis among tiles.
+    """Costs the fastest way to divide sorts along an axis among tiles.
 
     Args:
-        target: The hardware.
-        operands: The keys, and what goes with them; all of one shape.
-        axis: Along which they are sorted.
-        num_largest: How many of each sort are wanted, if not all.
+        operands: The keys, and what goes with them, all in one shape.
+        num_largest: How many of each sort are wanted; `None` for all.
     """
     keys = operands[0]
     length = max(keys.shape[axis], 1)
@@ -68,16 +61,17 @@ def sort_cost(
     most = min(max(tiles // num_sorts, 1), length)
     ways = [
         _cycles(target, operands, passes, parts, math.ceil(num_sorts * parts / tiles), is_apart)
+        # Fewer tiles need fewer exchanges, more compare less: neither is always faster.
         for parts in (1 << exponent for exponent in range(most.bit_length()))
     ]
     return min(ways, key=lambda way: way.cycles)
 
 
 def _passes(length: int, num_largest: int | None) -> list[_Pass]:
-    """Of a network for so many elements.
+    """Returns the passes of a network for so many elements.
 
     All are sorted by merging runs, each pass of a merge at half the distance of the one before.
-    Of the largest, runs of their number are sorted; then the larger halves of two runs make
+    For the largest, runs of their number are sorted; then the larger halves of two runs make
     one, which is sorted again by a merge, until one is left.
     """
     depth = (length - 1).bit_length()
@@ -100,7 +94,7 @@ def _cycles(
     num_sorts: int,
     is_apart: bool,
 ) -> Cost:
-    """With each sort on so many tiles, and parts of so many sorts on the tile with the most."""
+    """Costs the passes with each sort on `parts` tiles, of which one has `num_sorts` at most."""
     keys = operands[0]
     item = sum(spec.nbytes for spec in operands) // max(num_elements(keys), 1)
     largest = num_sorts * math.ceil(passes[0].num_elements / parts) if passes else 0
@@ -109,6 +103,8 @@ def _cycles(
     compute, num_compute_sets = 0, 0
     for one in passes:
         block = math.ceil(one.num_elements / parts)
+        # Passes between elements of one tile need no exchange, and run in the compute set
+        # before.
         is_remote = one.distance >= block
         compute += vertices.sort_pass(
             target,

@@ -1,4 +1,4 @@
-"""What it costs to move values between IPUs, remote memory and the host.
+"""Costs moving values between IPUs, remote memory and the host.
 
 These take links rather than tiles, and no tile computes meanwhile.
 """
@@ -23,7 +23,7 @@ from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Confidence, Target
 
-# Their synchronization is in the seconds.
+# Seconds by kind, in which the synchronization is.
 _COLLECTIVES: Mapping[str, Callable[..., float]] = {
     "all-gather": all_gather_seconds,
     "all-reduce": all_reduce_seconds,
@@ -33,12 +33,7 @@ _COLLECTIVES: Mapping[str, Callable[..., float]] = {
 
 
 def cost_of_collective(one: ComputeSet, context: CostContext) -> Cost:
-    """What replicas exchange over the links, where a group of them does.
-
-    Args:
-        one: A collective operation.
-        context: What it is in.
-    """
+    """Costs what the replicas of a group exchange over the links."""
     op, target = one.ops[-1], context.target
     num_replicas = op.attributes.get("num_replicas", 1)
     if op.kind not in _COLLECTIVES or num_replicas == 1:
@@ -58,12 +53,7 @@ def cost_of_collective(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_inter_ipu_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """A copy over the links between two IPUs.
-
-    Args:
-        one: A copy from another IPU.
-        context: What it is in.
-    """
+    """Costs a copy over the links between two IPUs."""
     target, source = context.target, context.values[one.reads[0]]
     specs = [context.spec(name) for name in one.reads]
     here, there = context.ipu_at(source.ipu), context.ipu_at(one.ipu)
@@ -79,12 +69,7 @@ def cost_of_inter_ipu_copy(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_remote_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """A copy to or from the memory of the machine.
-
-    Args:
-        one: What loads or stores.
-        context: What it is in.
-    """
+    """Costs a copy to or from the memory of the machine."""
     target = context.target
     seconds = remote_seconds(target, _size(one.operands), num_ipus=context.num_ipus)
     sync = sync_cycles(target, num_ipus=2)
@@ -93,17 +78,15 @@ def cost_of_remote_copy(one: ComputeSet, context: CostContext) -> Cost:
         sync_cycles=sync,
         exchange_bytes=_on_a_tile(one.operands, target),
         vertex=one.family,
+        # The bandwidth is that of DRAM; no measurement of such a copy is known.
         confidence=Confidence.GUESSED,
         detail=one.ops[-1].kind,
     )
 
 
 def cost_of_host_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """The host gets what its part of the program takes, and then sends its results, if any.
-
-    Args:
-        one: What the host computes, such as a lookup in a table there, or an update of it.
-        context: What it is in.
+    """Costs what the host gets for its part of the program, and the results that it sends, if
+    any.
     """
     target = context.target
     sizes = one.bytes_read, one.bytes_written
@@ -118,12 +101,7 @@ def cost_of_host_copy(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_stream_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """Nothing: what all steps feed and fetch is counted together.
-
-    Args:
-        one: An infeed or outfeed.
-        context: What it is in.
-    """
+    """Costs nothing: what all steps feed and fetch is counted together."""
     return Cost(vertex=one.family)
 
 

@@ -1,4 +1,4 @@
-"""How fast the inner loops of vertices compute: data, by operation and dtype."""
+"""Has the rates of vertices' inner loops, by operation and dtype."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,6 @@ class Rate:
     Args:
         cycles: Worker cycles of one vector.
         vector: Elements of one vector.
-        confidence: Whether the number is published.
     """
 
     cycles: int
@@ -29,9 +28,8 @@ class Element:
 
     Args:
         kind: Whose instructions compute it: `"float32"`, `"float16"` or `"int"`.
-        num_bytes: Size of one element in memory, in bytes.
-        is_native: Whether the instructions are made for it. One that is not is
-            counted as its kind, and the result is a guess.
+        is_native: Whether the instructions are made for it. One that is not is counted as its
+            kind, and the result is a guess.
     """
 
     kind: str
@@ -44,7 +42,9 @@ class Element:
         return max(1, self.num_bytes // 4)
 
     def natural_vector(self, target: Target) -> int:
-        """Elements that one load brings; of one that is wider than a word, its words."""
+        """Returns the elements that one load brings, or the words of an element wider than a
+        word.
+        """
         return target.vector_bytes // min(self.num_bytes, 4)
 
 
@@ -154,18 +154,15 @@ ELEMENTWISE: Mapping[str, Mapping[str, Rate]] = {
 
 # The only operations whose loads and stores overlap.
 _PIPELINED = frozenset(("add", "subtract", "multiply"))
-# Those that have three operands anyway, which their rates are for.
+# Operations that have three operands anyway, which their rates are for.
 _TERNARY = frozenset(("clamp", "select"))
 
 
 def element_named(dtype: str) -> Element:
-    """What a tile sees of a dtype.
-
-    Args:
-        dtype: A key of `ELEMENTS`.
+    """Returns what a tile sees of a dtype.
 
     Raises:
-        ValueError: There is none of that name.
+        ValueError: No dtype has that name.
     """
     element = ELEMENTS.get(dtype)
     if element is None:
@@ -174,21 +171,14 @@ def element_named(dtype: str) -> Element:
 
 
 def rate_of(operation: str, dtype: str) -> tuple[Element, Rate]:
-    """How fast an operation computes a dtype.
+    """Returns what a tile sees of a dtype, and how fast an operation computes it.
 
     A chain mixes dtypes: what it compares are floats, what it then combines are truths. Others
     meet in what TensorFlow makes of dtypes that hardly anything computes. So an operation that
     is not known for the kind of a dtype has the rate of one that it is known for, a guess.
 
-    Args:
-        operation: XLA's opcode, a key of `ELEMENTWISE`.
-        dtype: Of the operands, or that most of a chain computes in; a key of `ELEMENTS`.
-
-    Returns:
-        What the tile sees of the dtype, and the rate.
-
     Raises:
-        ValueError: Neither names one.
+        ValueError: `operation` is no key of `ELEMENTWISE`, or `dtype` none of `ELEMENTS`.
 
     Example:
 
@@ -207,25 +197,16 @@ def rate_of(operation: str, dtype: str) -> tuple[Element, Rate]:
 
 
 def extra_operands(operation: str, num_operands: int) -> int:
-    """Operands beyond those that the operation's rate is for."""
+    """Returns the operands beyond those that the operation's rate is for."""
     return max(0, num_operands - (3 if operation in _TERNARY else 2))
 
 
 def access_cycles(target: Target, operation: str, dtype: str, num_operands: int) -> int:
-    """Worker cycles of a vector's loads and stores, where the rate does not have them.
+    """Returns the worker cycles of a vector's loads and stores, where the rate lacks them.
 
-    Source: poplibs, PerformanceEstimation: loops over natural vectors take 2 cycles more
-    for additions, subtractions and multiplications, 4 for other operations with one
-    operand and 5 with two.
-
-    Args:
-        target: The hardware.
-        operation: XLA's opcode, a key of `ELEMENTWISE`.
-        dtype: Of the operands, a key of `ELEMENTS`.
-        num_operands: Tensors that are read.
-
-    Raises:
-        ValueError: As of `rate_of`.
+    Source: poplibs, PerformanceEstimation: loops over natural vectors take 2 cycles more for
+    additions, subtractions and multiplications, 4 for other operations with one operand and 5
+    with two.
     """
     element, rate = rate_of(operation, dtype)
     extra = extra_operands(operation, num_operands)

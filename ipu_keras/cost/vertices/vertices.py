@@ -1,11 +1,12 @@
-"""What the vertices of one tile cost, for all but matrix products and convolutions.
+"""Costs the vertices of one tile, for all but matrix products and convolutions.
 
-Every function takes the target and what lies on that tile, and returns the tile's
-cycles: the elements are split evenly over the workers, each worker gets one cycle in
-`target.num_workers`, and the slowest counts. No elements cost nothing. The start of the
-compute set (`target.launch_cycles`) is the caller's to add, once for all vertices it starts.
-The formulas are those of poplibs' cycle estimators, where it has some; they do not
-depend on the data, and stand for an average where the hardware does.
+Every function takes the target and what lies on that tile, and returns the tile's cycles: the
+elements are split evenly over the workers, each worker gets one cycle in `target.num_workers`,
+and the slowest counts. No elements cost nothing; a negative number of them, or an unknown dtype
+or operation, is a ValueError. The start of the compute set (`target.launch_cycles`) is the
+caller's to add, once for all vertices it starts. The formulas are those of poplibs' cycle
+estimators, where it has some; they do not depend on the data, and stand for an average where the
+hardware does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,18 +25,15 @@ from ipu_keras.machine.target import Confidence, Target
 
 @dataclass(frozen=True, slots=True)
 class VertexCycles:
-    """Cycles of one tile, and how sure they are.
-
-    Args:
-        cycles: From the start of the vertices to the end of the last, in tile cycles.
-        confidence: The least sure of what the number is made of.
+    """Cycles of one tile, from the start of the vertices to the end of the last, and how sure
+    they are.
     """
 
     cycles: int
     confidence: Confidence = Confidence.DERIVED
 
 
-# These keep constants in registers, which they load before their loop.
+# Operations whose vertices keep constants in registers, which they load before their loop.
 _WITH_PROLOGUE = frozenset(
     ("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh")
 )
@@ -54,22 +52,12 @@ def elementwise(
 ) -> VertexCycles:
     """Cycles of one operation on each element.
 
-    Source: poplibs, popopsCycleEstimators and PerformanceEstimation: the one-dimensional
-    unary and binary vertices, not in place. Operands beyond
-    those of the rate cost a further load for each vector, which is a guess.
+    Source: poplibs, popopsCycleEstimators and PerformanceEstimation: the one-dimensional unary
+    and binary vertices, not in place. Operands beyond those of the rate cost a further load for
+    each vector, which is a guess.
 
     Args:
-        operation: XLA's opcode, a key of `vertex_rates.ELEMENTWISE`.
-        dtype: Of the operands: a comparison of floats is `"float32"`, a selection of
-            floats too.
-        num_elements: Elements of the result on this tile.
-        num_operands: Tensors that are read.
-
-    Returns:
-        The tile's cycles.
-
-    Raises:
-        ValueError: An operation, dtype or count that cannot be.
+        dtype: Type of the operands: a comparison or selection of floats is `"float32"`.
 
     Example:
 
@@ -115,20 +103,16 @@ def fused(
 ) -> VertexCycles:
     """Cycles of a chain of elementwise operations in one vertex.
 
-    Results in between stay in registers: each vector of an input is loaded once, two
-    inputs with one instruction, and the result is stored once. Source: the expressions
-    of popops::map in poplibs; it generates and compiles them, so that no number of them
-    is published, and all of this is a guess.
+    Results in between stay in registers: each vector of an input is loaded once, two inputs with
+    one instruction, and the result is stored once. Source: the expressions of popops::map in
+    poplibs; it generates and compiles them, so that no number of them is published, and all of
+    this is a guess.
 
     Args:
         operations: The opcode and the number of operands of each, at least one.
-        dtype: That the chain computes in; an operation that has none of its kind, such
-            as an `"and"` among floats, counts with one that it has.
-        num_elements: Elements of the result on this tile.
-        num_inputs: Tensors that are read.
-
-    Raises:
-        ValueError: No operation, or one that cannot be.
+        dtype: What the chain computes in; an operation that has none of its kind, such as an
+            `"and"` among floats, counts with one that it has.
+        num_inputs: Tensors that are read from memory.
 
     Example:
 
@@ -164,14 +148,9 @@ def fused(
 def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: int) -> VertexCycles:
     """Cycles of a conversion of each element.
 
-    Source: poplibs, popopsCycleEstimators, Cast1D: 12 + 6 * (37 + loop). The loop is
-    published between bytes and halves; between others it is guessed as the loads and
-    stores of four elements, and a conversion of each if an integer takes part.
-
-    Args:
-        from_dtype: Of the operand.
-        to_dtype: Of the result.
-        num_elements: Elements on this tile.
+    Source: poplibs, popopsCycleEstimators, Cast1D: 12 + 6 * (37 + loop). The loop is published
+    between bytes and halves; between others it is guessed as the loads and stores of four
+    elements, and a conversion of each if an integer takes part.
     """
     source, result = element_named(from_dtype), element_named(to_dtype)
     if num_elements < 1:
@@ -192,12 +171,8 @@ def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: int) -
 def fill(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:
     """Cycles of writing one value to each element.
 
-    Source: poplibs, popopsCycleEstimators, Fill: a worker takes 23 cycles and one for
-    each vector, 26 if the elements are halves; bytes are guessed to be like halves.
-
-    Args:
-        dtype: Of the elements.
-        num_elements: Elements on this tile.
+    Source: poplibs, popopsCycleEstimators, Fill: a worker takes 23 cycles and one for each
+    vector, 26 if the elements are halves; bytes are guessed to be like halves.
     """
     element = element_named(dtype)
     if num_elements < 1:
@@ -215,11 +190,7 @@ def copy(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycles:
     Source: the call of six workers as measured by ipu-stack, the rate of the target.
 
     Args:
-        num_bytes: Copied on this tile, in bytes.
-        atom_bytes: The contiguous bytes that one instruction can move, in bytes.
-
-    Raises:
-        ValueError: `atom_bytes` is not positive.
+        atom_bytes: The contiguous bytes that one instruction can move.
     """
     _check_atom(atom_bytes)
     if num_bytes < 1:
@@ -230,16 +201,12 @@ def copy(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycles:
 def rearrange(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycles:
     """Cycles of a copy on the tile that changes the order.
 
-    Source: poplibs, ConvModel: 587 + k * bytes, which it fitted to ten thousand random
-    tests with atoms of two, four and eight bytes. Single bytes are guessed to take twice
-    as long as pairs.
+    Source: poplibs, ConvModel: 587 + k * bytes, which it fitted to ten thousand random tests
+    with atoms of two, four and eight bytes. Single bytes are guessed to take twice as long as
+    pairs.
 
     Args:
-        num_bytes: Moved on this tile, in bytes.
-        atom_bytes: Contiguous bytes that stay together, in bytes.
-
-    Raises:
-        ValueError: `atom_bytes` is not positive.
+        atom_bytes: Contiguous bytes that stay together.
 
     Example:
 
@@ -260,17 +227,15 @@ def reduce(
 ) -> VertexCycles:
     """Cycles of combining several values to one, many times.
 
-    Source: poplibs, popopsCycleEstimators: a worker's 33 cycles and 24 for each
-    reduction. Each vector takes a load and the operation: with that, the published
-    bandwidths of reductions (microbenchmarks) on 1 and 16 IPUs are met within 5 %.
-    popops lays partials out one behind the other or next to each other, and splits few
-    reductions over the workers in two passes: the cheapest counts.
+    Source: poplibs, popopsCycleEstimators: a worker's 33 cycles and 24 for each reduction. Each
+    vector takes a load and the operation: with that, the published bandwidths of reductions
+    (microbenchmarks) on 1 and 16 IPUs are met within 5 %. popops lays partials out one behind
+    the other or next to each other, and splits few reductions over the workers in two passes:
+    the cheapest counts.
 
     Args:
-        operation: XLA's opcode, a key of `vertex_rates.ELEMENTWISE`, or `"custom"` for
-            a computation of its own, which is counted as a comparison and a selection.
-        dtype: Of the values.
-        num_outputs: Results on this tile.
+        operation: XLA's opcode, a key of `vertex_rates.ELEMENTWISE`, or `"custom"` for a
+            computation of its own, which is counted as a comparison and a selection.
         num_partials: Values that each result is made of.
 
     Example:
@@ -306,11 +271,6 @@ def dynamic_slice(
     """Cycles of reading, or overwriting, regions whose place the program computes.
 
     Source: poplibs, popopsCycleEstimators, DynamicSlice1D: the workers share each region.
-
-    Args:
-        dtype: Of the elements.
-        num_slices: Regions on this tile.
-        slice_elements: Contiguous elements of a region.
     """
     element = element_named(dtype)
     if min(num_slices, slice_elements) < 1:
@@ -325,11 +285,6 @@ def multi_slice(target: Target, *, dtype: str, num_indices: int, row_elements: i
     """Cycles of gathering rows of a table: an embedding lookup.
 
     Source: poplibs, popopsCycleEstimators, MultiSlice; the workers share the indices.
-
-    Args:
-        dtype: Of the elements.
-        num_indices: Rows that are read on this tile.
-        row_elements: Elements of a row on this tile.
     """
     element = element_named(dtype)
     if min(num_indices, row_elements) < 1:
@@ -344,13 +299,8 @@ def multi_update_add(
 ) -> VertexCycles:
     """Cycles of adding to rows of a table: an embedding's gradient.
 
-    Source: poplibs, popopsCycleEstimators, MultiUpdateAdd; the workers share the indices,
-    and each stores words of 32 bits, the smallest that no other worker's store can tear.
-
-    Args:
-        dtype: Of the elements.
-        num_indices: Rows that are added on this tile.
-        row_elements: Elements of a row on this tile.
+    Source: poplibs, popopsCycleEstimators, MultiUpdateAdd; the workers share the indices, and
+    each stores words of 32 bits, the smallest that no other worker's store can tear.
     """
     element = element_named(dtype)
     if min(num_indices, row_elements) < 1:
@@ -365,16 +315,10 @@ def pooling(
 ) -> VertexCycles:
     """Cycles of pooling over windows.
 
-    Source: poplibs, popnnCycleEstimators, MaxPooling: 13 + 6 * slowest worker, which takes
-    13 cycles for a row (30 backward), 20 for an item and 8 for each vector of channels,
-    besides the window's 3 (5 backward) for each of its elements. How many rows and items
-    a worker has is not known here, and guessed as one.
-
-    Args:
-        dtype: Of the elements.
-        num_outputs: Elements of the result on this tile, channels included.
-        window_elements: Elements of a window.
-        backward: Whether it is the gradient's.
+    Source: poplibs, popnnCycleEstimators, MaxPooling: 13 + 6 * slowest worker, which takes 13
+    cycles for a row (30 backward), 20 for an item and 8 for each vector of channels, besides the
+    window's 3 (5 backward) for each of its elements. How many rows and items a worker has is not
+    known here, and guessed as one.
     """
     element = element_named(dtype)
     if min(num_outputs, window_elements) < 1:
@@ -388,13 +332,8 @@ def pooling(
 def random_uniform(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:
     """Cycles of drawing from the tile's random number generator.
 
-    Source: poplibs, poprandCycleEstimators: 4 cycles for a vector of uniform or normal
-    samples. The published 944 thousand million samples a second (microbenchmarks) are
-    3 % slower.
-
-    Args:
-        dtype: Of the samples.
-        num_elements: Samples on this tile.
+    Source: poplibs, poprandCycleEstimators: 4 cycles for a vector of uniform or normal samples.
+    The published 944 thousand million samples a second (microbenchmarks) are 3 % slower.
     """
     element = element_named(dtype)
     if num_elements < 1:
@@ -412,12 +351,6 @@ def scan(
     other, as each needs the result before: a load, the operation and a store. Of few scans, each
     worker has a part, and all elements are combined with what came before their part: the
     cheapest counts.
-
-    Args:
-        operations: XLA's opcodes, keys of `vertex_rates.ELEMENTWISE`, that combine two elements.
-        dtype: Of the elements.
-        num_scans: On this tile.
-        num_elements: Of each of them.
 
     Example:
 
@@ -457,13 +390,11 @@ def scan(
 def sort_pass(target: Target, *, dtype: str, num_pairs: int, num_selections: int) -> VertexCycles:
     """Cycles of one pass of a sort over what lies on one tile: a guess.
 
-    No estimator of a sort is published. Counted are a comparison and some selections for
-    each pair, and the workers meeting after the pass.
+    No estimator of a sort is published. Counted are a comparison and some selections for each
+    pair, and the workers meeting after the pass.
 
     Args:
-        dtype: Of the keys.
-        num_pairs: On this tile.
-        num_selections: For each pair: of keys, and of what goes with them.
+        num_selections: Selections for each pair, of keys and of what goes with them.
     """
     element, compare = rate_of("compare", dtype)
     _, select = rate_of("select", dtype)
@@ -481,15 +412,9 @@ def unknown(
 ) -> VertexCycles:
     """Cycles of a vertex of which only the work is known: a guess.
 
-    The widest loads, the stores or the arithmetic, whichever takes longest, and three
-    times that: poplibs' hand-written addition takes three times what the data path could
-    do, since load, addition and store of a vector take an instruction each.
-
-    Args:
-        bytes_read: From this tile's memory, in bytes.
-        bytes_written: To this tile's memory, in bytes.
-        flops: Arithmetic operations on this tile.
-        dtype: That it computes in.
+    The widest loads, the stores or the arithmetic, whichever takes longest, and three times
+    that: poplibs' hand-written addition takes three times what the data path could do, since
+    load, addition and store of a vector take an instruction each.
 
     Example:
 
@@ -513,12 +438,12 @@ def unknown(
 
 
 def _split(amount: int, parts: int) -> int:
-    """The largest share of an amount in equal whole parts."""
+    """Returns the largest share of an amount in equal whole parts."""
     return -(-amount // parts)
 
 
 def _vectors_each(target: Target, element: Element, num_elements: int) -> int:
-    """Vectors of the worker that has most of them."""
+    """Returns the vectors of the worker that has most of them."""
     words = num_elements * element.num_words
     return _split(words, target.num_workers * element.natural_vector(target))
 
@@ -531,7 +456,9 @@ def _reducer(operation: str, dtype: str) -> tuple[Rate, ...]:
 def _reduction_pass(
     target: Target, rates: tuple[Rate, ...], element: Element, num_outputs: int, num_partials: int
 ) -> int:
-    """Cycles of a compute set in which each worker makes that many outputs."""
+    """Returns the cycles of a compute set in which each worker makes that many outputs."""
+    # Partials of one result may lie one behind the other, in vectors of their own, or next to
+    # those of other results, whose vectors are added as wholes.
     behind = num_outputs * (24 + _reduction_loop(target, rates, element, num_partials))
     beside = 24 + num_partials * _reduction_loop(target, rates, element, num_outputs)
     return 11 + target.num_workers * (33 + min(behind, beside))
@@ -546,16 +473,12 @@ def _reduction_loop(
 
 
 def least(confidences: Iterable[Confidence]) -> Confidence:
-    """The least sure of several.
-
-    Args:
-        confidences: At least one.
-    """
+    """Returns the least sure of several confidences."""
     return min(confidences, key=_CERTAINTY.__getitem__)
 
 
 def _cycles(cycles: int, confidence: Confidence, *elements: Element) -> VertexCycles:
-    """The cycles; guessed if an element is none that the hardware has."""
+    """Returns the cycles, as a guess if an element is none that the hardware has."""
     for element in elements:
         if not element.is_native:
             return VertexCycles(cycles, Confidence.GUESSED)
@@ -563,7 +486,7 @@ def _cycles(cycles: int, confidence: Confidence, *elements: Element) -> VertexCy
 
 
 def _nothing(**counts: int) -> VertexCycles:
-    """The cost of no elements, unless a count is negative."""
+    """Returns the cost of no elements, unless a count is negative."""
     for name, count in counts.items():
         if count < 0:
             raise ValueError(f"`{name}` must not be negative. Received: {name}={count}")
