@@ -1,4 +1,4 @@
-"""Gradients of several batches and replicas on their way to one weight update."""
+"""Adds up gradients of several batches and replicas on their way to one weight update."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,20 +15,20 @@ def accumulate(
 ) -> FlatProgram:
     """Adds up, batch after batch, the gradients that the weight update reads.
 
-    Each has an accumulator in memory all the time, to which a batch's gradient is added as
-    soon as it is there, and which is set to zero after the weight update. Whole numbers, which
-    are no gradients, reach the update from the last batch.
+    Each has an accumulator in memory all the time, to which a batch's gradient is added as soon
+    as it is there, and which is set to zero after the weight update. Whole numbers, which are no
+    gradients, reach the update from the last batch.
 
-    A variable that several stages of one IPU read has a gradient of each, which TensorFlow's tape
-    adds up in the last of these stages. Each is added to the accumulator in its own stage instead:
-    otherwise it would wait in a stash, once for each batch that is under way. So do the passes of
-    the compiler for IPUs (`PipelineGradientAccumulationOptimizer`); stages that share variables
-    have to be on the same IPU for it (`device_mapping` in the API of TensorFlow for IPUs).
+    A variable that several stages of one IPU read has a gradient of each, which TensorFlow's
+    tape adds up in the last of these stages. Each is added to the accumulator in its own stage
+    instead: otherwise it would wait in a stash, once for each batch that is under way. So do the
+    passes of the compiler for IPUs (`PipelineGradientAccumulationOptimizer`); stages that share
+    variables have to be on the same IPU for it (`device_mapping` in the API of TensorFlow for
+    IPUs).
 
     Args:
-        program: Whose weight update is known.
-        dtype: Of the accumulators; that of each gradient if absent.
-        ipu_of_stage: Of a pipeline, where its stages are.
+        dtype: Type of the accumulators; that of each gradient if `None`.
+        ipu_of_stage: The IPU of each stage of a pipeline, empty without one.
     """
     gradients = _gradients(program)
     summed = _summed_over_stages(program, gradients, ipu_of_stage)
@@ -63,9 +63,7 @@ def accumulate(
 def reduce_over_replicas(program: FlatProgram, num_replicas: int) -> FlatProgram:
     """Adds up the gradients of all replicas before the weight update, if the trace does not.
 
-    Args:
-        program: Whose weight update is known; before `accumulate`.
-        num_replicas: How many there are.
+    This has to come before `accumulate`, which reads what the weight update takes then.
     """
     in_update = [one for one in program.compute_sets if one.weight_update]
     if num_replicas == 1 or any(one.family == "collective" for one in in_update):
@@ -84,7 +82,7 @@ def reduce_over_replicas(program: FlatProgram, num_replicas: int) -> FlatProgram
 
 
 def _gradients(program: FlatProgram) -> dict[str, ComputeSet]:
-    """What the weight update takes of the batches, with who makes it."""
+    """Returns what the weight update takes from the batches, with who makes it."""
     makers = {v.name: one for one in program.compute_sets for v in one.writes}
     return {
         name: makers[name]
@@ -100,7 +98,7 @@ def _gradients(program: FlatProgram) -> dict[str, ComputeSet]:
 def _summed_over_stages(
     program: FlatProgram, gradients: Mapping[str, ComputeSet], ipu_of_stage: Sequence[int]
 ) -> dict[str, tuple[str, ...]]:
-    """Gradients that only the update reads and that add up others, of several stages of an IPU."""
+    """Returns sums that only the update reads, of gradients of several stages on one IPU."""
     if not ipu_of_stage:
         return {}
     makers = {value.name: one for one in program.compute_sets for value in one.writes}
@@ -122,7 +120,7 @@ def _summed_over_stages(
 
 
 def _after_makers(program: FlatProgram, additions: dict[str, ComputeSet]) -> Iterator[ComputeSet]:
-    """The program with each addition behind the operation, or the loop, that makes its gradient."""
+    """Yields each addition behind the operation, or the loop, that makes its gradient."""
     sets = program.compute_sets
     waiting: list[ComputeSet] = []
     for position, one in enumerate(sets):
@@ -130,6 +128,7 @@ def _after_makers(program: FlatProgram, additions: dict[str, ComputeSet]) -> Ite
         waiting += [additions[v.name] for v in one.writes if v.name in additions]
         loop = outermost_loop(one)
         following = outermost_loop(sets[position + 1]) if position + 1 < len(sets) else None
+        # A loop runs as a whole, so its gradients are added behind it.
         if loop is None or following != loop:
             yield from waiting
             waiting = []
@@ -142,6 +141,7 @@ def _reading(one: ComputeSet, names: dict[str, str]) -> ComputeSet:
 
 
 def _addition(gradient: Value, accumulator: Value, maker: ComputeSet) -> ComputeSet:
+    # In the part of the gradient, so that the gradient's memory is free at once.
     name, spec = f"{gradient.name}/accumulate", accumulator.spec
     converted = Op(f"{name}/convert", "convert", (spec,), inputs=(gradient.name,))
     add = Op(name, "add", (spec,), inputs=(accumulator.name, gradient.name))
@@ -183,6 +183,7 @@ def _zero(zero: Value, accumulator: Value, maker: ComputeSet) -> ComputeSet:
 
 
 def _sum_of_replicas(gradient: Value, maker: ComputeSet, num_replicas: int) -> ComputeSet:
+    # Once for each weight update, as replicas accumulate by themselves until then.
     name, spec = f"{gradient.name}/reduced", gradient.spec
     attributes = {"num_replicas": num_replicas}
     return ComputeSet(

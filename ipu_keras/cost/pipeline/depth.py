@@ -1,4 +1,4 @@
-"""How many micro-batches the schedule of a pipeline takes at a time.
+"""Knows how many micro-batches the schedule of a pipeline takes at a time.
 
 Whoever only trains asks for this alone, and need not wait for schedules to be imported.
 """
@@ -10,15 +10,14 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 
 def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], *, training: bool) -> int:
-    """What the number of micro-batches must be a multiple of.
+    """Returns what the number of micro-batches must be a multiple of.
 
     - `Grouped`: the number of stages, backward ones included.
-    - `Interleaved`: how many rotations of the list of the stages' IPUs, backward ones
-      included, have no IPU at the same place.
+    - `Interleaved`: how many rotations of the list of the stages' IPUs, backward ones included,
+      have no IPU at the same place.
     - `Sequential`: 1.
 
     Args:
-        schedule: In which order stages run.
         device_mapping: The IPU of each forward stage.
         training: Whether there are backward stages.
 
@@ -40,11 +39,8 @@ def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], *, traini
 
 
 def depth_message(step: int, num_micro_batches: int) -> str:
-    """What to tell someone whose number of micro-batches does not suit the schedule.
-
-    Args:
-        step: What `overlap` gives.
-        num_micro_batches: What was asked for.
+    """Says that a number of micro-batches does not suit a schedule, by the `step` from
+    `overlap`.
     """
     return (
         f"The number of iterations of the pipeline must be a multiple of {step}, but it is "
@@ -55,14 +51,10 @@ def depth_message(step: int, num_micro_batches: int) -> str:
 
 
 def devices_of_parts(device_mapping: Sequence[int], *, training: bool) -> list[int]:
-    """The IPU of each part, in the order in which a batch passes, for an interleaved schedule.
-
-    Args:
-        device_mapping: The IPU of each forward stage.
-        training: Whether there are backward stages.
+    """Returns the IPU of each part in the order in which a batch passes an interleaved schedule.
 
     Raises:
-        NotImplementedError: It cannot train several stages of one IPU.
+        NotImplementedError: The schedule cannot train several stages of one IPU.
     """
     if not training:
         return list(device_mapping)
@@ -80,12 +72,9 @@ def devices_of_parts(device_mapping: Sequence[int], *, training: bool) -> list[i
 
 
 def rotations(devices: Sequence[int]) -> tuple[int, ...]:
-    """Rotations of a list of which no two have the same entry at the same place.
+    """Returns rotations of a list of which no two have the same entry at the same place.
 
-    That of r places is what the IPUs do for a micro-batch that begins r steps later.
-
-    Args:
-        devices: As of `devices_of_parts`.
+    That by r places is what the IPUs do for a micro-batch that begins r steps later.
     """
     found: list[int] = []
     for shift in range(len(devices)):

@@ -1,4 +1,4 @@
-"""A pipeline with more stages than the trace says: each is cut between its layers."""
+"""Makes a pipeline with more stages than the trace says: each is cut between its layers."""
 
 from dataclasses import replace
 
@@ -10,13 +10,7 @@ from ipu_keras.cost.pipeline.step_parts import attribute_parts
 def cut_stages(program: FlatProgram, num_stages: int, splits: int) -> FlatProgram:
     """Cuts each stage where `shard` would cut a step: even in bytes, with little that crosses.
 
-    Args:
-        program: Whose parts are known, in the order of tracing.
-        num_stages: Of its pipeline.
-        splits: Stages in place of each.
-
-    Returns:
-        The same compute sets; stage k is now the stages from k * splits on.
+    Stage k becomes the stages from k * splits on. Compute sets are in the order of tracing.
 
     Raises:
         ValueError: A stage has fewer layers than it is to be cut into.
@@ -40,7 +34,7 @@ def cut_stages(program: FlatProgram, num_stages: int, splits: int) -> FlatProgra
 
 
 def _part_of(program: FlatProgram, positions: list[int]) -> FlatProgram:
-    """The compute sets at some positions, and the values that they have."""
+    """Returns the compute sets at some positions as a program, with the values that they have."""
     sets = tuple(program.compute_sets[k] for k in positions)
     names = {name for one in sets for name in (*one.reads, *(value.name for value in one.writes))}
     values = {name: value for name, value in program.values.items() if name in names}

@@ -1,7 +1,8 @@
-"""Collectives of several tensors in one, as the compiler for IPUs merges them if it may.
+"""Merges collectives of several tensors, as the compiler for IPUs does if it may.
 
 Each exchange between replicas waits for all of them, in each of its stages, so that many small
-ones take far longer than one of all their bytes. What is merged needs its memory at the same time.
+ones take far longer than one of all their bytes. What is merged needs its memory at the same
+time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,16 +16,17 @@ from ipu_keras.ir import Op
 def merge_collectives(program: FlatProgram, buffer_bytes: Mapping[str, int]) -> FlatProgram:
     """Lets collectives wait for others of their kind, so that one does what all of them would.
 
-    One waits, with all that needs its result, until another one that could join it would need its
-    result too, or would have more bytes wait than may, or until its part of the program ends.
-    Those that join have the same kind, replicas and dtype, are on one IPU and in no loop or branch.
-    Source: `optimizations.maximum_cross_replica_sum_buffer_size` in the API of TensorFlow for IPUs,
-    "the maximum number of bytes that can be waiting before a cross replica sum op is scheduled".
+    One waits, with all that needs its result, until another one that could join it would need
+    its result too, or would have more bytes wait than may, or until its part of the program
+    ends. Those that join have the same kind, replicas and dtype, are on one IPU and in no loop
+    or branch. Source: `optimizations.maximum_cross_replica_sum_buffer_size` in the API of
+    TensorFlow for IPUs, "the maximum number of bytes that can be waiting before a cross replica
+    sum op is scheduled".
 
     Args:
-        program: On its IPUs, in the order of execution.
+        program: Compute sets on their IPUs, in the order of execution.
         buffer_bytes: Bytes that may wait, by kind of operation, such as `"all-reduce"`. With 0,
-            or of a kind that is not named, all run at once.
+            or for a kind that is not named, all run at once.
 
     Returns:
         A program in which each merged collective stands in place of the last of its members.
@@ -40,12 +42,13 @@ class _Merging:
     def __init__(self, buffer_bytes: Mapping[str, int]):
         self._buffer_bytes = buffer_bytes
         self._groups: dict[tuple, list[ComputeSet]] = {}
-        # What needs their results, in its order, and the names of all values that are not made yet.
+        # Compute sets that need the results of groups, in order, and the names of all values
+        # that are not made yet.
         self._held: list[ComputeSet] = []
         self._late: set[str] = set()
 
     def run(self, compute_sets: Iterable[ComputeSet]) -> Iterator[ComputeSet]:
-        """The compute sets, merged, in an order in which each follows what it reads."""
+        """Yields the compute sets, merged, in an order in which each follows what it reads."""
         part = None
         for one in compute_sets:
             if one.part != part:
@@ -84,7 +87,7 @@ class _Merging:
             yield from self._finish(key)
 
     def _finish(self, key: tuple) -> Iterator[ComputeSet]:
-        """A group as one, and what waited for no other one."""
+        """Yields a group as one, and what waited for no other one."""
         yield _merged(self._groups.pop(key))
         groups = self._groups.values()
         self._late = {value.name for group in groups for one in group for value in one.writes}

@@ -1,7 +1,7 @@
-"""What a pipeline keeps in remote memory, or in parts on its replicas, and how it gets there.
+"""Moves parts of a pipeline to remote memory, or shares them among its replicas.
 
-Remote memory is that of the machines around IPUs. Values in it take no memory of tiles but
-while they are used; each use costs the way to and from it.
+Remote memory is that of the machines around IPUs. Values in it take no memory of tiles but while
+they are used; each use costs the way to and from it.
 """
 
 import math
@@ -25,7 +25,8 @@ def offload(
     - Activations that wait for their backward part: stashes are written and read remotely.
     - Accumulators: fetched, added to and written back for each micro-batch.
     - Variables that only the weight update reads: fetched for it and written back. With
-      `replicated_optimizer_state_sharding`, each replica has a part of them, and all gather them.
+      `replicated_optimizer_state_sharding`, each replica has a part of them, and all gather
+      them.
     - With `replicated_weight_sharding`, so it is with variables that stages read, before each
       part that does; `offload_weights` puts these parts into remote memory.
 
@@ -33,10 +34,7 @@ def offload(
     shared.
 
     Args:
-        program: On its IPUs.
-        pipeline: The options.
-        num_replicas: Among which variables are shared.
-        minimum_bytes: Variables with fewer stay where they are, in bytes.
+        minimum_bytes: Variables with fewer bytes stay where they are.
     """
     accumulators, states, weights = _variables(program, minimum_bytes)
     if pipeline.offload_activations:
@@ -53,7 +51,7 @@ def offload(
 
 
 def _variables(program: FlatProgram, minimum_bytes: int) -> tuple[list[str], list[str], list[str]]:
-    """Accumulators, what only the weight update reads, and what stages read."""
+    """Returns accumulators, what only the weight update reads, and what stages read."""
     by_stages = {n for one in program.compute_sets if not one.weight_update for n in one.reads}
     found: tuple[list[str], list[str], list[str]] = ([], [], [])
     for name, value in program.values.items():
@@ -87,7 +85,7 @@ class _Elsewhere:
         self._remote = remote
         self._values = dict(program.values)
         self._updates = dict(program.updates)
-        # By names of new values, what stays of them on tiles.
+        # What stays on tiles of each new value, by its name.
         self._kept: dict[str, str | None] = {}
         self._fetched: dict[tuple[str, tuple], str] = {}
         for name in self._names:
@@ -96,7 +94,7 @@ class _Elsewhere:
             self._values[name] = replace(value, spec=self._shard(value.spec), role=role)
 
     def run(self) -> FlatProgram:
-        """The program with what fetches and writes back."""
+        """Returns the program with what fetches and writes back."""
         compute_sets: list[ComputeSet] = []
         for one in self._program.compute_sets:
             for name in dict.fromkeys(one.reads):
@@ -120,7 +118,8 @@ class _Elsewhere:
         )
 
     def _results(self) -> Iterator[str]:
-        """What the step returns: of a new value that is written back, what the replica keeps.
+        """Yields what the step returns: for a new value that is written back, what the replica
+        keeps.
 
         A result that is no variable's new value would be fetched by the host.
         """
@@ -187,7 +186,7 @@ def _set_of(
     beside: ComputeSet,
     attributes: Mapping[str, int] | None = None,
 ) -> ComputeSet:
-    """A compute set in the part of another one."""
+    """Returns a compute set in the part of another one."""
     name = f"{writes[0].name if writes else reads[0]}/{kind}"
     specs = tuple(values[name].spec for name in reads)
     made = tuple(value.spec for value in writes)

@@ -1,4 +1,4 @@
-"""A pipeline's stages on their IPUs: copies between them, and what waits in stashes."""
+"""Puts a pipeline's stages on their IPUs, with copies between them and stashes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,10 @@ def place_stages(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
     IPU that reads them.
 
     Args:
-        program: Its parts one behind the other.
-        plan: Where stages are, and when they run.
+        program: Compute sets part after part.
 
     Returns:
-        A program whose compute sets and values know their IPU, with the values that are kept of
+        A program whose compute sets and values know their IPU, with the values that are kept for
         several batches, and what it takes to put them away.
     """
     placement = _placed(program, plan)
@@ -36,10 +35,9 @@ def place_stages(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 
 
 def work_of_part(one: ComputeSet, source_ipu: int) -> Part:
-    """What a compute set counts for in the schedule.
+    """Returns what a compute set of a placed program counts for in the schedule.
 
     Args:
-        one: Of a placed program.
         source_ipu: Where the first value is that it reads, if any.
     """
     if one.weight_update:
@@ -79,7 +77,7 @@ def _placed(program: FlatProgram, plan: PipelinePlan) -> _Placement:
 def _of_update(
     one: ComputeSet, program: FlatProgram, homes: dict[str, int], *, default: int
 ) -> int:
-    """Where the variable is that it writes, or else the largest operand."""
+    """Returns where the variable is that it writes, or else the largest operand."""
     updated = [program.updates.get(value.name, "") for value in one.writes]
     values = program.values
     known = [name for name in one.reads if name in homes and values[name].role != "constant"]
@@ -98,11 +96,10 @@ class _Copies:
         homes = placement.homes
         self._values = {name: replace(v, ipu=homes[name]) for name, v in program.values.items()}
         self._origins = self._positions_of_origin()
-        # What crosses behind each part, by source and destination.
+        # Names that cross behind each part, by source and destination.
         self._crossing: dict[int, dict[tuple[int, int], list[str]]] = defaultdict(dict)
 
     def run(self) -> FlatProgram:
-        """The program with copies."""
         sets = self._program.compute_sets
         positions = [position_of(one, self._num_stages) for one in sets]
         placed = []
@@ -114,7 +111,7 @@ class _Copies:
         return replace(self._program, compute_sets=tuple(self._merged(placed)), values=self._values)
 
     def _positions_of_origin(self) -> dict[str, int]:
-        """The part that makes each value, or reads it first."""
+        """Returns the part that makes each value, or reads it first."""
         found: dict[str, int] = {}
         for one in self._program.compute_sets:
             position = position_of(one, self._num_stages)
@@ -125,7 +122,9 @@ class _Copies:
     def _arrive(
         self, one: ComputeSet, ipu: int, position: int
     ) -> tuple[tuple[str, ...], list[ComputeSet]]:
-        """The names of what it reads on its own IPU; copies that the weight update waits for."""
+        """Returns what it reads by names on its own IPU, and copies that the weight update waits
+        for.
+        """
         reads, late = [], defaultdict(list)
         for name in one.reads:
             source = self._values[name]
@@ -140,6 +139,7 @@ class _Copies:
             if source.role == "constant":
                 continue
             self._values[here] = Value(here, source.spec, ipu=ipu, copy_of=name)
+            # What only the update needs crosses once for all batches, at its beginning.
             if position == self._update:
                 late[source.ipu].append(name)
             else:
@@ -156,7 +156,7 @@ class _Copies:
         return tuple(reads), copies
 
     def _merged(self, placed: Sequence[ComputeSet]) -> Iterator[ComputeSet]:
-        """Each part with its copies behind it."""
+        """Yields each part with its copies behind it."""
         for position, one in enumerate(placed):
             yield one
             here = position_of(one, self._num_stages)
@@ -193,7 +193,6 @@ class _Stay:
 
     Args:
         made: The part that makes it, before which it arrives, or that it is first read in.
-        copied: Whether it comes from another IPU.
         reads: The parts that read it there, in order.
     """
 
@@ -219,6 +218,7 @@ def _with_stashes(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
     num_alive = cache(plan.num_alive)  # most values live between the same two parts
     for name, stay in _stays(program, plan).items():
         alive = num_alive(stay.made, stay.last)
+        # One of them lies where it is computed; only the others are in the stash.
         if alive > 1:
             stashes[name] = alive - 1
             put[stay.first].append(name)
@@ -228,7 +228,10 @@ def _with_stashes(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 
 
 def _stays(program: FlatProgram, plan: PipelinePlan) -> dict[str, _Stay]:
-    """Of what each batch has anew: not of variables, constants, or what the update alone reads."""
+    """Returns the stays of what each batch has anew.
+
+    Variables, constants and what the update alone reads are not among these.
+    """
     found: dict[str, _Stay] = {}
     for one in program.compute_sets:
         if one.weight_update:
@@ -251,7 +254,9 @@ def _stashing(
     put: Mapping[int, Sequence[str]],
     taken: Mapping[int, Sequence[str]],
 ) -> Iterator[ComputeSet]:
-    """The program with what puts values away behind parts, and takes them back before parts."""
+    """Yields the program with what puts values away behind parts, and takes them back before
+    parts.
+    """
     parts = groupby(program.compute_sets, key=lambda one: position_of(one, plan.num_stages))
     for position, members in parts:
         sets = list(members)

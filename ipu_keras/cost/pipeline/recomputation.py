@@ -1,4 +1,4 @@
-"""Activations of a pipeline's stages that the backward part computes again."""
+"""Lets the backward parts of a pipeline's stages compute activations again."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,14 +13,13 @@ def recompute_stages(program: FlatProgram, num_stages: int, mode: RecomputationM
     """Lets stages keep what enters them, and repeat their forward part for the backward one.
 
     The last stage does not: its backward part follows the forward one at once. Loops, and what
-    gives something else the second time, are not repeated. Checkpoints are kept like what
-    enters the stage.
+    gives something else the second time, are not repeated. Checkpoints are kept like what enters
+    the stage.
 
     Args:
-        program: Its parts one behind the other.
-        num_stages: Of the pipeline.
-        mode: `RecomputeThenBackpropagate` repeats all that is needed at the beginning of
-            the backward part; `RecomputeAndBackpropagateInterleaved` each just before it is needed.
+        program: Compute sets part after part.
+        mode: `RecomputeThenBackpropagate` repeats all that is needed at the beginning of the
+            backward part; `RecomputeAndBackpropagateInterleaved` each just before it is needed.
 
     Returns:
         A program with the repeated compute sets, which are `recomputed`.
@@ -29,7 +28,7 @@ def recompute_stages(program: FlatProgram, num_stages: int, mode: RecomputationM
 
 
 class _Stages:
-    """One program, and what of each of its stages runs again."""
+    """One program, and which parts of each of its stages run again."""
 
     def __init__(self, program: FlatProgram, num_stages: int, mode: RecomputationMode):
         self._program = program
@@ -42,7 +41,6 @@ class _Stages:
                 self._kept.update(one.reads)
 
     def run(self) -> FlatProgram:
-        """The program with the repeated sets."""
         compute_sets: list[ComputeSet] = []
         values = dict(self._program.values)
         for one in self._program.compute_sets:
@@ -54,7 +52,9 @@ class _Stages:
         return replace(self._program, compute_sets=tuple(compute_sets), values=values)
 
     def _needed_before(self, one: ComputeSet, values: dict[str, Value]) -> list[ComputeSet]:
-        """What has to run again, and has not yet, before a compute set of a backward part."""
+        """Returns what has to run again, and has not yet, before a compute set of a backward
+        part.
+        """
         if not one.backward or one.weight_update:
             return []
         names = self._reads_of_stage(one.stage) if self._at_once else iter(one.reads)
@@ -92,7 +92,9 @@ class _Stages:
         return again != name and again not in values and self._makers[name].name not in found
 
     def _renamed(self, name: str, reader: ComputeSet) -> str:
-        """What a backward part reads of its own stage's forward one comes again."""
+        """Returns the name of a value that comes again, as a backward part reads its own
+        stage's.
+        """
         maker = self._makers.get(name)
         if maker is None or not reader.backward or reader.weight_update:
             return name

@@ -1,4 +1,4 @@
-"""What the passes of the cost model ask about a pipeline, in the words of its options."""
+"""Answers what the passes ask about a pipeline, in the words of its options."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,8 @@ class PipelineRun:
     """A pipeline between two weight updates or, in inference, in an execution.
 
     Args:
-        plan: What runs.
         part_cycles: Tile cycles of one run of each part that takes any.
-        cycles: Tile cycles of all.
+        cycles: Tile cycles of the whole pipeline.
     """
 
     plan: PipelinePlan
@@ -37,11 +36,11 @@ class PipelineRun:
     cycles: int = 0
 
     def steps(self) -> tuple[Step, ...]:
-        """Its schedule."""
+        """Returns the steps of its schedule."""
         return schedule_pipeline(self.plan)
 
     def timing(self) -> PipelineTiming:
-        """Its schedule in time."""
+        """Returns its schedule in time."""
         return time_pipeline(self.steps(), self.part_cycles)
 
     @property
@@ -61,12 +60,7 @@ class PipelineRun:
 
 
 def plan_of(program: FlatProgram, pipeline: Pipeline, num_micro_batches: int) -> PipelinePlan:
-    """How a program's stages are to be ordered.
-
-    Args:
-        program: Whose parts are known.
-        pipeline: The options.
-        num_micro_batches: That pass through.
+    """Returns how a program's stages are to be ordered.
 
     Raises:
         ValueError: The number of micro-batches does not suit the schedule.
@@ -84,11 +78,7 @@ def plan_of(program: FlatProgram, pipeline: Pipeline, num_micro_batches: int) ->
 
 
 def is_training(program: FlatProgram) -> bool:
-    """Whether a program has a gradient or a weight update.
-
-    Args:
-        program: Whose parts are known.
-    """
+    """Whether a program has a gradient or a weight update, once its parts are known."""
     return any(
         one.weight_update or (one.backward and one.stage is not None)
         for one in program.compute_sets
@@ -99,8 +89,7 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
     """Puts the costs of compute sets together to those of a pipeline's parts.
 
     Args:
-        program: On its IPUs.
-        costs: Of one run of each compute set.
+        costs: Costs of one run of each compute set.
         plan: What runs; copies are those of the program.
     """
     copies = _copies(program, plan)
@@ -127,7 +116,7 @@ def _source(one: ComputeSet, program: FlatProgram) -> int:
 
 
 def _copies(program: FlatProgram, plan: PipelinePlan) -> dict[int, tuple[int, ...]]:
-    """By position of a part, the IPUs that get something of it."""
+    """Returns, by position of a part, the IPUs that get something from it."""
     found: dict[int, tuple[int, ...]] = {}
     for one in program.compute_sets:
         if one.family == COPY_FAMILY and not one.weight_update:

@@ -1,13 +1,13 @@
-"""Which IPU of a pipeline runs which stage on which micro-batch, step by step.
+"""Orders which IPU of a pipeline runs which stage on which micro-batch, step by step.
 
-Of each schedule only a pattern is written down: when, after a micro-batch begins, its
-stages run, and when micro-batches begin. Everything else follows from that: the stream of
-instructions, what waits between two stages, and when all IPUs are busy.
+Of each schedule only a pattern is written down: when, after a micro-batch begins, its stages
+run, and when micro-batches begin. Everything else follows from that: the stream of instructions,
+what waits between two stages, and when all IPUs are busy.
 
-A stage has a forward part and, in training, a backward one. Parts that follow each other
-run in different steps: results cross between IPUs at the beginning of the step that the
-next part is in. Until then they are in the memory of who made them, and what waits for a
-backward part, results of other IPUs included, is what the stage's forward part has read.
+A stage has a forward part and, in training, a backward one. Parts that follow each other run in
+different steps: results cross between IPUs at the beginning of the step that the next part is
+in. Until then they are in the memory of who made them, and what waits for a backward part,
+results of other IPUs included, is what the stage's forward part has read.
 """
 
 import enum
@@ -48,10 +48,7 @@ class Part:
     """What an IPU does for every micro-batch in the same way.
 
     Args:
-        work: What it does.
-        ipu: Which one.
-        stage: For which stage; `None` for the weight update.
-        backward: Whether it is for the stage's backward part.
+        stage: The stage that it is for; `None` for the weight update.
         to: The IPU that a copy goes to.
     """
 
@@ -64,15 +61,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One thing that an IPU does.
+    """One thing that an IPU does; `micro_batch` is `None` for the weight update.
 
-    As text, `F1.4` is the forward part of stage 1 on micro-batch 4, `B1.4` the backward
-    part, `R1.4` recomputes for it, `S1.4` stashes and `U1.4` takes back, `F1.4>2` copies to
-    IPU 2 what `F1.4` made, and `W` is the weight update.
-
-    Args:
-        part: What it does.
-        micro_batch: On which micro-batch, from 0; `None` for the weight update.
+    As text, `F1.4` is the forward part of stage 1 on micro-batch 4, `B1.4` the backward part,
+    `R1.4` recomputes for it, `S1.4` stashes and `U1.4` takes back, `F1.4>2` copies to IPU 2 what
+    `F1.4` made, and `W` is the weight update.
     """
 
     part: Part
@@ -104,12 +97,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """What the IPUs do until they next wait for each other.
-
-    Args:
-        phase: Which part of the run it is in.
-        instructions: Of all IPUs; those of an IPU in their order.
-    """
+    """What the IPUs do until they next wait for each other; those of an IPU are in order."""
 
     phase: Phase
     instructions: tuple[Instruction, ...]
@@ -120,14 +108,12 @@ class PipelinePlan:
     """What a schedule has to order.
 
     Args:
-        device_mapping: The IPU of each stage.
-        num_micro_batches: That pass through between two weight updates or, in
-            inference, in an execution.
-        schedule: In which order stages run.
+        num_micro_batches: How many pass between two weight updates or, in inference, in an
+            execution.
         training: Whether stages have backward parts and weights are updated.
         recomputed: Stages that compute activations again.
-        copies: By position in `parts_in_order`, the IPUs that need results of a part later;
-            by default the one of the next part, if that is another one.
+        copies: By position in `parts_in_order`, the IPUs that need results of a part later; by
+            default the one of the next part, if that is another one.
 
     Raises:
         ValueError: The number of micro-batches is not a multiple of the schedule's overlap.
@@ -148,7 +134,7 @@ class PipelinePlan:
 
     @property
     def num_stages(self) -> int:
-        """Forward stages."""
+        """The number of forward stages."""
         return len(self.device_mapping)
 
     @property
@@ -157,19 +143,11 @@ class PipelinePlan:
         return parts_in_order(self.num_stages, training=self.training)
 
     def ipu_of(self, position: int) -> int:
-        """The IPU of a part.
-
-        Args:
-            position: In `parts_in_order`.
-        """
+        """Returns the IPU of a part, by its position in `parts_in_order`."""
         return self.device_mapping[self.parts_in_order[position][0]]
 
     def copies_of(self, position: int) -> tuple[int, ...]:
-        """The other IPUs that need what a part makes.
-
-        Args:
-            position: In `parts_in_order`.
-        """
+        """Returns the other IPUs that need what the part at a position makes."""
         if self.copies is not None:
             return self.copies.get(position, ())
         if position + 1 == len(self.parts_in_order):
@@ -178,7 +156,7 @@ class PipelinePlan:
         return () if following == self.ipu_of(position) else (following,)
 
     def num_alive(self, first: int, last: int) -> int:
-        """Micro-batches of which a value is in memory at the same time, at most.
+        """Returns for how many micro-batches a value is in memory at the same time, at most.
 
         Args:
             first: Position of the part in whose step it comes to be there.
@@ -193,8 +171,8 @@ class PipelinePlan:
     def stash_counts(self) -> tuple[int, ...]:
         """For each stage, micro-batches between its forward and its backward part, at most.
 
-        The one that is being computed is among them: beside it, one less lies in the stash.
-        In inference nothing waits.
+        The one that is being computed is among them: beside it, one less lies in the stash. In
+        inference nothing waits.
         """
         if not self.training:
             return (0,) * self.num_stages
@@ -203,11 +181,7 @@ class PipelinePlan:
 
 
 def parts_in_order(num_stages: int, *, training: bool) -> tuple[tuple[int, bool], ...]:
-    """Stage, and whether it is the backward part, in the order in which a batch passes.
-
-    Args:
-        num_stages: Forward stages.
-        training: Whether there are backward parts.
+    """Returns stages in the order in which a batch passes, each with whether it is backward.
 
     Example:
 
@@ -224,9 +198,9 @@ class _Pattern:
     """When parts run, in numbers of steps.
 
     Args:
-        offsets: Of each part, after its micro-batch begins.
+        offsets: Steps of each part after its micro-batch begins.
         starts: When micro-batches begin within a cycle.
-        cycle: After which the pattern comes again.
+        cycle: Steps after which the pattern comes again.
     """
 
     offsets: tuple[int, ...]
@@ -238,7 +212,7 @@ class _Pattern:
         return cycles * self.cycle + self.starts[rank] + self.offsets[position]
 
     def running(self, time: int) -> frozenset[int]:
-        """The parts that would run at a time if micro-batches came for ever."""
+        """Returns the parts that would run at a time if micro-batches came for ever."""
         return frozenset(
             position
             for position, offset in enumerate(self.offsets)
@@ -270,13 +244,9 @@ def _pattern(plan: PipelinePlan) -> _Pattern:
 
 
 def schedule_pipeline(plan: PipelinePlan) -> tuple[Step, ...]:
-    """The steps of a pipeline from one weight update to the next.
+    """Returns the steps of a pipeline from one weight update to the next.
 
-    Args:
-        plan: What is to be ordered.
-
-    Returns:
-        The steps, those without anything to do left out.
+    Steps without anything to do are left out.
     """
     pattern = _pattern(plan)
     at: dict[int, list[tuple[int, int]]] = {}
@@ -298,7 +268,10 @@ def schedule_pipeline(plan: PipelinePlan) -> tuple[Step, ...]:
 def _phases(
     plan: PipelinePlan, pattern: _Pattern, at: Mapping[int, Sequence[tuple[int, int]]]
 ) -> dict[int, Phase]:
-    """The steady state is the longest run of steps in which all run that ever do together."""
+    """Returns the phase of each step that has something to do.
+
+    The steady state is the longest run of steps in which all run that ever do together.
+    """
     times = sorted(at)
     full = [{position for position, _ in at[time]} == pattern.running(time) for time in times]
     runs = [(len(list(run)), is_full) for is_full, run in groupby(full)]
@@ -317,7 +290,7 @@ def _phases(
 def _instructions(
     plan: PipelinePlan, running: Sequence[tuple[int, int]], stashes: Sequence[int]
 ) -> list[Instruction]:
-    """Of one step: copies, then parts by IPU, and of an IPU those of later stages first.
+    """Returns one step: copies, then parts by IPU, and of an IPU those of later stages first.
 
     They work on earlier micro-batches, whose memory becomes free.
     """
@@ -331,7 +304,7 @@ def _instructions(
 
 
 def _arrivals(plan: PipelinePlan, running: Sequence[tuple[int, int]]) -> list[Instruction]:
-    """The copies of what the parts before those of a step made."""
+    """Returns the copies of what the parts before those of a step made."""
     return [
         Instruction(Part(Work.COPY, plan.ipu_of(before), *plan.parts_in_order[before], to), batch)
         for before, batch in sorted((position - 1, batch) for position, batch in running)
@@ -349,10 +322,6 @@ def _works(backward: bool, *, stashed: bool, again: bool) -> list[Work]:
 
 def check_schedule(plan: PipelinePlan, steps: Sequence[Step]) -> None:
     """Asserts that steps are a schedule: each part once per micro-batch, and in order.
-
-    Args:
-        plan: What was to be ordered.
-        steps: What came of it.
 
     Raises:
         AssertionError: A part is missing, comes twice, or before what it depends on.
@@ -382,7 +351,9 @@ def _times_of_parts(steps: Sequence[Step]) -> dict[tuple[int | None, bool, int |
 
 
 def _check_stashes(plan: PipelinePlan, steps: Sequence[Step]) -> None:
-    """What is taken back was put away, in the order in which it was, and never more than fits."""
+    """Asserts that stashes are taken back in the order that they were put away, and never
+    overflow.
+    """
     counts = plan.stash_counts
     stashed: dict[int | None, list[int | None]] = {}
     for instruction in (one for step in steps for one in step.instructions):

@@ -1,4 +1,4 @@
-"""Which IPU of several each compute set is on, where scopes say it of some."""
+"""Finds which of several IPUs each compute set is on, where scopes say it of some."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +16,7 @@ class Parts:
 
 
 def num_ipus_of_shards(graph: Graph) -> int:
-    """How many IPUs a step needs for its shards: systems hand out 1, 2, 4, ...
-
-    Args:
-        graph: A traced step.
+    """Returns how many IPUs a step needs for its shards: systems hand out 1, 2, 4, ...
 
     Example:
 
@@ -32,11 +29,7 @@ def num_ipus_of_shards(graph: Graph) -> int:
 
 
 def with_shards(program: FlatProgram) -> FlatProgram:
-    """Gives every compute set a shard, if any has one.
-
-    Args:
-        program: In an order of execution.
-    """
+    """Gives every compute set a shard, if any has one."""
     if not has_shards(program):
         return program
     parts = parts_of_shards(program)
@@ -48,11 +41,7 @@ def with_shards(program: FlatProgram) -> FlatProgram:
 
 
 def without_shards(program: FlatProgram) -> FlatProgram:
-    """Forgets what scopes say.
-
-    Args:
-        program: Of any kind.
-    """
+    """Removes the shards that scopes say."""
     if not has_shards(program):
         return program
     compute_sets = (replace(one, shard=None) for one in program.compute_sets)
@@ -65,13 +54,11 @@ def has_shards(program: FlatProgram) -> bool:
 
 
 def parts_of_shards(program: FlatProgram) -> Parts:
-    """Where compute sets and values are: as scopes say, else with their neighbours.
+    """Finds where compute sets and values are: as scopes say, else with their neighbours.
 
     Variables are on the first IPU that a scope brings them to. What updates one is where it is;
-    other work, where its largest operand is, or if that may be anywhere, where its result is used.
-
-    Args:
-        program: In an order of execution, with a shard of some compute sets.
+    other work, where its largest operand is, or if that may be anywhere, where its result is
+    used.
     """
     shards = [one.shard for one in program.compute_sets]
     made = {value.name for one in program.compute_sets for value in one.writes}
@@ -94,7 +81,7 @@ def parts_of_shards(program: FlatProgram) -> Parts:
             shard = shards[position] = next(found, 0)
             homes.update((value.name, shard) for value in one.writes)
         users.update(dict.fromkeys(one.reads, shard))
-    # Of what no scope brings anywhere, the first user remains.
+    # Values that no scope brings anywhere are where their first user is.
     rest = {name: users.get(name, 0) for name in program.values}
     return Parts([shard or 0 for shard in shards], {**rest, **homes})
 

@@ -1,4 +1,4 @@
-"""A program on several IPUs: which layer is on which, and the copies between them."""
+"""Puts a program on several IPUs: which layer is on which, and the copies between them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,22 +19,18 @@ _SLACK = 0.1
 def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
     """Puts each layer with its variables and its gradient on one of several IPUs.
 
-    Where scopes of shards say which, all is as they say. Else the forward pass is cut into stages
-    that follow each other, so that the fullest has the fewest bytes of variables and of
-    activations for the gradient, and within that, so that few bytes cross. No IPU stays empty that
-    there is a layer for. Optimizers work where the gradients are. Values that another IPU needs
-    are copied over the links, once; constants are on every IPU that reads them. A layer is never
-    divided.
+    Where scopes of shards say which, all is as they say. Else the forward pass is cut into
+    stages that follow each other, so that the fullest has the fewest bytes of variables and of
+    activations for the gradient, and within that, so that few bytes cross. No IPU stays empty
+    that there is a layer for. Optimizers work where the gradients are. Values that another IPU
+    needs are copied over the links, once; constants are on every IPU that reads them. A layer is
+    never divided.
 
     This is model parallelism without pipelining: one IPU computes at a time, so that a step
     takes as long as on one IPU, and the copies besides.
 
     Args:
-        program: In the order of execution.
-        num_ipus: How many IPUs there are; more than layers stay empty.
-
-    Returns:
-        A program whose compute sets and values know their IPU.
+        num_ipus: IPUs that there are; those beyond the number of layers stay empty.
     """
     if num_ipus == 1:
         return program
@@ -46,8 +42,7 @@ def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
     """Cuts the forward pass between layers; gradients are where their layers are.
 
     Args:
-        program: In an order of execution.
-        num_parts: How many parts there are; more than layers stay empty.
+        num_parts: Parts to cut into; those beyond the number of layers stay empty.
     """
     order = layer_order(program)
     layers = _layers_of(program, order)
@@ -64,7 +59,7 @@ def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
 
 
 def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
-    """The gradient belongs to its layer; what no layer has, to that of its largest operand.
+    """Puts the gradient into its layer; what no layer has, into that of its largest operand.
 
     A loop's operations that no layer has, such as its condition, are one layer.
     """
@@ -93,7 +88,7 @@ def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
 
 
 def _bytes_by_layer(program: FlatProgram, order: LayerOrder, layers: Parts) -> list[int]:
-    """Bytes of the variables of each layer, and of what it keeps for the gradient."""
+    """Returns the bytes of each layer's variables, and of what it keeps for the gradient."""
     sizes = [0] * max(order.num_layers, 1)
     for name, layer in layers.by_value.items():
         if program.values[name].role == "variable":
@@ -110,7 +105,7 @@ def _bytes_by_layer(program: FlatProgram, order: LayerOrder, layers: Parts) -> l
 
 
 def _stages(sizes: Sequence[int], crossing: Sequence[int], num_ipus: int) -> list[int]:
-    """The IPU of each layer; `crossing` has the bytes over the boundary behind each."""
+    """Returns the IPU of each layer; `crossing` has the bytes over the boundary behind each."""
     count = min(num_ipus, len(sizes))
     if count == 0:
         return []
@@ -135,7 +130,7 @@ def _stages(sizes: Sequence[int], crossing: Sequence[int], num_ipus: int) -> lis
 
 
 def _smallest_capacity(sizes: Sequence[int], num_stages: int) -> int:
-    """Bytes of the fullest stage, if they are as even as the order of layers allows."""
+    """Returns the bytes of the fullest stage, if they are as even as the order of layers allows."""
     low, high = max(sizes), sum(sizes)
     while low < high:
         middle = (low + high) // 2
@@ -156,7 +151,7 @@ def _num_stages(sizes: Sequence[int], capacity: int) -> int:
 
 
 def _earliest_ends(sizes: Sequence[int], capacity: int, num_stages: int) -> list[int]:
-    """For each stage, before which layer it may end so that the rest fits into the others."""
+    """Returns, for each stage, before which layer it may end so that the others hold the rest."""
     ends = [len(sizes)]
     total = 0
     for layer in range(len(sizes) - 1, -1, -1):
@@ -171,7 +166,7 @@ def _earliest_ends(sizes: Sequence[int], capacity: int, num_stages: int) -> list
 def _with_copies(
     program: FlatProgram, ipus: Sequence[int], homes: Mapping[str, int]
 ) -> FlatProgram:
-    """The program with a copy before the first use on each IPU that lacks a value."""
+    """Adds a copy before the first use on each IPU that lacks a value."""
     values = {name: replace(v, ipu=homes[name]) for name, v in program.values.items()}
     makers = {value.name: one for one in program.compute_sets for value in one.writes}
     compute_sets: list[ComputeSet] = []

@@ -1,7 +1,7 @@
-"""The parts of a step: forward and backward parts of stages, and the weight update.
+"""Finds the parts of a step: forward and backward parts of stages, and the weight update.
 
-Positions count the parts in the order in which a batch passes them: of S stages, forward
-part k is k, backward part k is 2S - 1 - k, and the weight update comes behind all.
+Positions count the parts in the order in which a batch passes them: with S stages, forward part
+k is k, backward part k is 2S - 1 - k, and the weight update comes behind all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,7 @@ from ipu_keras.cost.flat.control_flow import outermost_loop
 
 
 def without_parts(program: FlatProgram) -> FlatProgram:
-    """The program as if nobody had said which part is which.
-
-    Args:
-        program: In any order.
-    """
+    """Returns the program as if nobody had said which part is which."""
     return replace(
         program,
         compute_sets=tuple(
@@ -31,14 +27,14 @@ def without_parts(program: FlatProgram) -> FlatProgram:
 def attribute_parts(program: FlatProgram, num_stages: int = 0) -> FlatProgram:
     """Gives every compute set a part: what the trace says if that can be, else its neighbours'.
 
-    Nothing comes before what it needs: what does by its name is in the first part of its
-    stage, or else the first at all, that is late enough. What depends on constants alone is
-    where it is first needed; what has no stage follows its operands, and without operands
-    those who read it. A loop is in one part.
+    Nothing comes before what it needs: what does by its name is in the first part of its stage,
+    or else the first at all, that is late enough. What depends on constants alone is where it is
+    first needed; what has no stage follows its operands, and without operands those who read it.
+    A loop is in one part.
 
     Args:
-        program: In the order of tracing.
-        num_stages: Of the pipeline; 0 if there is none, and the only question is what
+        program: Compute sets in the order of tracing.
+        num_stages: Stages of the pipeline; 0 if there is none, and the only question is what
             belongs to the weight update.
 
     Returns:
@@ -60,12 +56,7 @@ def attribute_parts(program: FlatProgram, num_stages: int = 0) -> FlatProgram:
 
 
 def position_of(one: ComputeSet, num_stages: int) -> int:
-    """The position of a compute set's part.
-
-    Args:
-        one: Of a program whose parts are known.
-        num_stages: Of its pipeline; 0 if there is none.
-    """
+    """Returns the position of a compute set's part, without a pipeline if `num_stages` is 0."""
     if one.weight_update:
         return _update_position(num_stages)
     if one.stage is None:
@@ -74,12 +65,7 @@ def position_of(one: ComputeSet, num_stages: int) -> int:
 
 
 def sorted_by_part(program: FlatProgram, num_stages: int = 0) -> FlatProgram:
-    """The parts of a program one behind the other, each in its order.
-
-    Args:
-        program: Whose parts are known, in an order of execution.
-        num_stages: Of its pipeline; 0 if there is none.
-    """
+    """Returns the parts of a program one behind the other, each in its order of execution."""
     ordered = sorted(program.compute_sets, key=lambda one: position_of(one, num_stages))
     return replace(program, compute_sets=tuple(ordered))
 
@@ -132,7 +118,7 @@ class _Attribution:
         self._is_floating = [False] * len(self._units)
 
     def positions(self) -> list[int]:
-        """By compute set."""
+        """Returns the positions by compute set."""
         for unit in range(len(self._units)):
             self._is_floating[unit] = self._reads_constants(unit)
             if not self._is_floating[unit]:
@@ -158,18 +144,20 @@ class _Attribution:
         )
 
     def _behind_operands(self, unit: int) -> int | None:
-        """Of its own name or its operands; `None` if neither says anything."""
+        """Returns the part by name or by operands; `None` if neither says anything."""
         found = [self._found[maker] for maker in self._makers(unit)]
         needed = [position for position in found if position is not None]
         earliest, own = max(needed, default=0), self._own(unit)
         if own is None:
             return earliest if needed else None
         mirrored = 2 * self._num_stages - 1 - own
+        # A forward name may be late, as for what the tape computes of a stage's values: then it
+        # is in the backward part of its stage.
         candidates = (own, mirrored, earliest) if own < self._update else (own,)
         return next(position for position in candidates if position >= earliest)
 
     def _own(self, unit: int) -> int | None:
-        """What the names say."""
+        """Returns what the names say."""
         members = [self._sets[k] for k in self._units[unit]]
         if any(one.weight_update for one in members):
             return self._update
@@ -179,7 +167,7 @@ class _Attribution:
         return max(known, default=None)
 
     def _follow_readers(self) -> None:
-        """What is still open is where it is first read."""
+        """Puts what is still open where it is first read."""
         first: dict[int, int] = {}
         for unit in reversed(range(len(self._units))):
             if self._found[unit] is None:
@@ -191,7 +179,7 @@ class _Attribution:
 
 
 def _units(compute_sets: Sequence[ComputeSet]) -> list[list[int]]:
-    """Positions that belong together: those of a loop; all others on their own."""
+    """Returns positions that belong together: those of a loop; all others on their own."""
     units: list[list[int]] = []
     before: str | None = None
     for position, one in enumerate(compute_sets):

@@ -1,4 +1,4 @@
-"""How long a pipeline takes: every step as long as the IPU that has most to do in it.
+"""Times a pipeline: every step takes as long as the IPU that has most to do in it.
 
 The IPUs of a pipeline synchronize between steps. Of S stages that take f forward and b
 backward, on IPUs of their own, with N micro-batches:
@@ -23,7 +23,6 @@ class Event:
     """An instruction and when it runs.
 
     Args:
-        instruction: What an IPU does.
         start: Tile cycles after the pipeline begins.
         cycles: Tile cycles that it takes.
     """
@@ -38,8 +37,8 @@ class PipelineTiming:
     """A pipeline's steps in time.
 
     Args:
-        events: In the order of the schedule; of each IPU in order of time.
-        starts: Of each step, in tile cycles after the beginning, and the end of the last.
+        events: Events in the order of the schedule; those of an IPU in order of time.
+        starts: Tile cycles from the beginning to each step, and to the end of the last.
         cycles_by_phase: Tile cycles of the steps of each phase.
         busy: Tile cycles by IPU in which it does not wait for others.
     """
@@ -61,15 +60,11 @@ class PipelineTiming:
 
     @property
     def bubble_share(self) -> float:
-        """Share of their time in which they wait for each other."""
+        """Share of the time of all IPUs in which they wait for each other."""
         return 1 - self.utilisation if self.cycles else 0.0
 
     def bubbles(self, ipu: int) -> list[tuple[int, int]]:
-        """When an IPU waits: the start and the end of each bubble, in tile cycles.
-
-        Args:
-            ipu: Its number.
-        """
+        """Returns when an IPU waits: the start and the end of each bubble, in tile cycles."""
         found, end = [], 0
         for event in self.events:
             if event.instruction.part.ipu == ipu and event.cycles:
@@ -80,13 +75,12 @@ class PipelineTiming:
 
 
 def time_pipeline(steps: Sequence[Step], cycles: Mapping[Part, int]) -> PipelineTiming:
-    """When each instruction of a schedule runs.
+    """Returns when each instruction of a schedule runs.
 
     In a step, first copies cross, those between different pairs of IPUs at the same time; then
     each IPU does its work.
 
     Args:
-        steps: Of a schedule.
         cycles: Tile cycles of one run of each part; what is missing takes none.
     """
     events: list[Event] = []
@@ -110,7 +104,7 @@ def time_pipeline(steps: Sequence[Step], cycles: Mapping[Part, int]) -> Pipeline
 
 
 def _lined_up(instructions: Sequence[Instruction], cycles, start: int, key) -> tuple[int, list]:
-    """What has the same key one after the other; the end of the last, and all events."""
+    """Puts what has the same key one after the other; returns the last end, and all events."""
     ends: dict[tuple, int] = {}
     found = []
     for instruction in instructions:
@@ -122,7 +116,7 @@ def _lined_up(instructions: Sequence[Instruction], cycles, start: int, key) -> t
 
 
 def _busy(events: Sequence[Event]) -> dict[int, int]:
-    """Cycles by IPU; copies of one IPU to several others, which overlap, count once."""
+    """Returns cycles by IPU; copies of one IPU to several others, which overlap, count once."""
     busy: dict[int, int] = {}
     ends: dict[int, int] = {}
     for event in events:
