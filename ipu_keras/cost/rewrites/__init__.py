@@ -1,1 +1,1 @@
-"""Changes of the graph before it is written out: to what Poplar's libraries would compute."""
+"""Changes the graph before it is written out, to what Poplar's libraries would compute."""

@@ -1,15 +1,16 @@
-"""Batched gathers and scatters, in XLA's own form of them.
+"""Rewrites batched gathers and scatters in XLA's own form of them.
 
 `tf.gather` with `batch_dims` looks rows up in a table for each element of the batch. XLA has
 attributes that say so, but TensorFlow does not use them. It writes one of two forms instead:
 
 - Index vectors that name the element of the batch too, as a component that counts up:
   `concatenate(iota, indices)`. So are gathers, and the gradient of `tf.gather_nd`.
-- One long table, in which the rows of each element of the batch begin where those of the one before
-  ended: `indices + iota * rows`. So is the gradient of `tf.gather`, and much code by hand.
+- One long table, in which the rows of each element of the batch begin where those of the one
+  before ended: `indices + iota * rows`. So is the gradient of `tf.gather`, and much code by
+  hand.
 
-Either way, a tile that has the table of one element of the batch would not know which lookups are
-in it. Here, both become gathers and scatters with batching dimensions.
+Either way, a tile that has the table of one element of the batch would not know which lookups
+are in it. Here, both become gathers and scatters with batching dimensions.
 """
 
 import math
@@ -20,7 +21,16 @@ from typing import Any
 from ipu_keras.cost.rewrites.constants import numbers_of, sources_of, without_unused
 from ipu_keras.ir import Graph, Op, TensorSpec
 
-# What counts batches goes through these, and is dropped with them.
+# The two forms, for tables of (batch, rows, columns) and indices of (batch, lookups), and what
+# both become:
+#
+#   iota ─ broadcast ─┐
+#           indices ──┴─ concatenate ─ gather (start_index_map 0, 1) ┐
+#                                                                    ├─ gather (start_index_map 1,
+#   iota ─ multiply rows ─┐                                          │   operand_batching_dims 0)
+#           indices ──────┴─ add ──── gather in (batch * rows, ..) ──┘
+#
+# Counters of batches go through these operations, and are dropped with them.
 _SAME_NUMBERS = frozenset({"broadcast", "convert", "reshape"})
 _COUNTING = _SAME_NUMBERS | {"add", "concatenate", "constant", "iota", "multiply"}
 
@@ -55,38 +65,24 @@ _TERMS: Mapping[str, _Terms] = {
 
 
 def num_batches(op: Op, table: TensorSpec) -> int:
-    """In how many tables, one for each element of the batch, an operation looks rows up.
-
-    Args:
-        op: A gather or scatter.
-        table: All tables of it.
-    """
+    """Returns in how many tables, one for each element of the batch, an operation looks rows up."""
     dims = op.attributes.get(_TERMS[op.kind].table_batching, ())
     return math.prod(table.shape[dim] for dim in dims)
 
 
 def num_lookups(op: Op, indices: TensorSpec) -> int:
-    """How many rows an operation looks up: one for each index vector, however long it is.
-
-    Args:
-        op: A gather or scatter.
-        indices: What it takes as such.
+    """Returns how many rows an operation looks up: one for each index vector, however long it
+    is.
     """
     axis = op.attributes.get("index_vector_dim", len(indices.shape))
     return math.prod(size for k, size in enumerate(indices.shape) if k != axis)
 
 
 def with_batched_lookups(graph: Graph) -> Graph:
-    """A graph whose batched gathers and scatters have batching dimensions.
+    """Gives batched gathers and scatters batching dimensions, and drops what counted batches.
 
     Numbers of rows are taken to lie within the table of their element of the batch, as those of
     TensorFlow's gradients do.
-
-    Args:
-        graph: One step, as HLO.
-
-    Returns:
-        A graph with the same results, without what only counted elements of batches.
     """
     functions = {name: with_batched_lookups(body) for name, body in graph.functions.items()}
     if not any(op.kind in _TERMS for op in graph.ops):
@@ -112,7 +108,7 @@ def with_batched_lookups(graph: Graph) -> Graph:
 
 
 class _Values:
-    """Which operation makes a value, and of which shape."""
+    """Knows which operation makes a value, and its shape."""
 
     def __init__(self, ops: Collection[Op]) -> None:
         self._numbers = numbers_of(ops)
@@ -131,12 +127,14 @@ class _Values:
         return self._specs[name].shape
 
     def progression(self, name: str) -> tuple[int, int] | None:
-        """The axis along which a value grows from 0 by a constant step, and the step."""
+        """Returns the axis along which a value grows from 0 by a constant step, and the step."""
         op = self.made_by.get(name)
         if op is None:
             return None
         if op.kind == "iota":
             return op.attributes["dimensions"][0], 1
+        # The reader of XLA's module marks constants that count up; a zero counts with a step of
+        # 0, as the only element of a batch of one does.
         if op.kind == "constant":
             return op.attributes.get("progression", (0, 0) if _is_zero(op) else None)
         if op.kind == "multiply":
@@ -160,7 +158,7 @@ class _Values:
         return None
 
     def _reshaped(self, op: Op, axis: int, step: int) -> tuple[int, int] | None:
-        """Of a reshape that adds and removes axes of one element only."""
+        """Follows a reshape that adds and removes axes of one element only."""
         before, after = self.shape(op.inputs[0]), op.outputs[0].shape
         wide = [k for k, size in enumerate(after) if size > 1]
         if [after[k] for k in wide] != [size for size in before if size > 1]:
@@ -173,7 +171,7 @@ def _is_zero(constant: Op) -> bool:
 
 
 def _batched(op: Op, values: _Values) -> tuple[Op, ...]:
-    """What an operation becomes, the last with its result; nothing if it is not batched."""
+    """Returns what an operation becomes, the last with its result; nothing if it is not batched."""
     terms = _TERMS[op.kind]
     if len(op.outputs) != 1 or op.attributes.get(terms.table_batching):
         return ()
@@ -183,7 +181,7 @@ def _batched(op: Op, values: _Values) -> tuple[Op, ...]:
 
 
 def _without_counters(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
-    """Of index vectors with components that count up, those without these components."""
+    """Drops components that count up from index vectors."""
     axis, dims = op.attributes["index_vector_dim"], op.attributes[terms.looked_up]
     vectors = values.made_by.get(op.inputs[1])
     if vectors is None or vectors.kind != "concatenate":
@@ -222,7 +220,7 @@ def _without_counters(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
 def _joined(
     op: Op, vectors: Op, kept: Sequence[str], values: _Values
 ) -> tuple[tuple[Op, ...], str]:
-    """The components that are left, and the name of the vectors of them."""
+    """Returns the operations that join the components that are left, and the vectors' name."""
     if len(kept) == 1:
         return (), kept[0]
     (axis,) = vectors.attributes["dimensions"]
@@ -235,7 +233,7 @@ def _joined(
 
 
 def _of_short_tables(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
-    """Of rows of one long table, those of the table of each element of the batch."""
+    """Makes one long table the tables of the elements of the batch."""
     long, dropped = values.shape(op.inputs[0]), op.attributes[terms.dropped]
     if op.attributes[terms.looked_up] != (0,) or dropped != (0,):
         return ()
@@ -277,7 +275,7 @@ def _of_short_tables(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
 
 
 def _offsets(name: str, values: _Values) -> tuple[str, dict[int, int]]:
-    """What progressions are added to, and their steps by their axes."""
+    """Returns what progressions are added to, and their steps by their axes."""
     op = values.made_by.get(name)
     while op is not None and op.kind == "reshape":
         name = op.inputs[0]

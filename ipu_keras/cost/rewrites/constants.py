@@ -1,4 +1,4 @@
-"""Constants of a graph: those of one number found and made, and all left out that nothing needs.
+"""Finds and makes constants of one number, and leaves out constants that nothing needs.
 
 A rewrite that looks through a constant often is the last to use it.
 """
@@ -9,23 +9,18 @@ from dataclasses import replace
 
 from ipu_keras.ir import Op, TensorSpec
 
-# What a number may go through between its constant and its use.
+# Operations that a number may go through between its constant and its use.
 _SAME_NUMBER = frozenset({"broadcast", "convert", "reshape"})
 
-# What values of one number are made by.
+# Operations by which values of one number are made.
 NUMBER_KINDS = _SAME_NUMBER | {"constant", "multiply"}
 
 
 def numbers_of(ops: Iterable[Op]) -> dict[str, float]:
-    """The one number that all elements of a value are, of each value that is such a constant.
+    """Returns the one number that all elements of a value are, for each value that is a
+    constant.
 
     So is a product of constants, which XLA folds: TensorFlow multiplies the sizes of axes.
-
-    Args:
-        ops: Of a graph, each after those whose results it takes.
-
-    Returns:
-        By the name of the operation that makes the value.
     """
     numbers: dict[str, float] = {}
     for op in ops:
@@ -41,15 +36,11 @@ def numbers_of(ops: Iterable[Op]) -> dict[str, float]:
 
 
 def number_like(op: Op, name: str, value: float) -> list[Op]:
-    """What makes a value of one number, of the shape and dtype of what an operation makes.
+    """Returns the operations that make a value of one number, with shape and dtype of a result.
 
     Args:
-        op: With one result; it gives the layer and the place in the step too.
-        name: Follows the operation's in that of the constant.
-        value: The number.
-
-    Returns:
-        The operations, the last with the value as its result.
+        op: An operation with one result; it gives the layer and the place in the step too.
+        name: What follows the operation's name in that of the constant.
     """
     (spec,) = op.outputs
     constant = replace(
@@ -77,16 +68,7 @@ def number_like(op: Op, name: str, value: float) -> list[Op]:
 def sources_of(
     names: Iterable[str], made_by: Mapping[str, Op], kinds: Collection[str]
 ) -> frozenset[str]:
-    """What some values are made by, as far back as operations are of certain kinds.
-
-    Args:
-        names: Of the values.
-        made_by: Operations with one result, by name.
-        kinds: Of operations that are followed.
-
-    Returns:
-        Names of operations.
-    """
+    """Returns what some values are made by, as far back as operations are of certain kinds."""
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -101,13 +83,7 @@ def sources_of(
 def without_unused(
     ops: Iterable[Op], names: Collection[str], results: Iterable[str]
 ) -> tuple[Op, ...]:
-    """Leaves out which of some operations nothing uses.
-
-    Args:
-        ops: Each after those whose results it takes.
-        names: Of operations that may be left out.
-        results: What the graph returns.
-    """
+    """Leaves out those operations among `names` that nothing uses."""
     used, kept = set(results), []
     for op in reversed(list(ops)):
         if op.name in used or op.name not in names:

@@ -1,4 +1,4 @@
-"""What counts along an axis as the numbers of that axis, which all others share.
+"""Makes what counts along an axis the numbers of that axis, which all other axes share.
 
 XLA writes the numbers of classes, with which labels are compared, once for each sample. Poplar's
 `popops::iota` fills tensors of one axis, and a broadcast of it is a view of the same memory.
@@ -10,13 +10,9 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 
 
 def with_counters_of_one_axis(graph: Graph) -> Graph:
-    """A graph whose counters have one axis each, and are broadcast to the shape that they had.
+    """Gives counters one axis each, and broadcasts them to the shape that they had.
 
-    Args:
-        graph: One step, as HLO.
-
-    Returns:
-        A graph with the same results; the broadcast has the counter's name.
+    The broadcast has the counter's name.
 
     Example:
 

@@ -1,32 +1,25 @@
-"""The same step at another floating point precision."""
+"""Changes a step to another floating point precision."""
 
 from dataclasses import replace
 
 from ipu_keras.ir import Graph, Op, TensorSpec
 
-# What tiles compute with, and so what a step can be changed to and from.
+# Types that tiles compute with, and so what a step can be changed to and from.
 PRECISIONS = ("float16", "float32")
 
 
 def with_precision(graph: Graph, dtype: str) -> Graph:
-    """The graph with all its numbers of one floating point type.
+    """Returns the graph with all its numbers of one floating point type.
 
-    This is what tracing gives when the infeed, the model and its optimizer are all made
-    with that type, as under Keras's policy of that name: arguments, variables (the
-    optimizer's too), constants, activations, gradients and the results of reductions. Conversions
-    between the two types remain, and cost nothing. Integers, booleans and other floating
-    point types stay as they are.
+    This is what tracing gives when the infeed, the model and its optimizer are all made with
+    that type, as under Keras's policy of that name: arguments, variables (the optimizer's too),
+    constants, activations, gradients and the results of reductions. Conversions between the two
+    types remain, and cost nothing. Integers, booleans and other floating point types stay as
+    they are.
 
-    Keras's own layers keep more in float32 under a policy of float16, such as the statistics
-    of normalizations, and so need more than this says. Whether training still converges is not
+    Keras's own layers keep more in float32 under a policy of float16, such as the statistics of
+    normalizations, and so need more than this says. Whether training still converges is not
     asked.
-
-    Args:
-        graph: One step, as HLO.
-        dtype: `"float16"` or `"float32"`; what has the other one is changed.
-
-    Returns:
-        A graph of the same operations.
 
     Example:
 

@@ -1,7 +1,11 @@
-"""Gradients of ReLU as the one operation that popnn has for them.
+"""Makes gradients of ReLU the one operation that popnn has for them.
 
 XLA compares the features with zero, and then selects: on an IPU, a selection takes five cycles
 for each element, where vertices of non-linearities work on whole vectors.
+
+    features ─┬─ compare GT ─┐
+        zero ─┘      dy ─────┼─ select        ─>   dy, features ─ relu-gradient
+                    zero ────┘
 """
 
 from collections.abc import Mapping
@@ -17,14 +21,9 @@ from ipu_keras.ir import RELU_GRADIENT, Graph, Op
 
 
 def with_relu_gradients(graph: Graph) -> Graph:
-    """A graph in which gradients where features are positive, else zeros, are one operation.
+    """Makes one operation of gradients where features are positive, and zeros elsewhere.
 
-    Args:
-        graph: One step, as HLO.
-
-    Returns:
-        A graph with the same results; the operation takes the gradients and the features, and
-        has the name of the selection.
+    The operation takes the gradients and the features, and has the name of the selection.
 
     Example:
 

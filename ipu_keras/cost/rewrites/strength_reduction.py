@@ -1,9 +1,9 @@
-"""Powers and divisions by constants as the products that they are.
+"""Makes powers and divisions by constants the products that they are.
 
-XLA's algebraic simplifier, which the compiler for IPUs runs too, does the same. It writes `x ** 2`
-as a product; the gradient of that has `x ** 1`. A power takes hundreds of times as long. Of a
-division it multiplies by the reciprocal (`HandleDivide`): Keras divides by numbers of elements in
-every mean, and a division takes ten times as long.
+XLA's algebraic simplifier, which the compiler for IPUs runs too, does the same. It writes `x **
+2` as a product; the gradient of that has `x ** 1`. A power takes hundreds of times as long. Of a
+division it multiplies by the reciprocal (`HandleDivide`): Keras divides by numbers of elements
+in every mean, and a division takes ten times as long.
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,14 @@ from ipu_keras.cost.rewrites.constants import (
 )
 from ipu_keras.ir import Graph, Op
 
-# What the simplifier (`HandlePower`) has another form for, besides the exponent of 0.
+# Exponents that the simplifier (`HandlePower`) has another form for, besides 0.
 _EXPONENTS = (-1, 1, 2, 3)
 
 
 def with_products_for_powers(graph: Graph) -> Graph:
-    """A graph without powers whose exponent is a constant -1, 1, 2 or 3.
+    """Replaces powers whose exponent is a constant -1, 1, 2 or 3.
 
-    Args:
-        graph: One step, as HLO.
-
-    Returns:
-        A graph with the same results, in which the last operation of what a power becomes has
-        its name.
+    The last operation of what a power becomes has its name.
 
     Example:
 
@@ -56,6 +51,8 @@ def with_products_for_powers(graph: Graph) -> Graph:
         exponent = exponents.get(op.name)
         if exponent is None:
             ops.append(now)
+        # A power of 1 is its operand; only a result of the graph needs a copy, which has its
+        # name.
         elif exponent == 1 and not op.stateful and op.name not in graph.results:
             renamed[op.name] = now.inputs[0]
         else:
@@ -84,13 +81,9 @@ def _written_out(power: Op, exponent: int) -> Iterator[Op]:
 
 
 def with_products_for_divisions(graph: Graph) -> Graph:
-    """A graph without divisions of floating point numbers by a constant other than 0.
+    """Replaces divisions of floating point numbers by a constant other than 0.
 
-    Args:
-        graph: One step, as HLO.
-
-    Returns:
-        A graph with the same results; a product has the name of its division.
+    A product has the name of its division.
 
     Example:
 
