@@ -21,15 +21,16 @@ from typing import Any
 from ipu_keras.cost.rewrites.constants import numbers_of, sources_of, without_unused
 from ipu_keras.ir import Graph, Op, TensorSpec
 
-# The two forms, for tables of (batch, rows, columns) and indices of (batch, lookups), and what
-# both become:
+# The two forms that TensorFlow writes, for tables of (batch, rows, columns) and indices of
+# (batch, lookups); both become a gather in (batch, rows, columns) with start_index_map (1,) and
+# operand_batching_dims (0,), whose indices are the bare ones:
 #
 #   iota ─ broadcast ─┐
-#           indices ──┴─ concatenate ─ gather (start_index_map 0, 1) ┐
-#                                                                    ├─ gather (start_index_map 1,
-#   iota ─ multiply rows ─┐                                          │   operand_batching_dims 0)
-#           indices ──────┴─ add ──── gather in (batch * rows, ..) ──┘
+#           indices ──┴─ concatenate ─ gather in (batch, rows, columns), start_index_map (0, 1)
 #
+#   iota ─ multiply rows ─┐
+#               indices ──┴─ add ─ gather in (batch * rows, columns), start_index_map (0,)
+
 # Counters of batches go through these operations, and are dropped with them.
 _SAME_NUMBERS = frozenset({"broadcast", "convert", "reshape"})
 _COUNTING = _SAME_NUMBERS | {"add", "concatenate", "constant", "iota", "multiply"}
