@@ -1,1 +1,1 @@
-"""The emulated system and its hardware: which IPUs there are, and their numbers."""
+"""Knows the emulated system and its hardware: which IPUs there are, and their numbers."""

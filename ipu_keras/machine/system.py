@@ -1,11 +1,10 @@
-"""The emulated machine: which IPUs it has and which TensorFlow device holds which.
+"""Knows the emulated machine: which IPUs it has and which TensorFlow device holds which.
 
-`SYSTEM` is the registry of the process. It decides and remembers; making
-devices appear in TensorFlow is left to the driver that connects itself, so
-that nothing here needs TensorFlow.
+`SYSTEM` is the registry of the process. It decides and remembers; making devices appear in
+TensorFlow is left to the driver that connects itself, so that nothing here needs TensorFlow.
 
-Devices are configured all at once for TensorFlow, or acquired one at a time beside
-these: a configuration that is replaced or reset leaves those that were acquired alone.
+Devices are configured all at once for TensorFlow, or acquired one at a time beside these: a
+configuration that is replaced or reset leaves those that were acquired alone.
 """
 
 import itertools
@@ -65,9 +64,9 @@ class DeviceConfiguration:
     """One TensorFlow IPU device and the IPUs it holds.
 
     Args:
-        ordinal: The k of `/device:IPU:k`.
-        config_id: Index of the device configuration in `LISTING`, or `None` on
-            the IPU Model, which has no listing.
+        ordinal: The k in `/device:IPU:k`.
+        config_id: Index of the device configuration in `LISTING`, or `None` on the IPU Model,
+            which has no listing.
         ipus: The physical IPUs in the order of the listing.
     """
 
@@ -77,7 +76,6 @@ class DeviceConfiguration:
 
     @property
     def name(self) -> str:
-        """The TensorFlow name of the device."""
         return f"/device:IPU:{self.ordinal}"
 
 
@@ -138,17 +136,17 @@ class System:
 
     @property
     def devices(self) -> tuple[DeviceConfiguration, ...]:
-        """The configured devices by ordinal; empty when nothing is configured."""
+        """Configured devices by ordinal; empty when nothing is configured."""
         return self._devices
 
     @property
     def config(self) -> Any:
-        """The frozen copy of the active `IPUConfig`, or `None`."""
+        """The frozen copy of the active `IPUConfig`, `None` when nothing is configured."""
         return self._config
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:
-        """The devices that were acquired and are held, by ordinal."""
+        """Devices that were acquired and are held, by ordinal."""
         with self._lock:
             return tuple(device for _, device in sorted(self._held().items()))
 
@@ -156,8 +154,7 @@ class System:
         """Returns the configured device of this TensorFlow name.
 
         Args:
-            name: Such as `/device:IPU:0` or `IPU:0`. Without a number it is
-                device 0.
+            name: A name such as `/device:IPU:0` or `IPU:0`. Without a number it is device 0.
 
         Raises:
             RuntimeError: If nothing is configured.
@@ -167,11 +164,10 @@ class System:
         return self.device_or_default(name)
 
     def device_or_default(self, name: str, argument: str = "device") -> DeviceConfiguration:
-        """As `device`; if nothing is configured, of the devices that there are by default.
+        """Like `device`, but looks among the devices by default if nothing is configured.
 
         Args:
-            name: As of `device`.
-            argument: What users call it, for the error.
+            argument: What users call the name, for the error.
 
         Raises:
             ValueError: If there is no such device.
@@ -241,7 +237,7 @@ class System:
         """Holds the first of some device configurations whose IPUs are free.
 
         Args:
-            config_ids: Indices into `LISTING`.
+            config_ids: Indices into `LISTING`, tried in order.
 
         Returns:
             The device, which holds the IPUs while somebody has it and it is not released; `None`
@@ -252,23 +248,15 @@ class System:
             return None if config_id is None else self._hold(config_id, LISTING[config_id])
 
     def free(self, config_ids: Iterable[int]) -> list[int]:
-        """Those of some device configurations whose IPUs no device has at the moment.
-
-        Args:
-            config_ids: Indices into `LISTING`.
+        """Returns those device configurations (indices into `LISTING`) whose IPUs no device
+        holds.
         """
         with self._lock:
             taken = _holders(self._devices) | _holders(self._held().values())
             return [each for each in config_ids if taken.keys().isdisjoint(LISTING[each])]
 
     def acquire_model(self, num_ipus: int) -> DeviceConfiguration:
-        """Holds IPUs of an IPU Model that nothing else uses.
-
-        Args:
-            num_ipus: How many.
-
-        Returns:
-            The device, as of `acquire`.
+        """Holds IPUs of an IPU Model that nothing else uses, in a device like that of `acquire`.
 
         Raises:
             Exception: What the driver makes of a refusal (`RuntimeError` without driver) if the
@@ -282,11 +270,7 @@ class System:
             return self._hold(None, tuple(range(num_ipus)))
 
     def release(self, device: DeviceConfiguration) -> None:
-        """Gives up a device that was acquired; does nothing if that was done before.
-
-        Args:
-            device: What `acquire` or `acquire_model` returned.
-        """
+        """Gives up a device that was acquired; does nothing if that was done before."""
         with self._lock:
             if self._held().get(device.ordinal) is device:
                 self._let_go(device.ordinal)
@@ -315,7 +299,7 @@ class System:
                 self._attach(devices, config)
 
     def _by_default(self) -> tuple[DeviceConfiguration, ...]:
-        """The devices of a configuration in which nothing was set."""
+        """Returns the devices of a configuration in which nothing was set."""
         is_model = current_flags().use_ipu_model
         return resolve_devices((), (), ipu_model=is_model, refuse=self._refuse)
 
@@ -335,7 +319,7 @@ class System:
         self._devices, self._config = devices, config
 
     def _held(self) -> dict[int, DeviceConfiguration]:
-        """Acquired devices by ordinal; those that nobody has any more are let go first.
+        """Returns acquired devices by ordinal; those that nobody has any more are let go first.
 
         This is not done when the last reference goes: that may be in any thread, and in the
         middle of anything, as the garbage collector pleases.
@@ -386,8 +370,7 @@ def resolve_devices(
     Args:
         auto_select_ipus: Number of IPUs of each device, or of the only one.
         select_ipus: Index into `LISTING` for each device, or for the only one.
-        ipu_model: Whether the IPU Model is used, which has IPUs of its own for
-            every device.
+        ipu_model: Whether the IPU Model is used, which has IPUs of its own for every device.
         refuse: Makes the exception for what the machine cannot provide.
         held: Ordinals of acquired devices by the IPUs that they hold.
     """
@@ -410,14 +393,10 @@ def resolve_devices(
 
 
 def check_cpu_device(device: str, argument: str = "device") -> None:
-    """Checks the name of a TensorFlow CPU device.
-
-    Args:
-        device: It.
-        argument: What users call it, for the error.
+    """Checks the name of a TensorFlow CPU device, which users call `argument`.
 
     Raises:
-        ValueError: It is no such name.
+        ValueError: `device` is no such name.
     """
     if not re.fullmatch(_DEVICE_NAME.format(kind="cpu"), str(device), re.IGNORECASE):
         raise ValueError(
@@ -432,7 +411,7 @@ def _one_per_device(selector: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _holders(devices: Iterable[DeviceConfiguration]) -> dict[int, int]:
-    """Ordinals of devices by the IPUs of the machine that they hold; IPU Models hold none."""
+    """Returns ordinals by the IPUs of the machine that devices hold; IPU Models hold none."""
     return {
         ipu: device.ordinal
         for device in devices
@@ -516,7 +495,7 @@ def _modelled(counts: tuple[int, ...], refuse: Refuse) -> Iterator[DeviceConfigu
 
 
 def _and_held(held: Mapping[int, int]) -> str:
-    """What errors say of IPUs that are not free for a configuration."""
+    """Returns what errors say of IPUs that are not free for a configuration."""
     if not held:
         return ""
     devices = ", ".join(f"/device:IPU:{ordinal}" for ordinal in sorted(set(held.values())))
