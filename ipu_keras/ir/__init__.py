@@ -1,4 +1,4 @@
-"""The compiler's own form of a traced computation."""
+"""Defines the compiler's own form of a traced computation."""
 
 from ipu_keras.ir.families import REJECTING_DRAWS as REJECTING_DRAWS
 from ipu_keras.ir.families import UNKNOWN as UNKNOWN

@@ -1,4 +1,4 @@
-"""What operations of HLO graphs have to do: families, floating point operations, bytes."""
+"""Says what operations of HLO graphs have to do: families, floating point operations, bytes."""
 
 import math
 from collections.abc import Sequence
@@ -63,8 +63,8 @@ BINARY = frozenset(
 TERNARY = frozenset({"clamp", "select"})
 ELEMENTWISE = UNARY | BINARY | TERNARY
 
-# They give a value another name or shape, and move nothing; XLA's copies say who owns a
-# result, which is a matter of its own memory.
+# Operations that give a value another name or shape, and move nothing; XLA's copies say who owns
+# a result, which is a matter of its own memory.
 FREE = frozenset(
     [
         "after-all",
@@ -151,8 +151,8 @@ class Work:
 
     Args:
         flops: Floating point operations; a multiplication and addition are two.
-        bytes_read: Size of what it reads, in bytes.
-        bytes_written: Size of its results, in bytes.
+        bytes_read: Bytes of all that it reads.
+        bytes_written: Bytes of its results.
     """
 
     flops: int = 0
@@ -161,10 +161,7 @@ class Work:
 
 
 def family_of(kind: str) -> str:
-    """The family of a kind of HLO operation; `"unknown"` if it has none.
-
-    Args:
-        kind: XLA's name, such as `"dot"`.
+    """Returns the family of a kind of HLO operation; `"unknown"` if it has none.
 
     Example:
 
@@ -177,17 +174,12 @@ def family_of(kind: str) -> str:
 
 
 def scanned_axis(op: Op) -> int | None:
-    """The axis along which an operation combines each element with all before, or all behind it.
+    """Returns the axis along which an operation combines each element with all before or behind
+    it.
 
     XLA writes cumulative sums and products as a `"reduce-window"` that is as long as the axis,
     with padding for all but one of its elements, and for one more if the element itself does not
-    count.
-
-    Args:
-        op: Of an HLO graph.
-
-    Returns:
-        `None` if the operation does something else.
+    count. Returns `None` if the operation does something else.
 
     Example:
 
@@ -214,13 +206,10 @@ def scanned_axis(op: Op) -> int | None:
 
 
 def family_of_op(op: Op) -> str:
-    """The family of an operation: that of its kind, but `"scan"` where it has a scanned axis.
+    """Returns the family of an operation: its kind's, but `"scan"` where it has a scanned axis.
 
     What XLA does not lower may have no result that is a tensor of known shape; it is unknown
     then, of whichever kind.
-
-    Args:
-        op: Of an HLO graph.
     """
     if NOT_LOWERED in op.attributes and not op.outputs:
         return UNKNOWN
@@ -228,15 +217,13 @@ def family_of_op(op: Op) -> str:
 
 
 def num_elements(spec: TensorSpec) -> int:
-    """How many elements a tensor has."""
     return math.prod(spec.shape)
 
 
 def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
-    """The work of one operation, those that it calls not included.
+    """Returns the work of one operation, those that it calls not included.
 
     Args:
-        op: Of an HLO graph.
         inputs: The specs of `op.inputs`.
 
     Example:
@@ -251,6 +238,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
         return Work()
     written = sum(spec.nbytes for spec in op.outputs)
     read = sum(spec.nbytes for spec in inputs)
+    # Only what is looked up is read, and only what is updated is written, in place.
     if op.kind in ("slice", "dynamic-slice", "gather"):
         read = written
     elif op.kind == "dynamic-update-slice":
@@ -267,6 +255,7 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
         # Zeros between the elements of an input are not multiplied.
         spread = math.prod(op.attributes.get("base_dilation", ()))
         return 2 * outputs * _products_per_output(op, inputs[1]) // spread
+    # The initial value takes part too, so there is one operation for each element.
     if family == "reduce":
         return sum(num_elements(spec) for spec in inputs[: len(op.outputs)])
     if family == "scan":
@@ -277,6 +266,7 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
     if family == "norm":
         return 8 * num_elements(inputs[0])
     if family == "scatter":
+        # A scatter that replaces computes nothing; others combine each update with an element.
         replaces = op.attributes.get("operation", "custom") == "custom"
         return 0 if replaces else num_elements(inputs[-1])
     if family in ("elementwise", UNKNOWN):
@@ -285,6 +275,6 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
 
 
 def _products_per_output(op: Op, kernel: TensorSpec) -> int:
-    """Of a convolution: the window's size times the input channels of a group."""
+    """Returns the size of a convolution's window times the input channels of a group."""
     output_features = kernel.shape[op.attributes["kernel_output_feature_dimension"]]
     return num_elements(kernel) // output_features

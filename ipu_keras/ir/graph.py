@@ -1,4 +1,4 @@
-"""Graphs as frozen values: what a step computes, op by op."""
+"""Defines graphs as frozen values: what a step computes, op by op."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,7 @@ from typing import Any
 
 from ipu_keras.ir.tensor_spec import TensorSpec
 
-# The attribute of an operation that is in TensorFlow's words within an HLO graph,
-# because XLA lacks it.
+# Marks an operation that is in TensorFlow's words within an HLO graph, because XLA lacks it.
 NOT_LOWERED = "not_lowered"
 
 # Kinds of operations of HLO graphs that XLA does not have: what one operation of Poplar's
@@ -24,30 +23,30 @@ class Op:
 
     Args:
         name: Unique within its graph; carries the layer's name scope.
-        kind: The operation type, in the words of the graph's `form`: XLA's,
-            such as `"dot"`, or TensorFlow's, such as `"MatMul"`.
-        outputs: Its results. A dimension that tracing could not find is -1.
+        kind: The operation type, in the words of the graph's `form`: XLA's, such as `"dot"`, or
+            TensorFlow's, such as `"MatMul"`.
+        outputs: Specs of its results. A dimension that tracing could not find is -1.
         stateful: Whether it writes something that outlives the graph's run.
-        body: Names of the graphs that the operation calls: loop bodies,
-            branches, called functions.
-        inputs: The values that it takes: the name of an op for its only
-            result, `"name:k"` for result k of several.
+        body: Names of the graphs that the operation calls: loop bodies, branches, called
+            functions.
+        inputs: The values that it takes: the name of an op for its only result, `"name:k"` for
+            result k of several.
         after: Names of operations that must have run before, without a value.
-        attributes: What else the operation's work depends on, by XLA's names,
-            such as the contracted dimensions of a `"dot"`; of TensorFlow's operations only the
-            `"seeds"` of draws, and the most `"turns"` of loops that say them.
-        layer: Path of the Keras layer or name scope that asked for it; empty
-            if tracing could not tell.
+        attributes: What else the operation's work depends on, by XLA's names, such as the
+            contracted dimensions of a `"dot"`; for TensorFlow's operations only the `"seeds"` of
+            draws, and the most `"turns"` of loops that say them.
+        layer: Path of the Keras layer or name scope that asked for it; empty if tracing could
+            not tell.
         backward: Whether it belongs to the gradient of that layer.
         stage: The stage of a pipeline that it was traced in, if any.
         weight_update: Whether it was traced as a part of the weight update.
-        poplar_operation: The scope of one operation of Poplar's libraries that it is a part
-            of, together with all others of that scope; empty if it is none, or the whole.
+        poplar_operation: The scope of one operation of Poplar's libraries that it is a part of,
+            together with all others of that scope; empty if it is none, or the whole.
         shard: Which of a replica's IPUs it was traced for, if that was said.
-        partials_dtype: In which its products are added up, `"float16"` or `"float32"`; empty
-            if that was not chosen for it alone.
-        memory_proportion: Of a tile's memory, what temporaries of its products may take; `None`
-            if that was not chosen for it alone.
+        partials_dtype: In which its products are added up, `"float16"` or `"float32"`; empty if
+            that was not chosen for it alone.
+        memory_proportion: Share of a tile's memory that temporaries of its products may take;
+            `None` if that was not chosen for it alone.
     """
 
     name: str
@@ -73,11 +72,9 @@ class Graph:
     """A traced computation and the graphs that its operations call.
 
     Args:
-        name: Name of the traced function.
-        ops: Operations in the order of tracing: each after those whose results
-            it takes.
-        functions: Called graphs by name.
-        results: What the graph returns, as `Op.inputs` names it.
+        ops: Operations in the order of tracing: each after those whose results it takes.
+        functions: Called graphs by name; they have no functions of their own.
+        results: What the graph returns, named as in `Op.inputs`.
         form: In whose words the ops are: `"tensorflow"` or `"hlo"`.
     """
 
@@ -89,7 +86,7 @@ class Graph:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The types of its operations, those of called graphs included."""
+        """Types of its operations, those of called graphs included."""
         return frozenset(op.kind for op in self.walk())
 
     @property
@@ -98,7 +95,7 @@ class Graph:
         return any(op.stateful for op in self.walk())
 
     def of_op(self, op: Op) -> "Graph":
-        """The graph of one of its operations, with what that one calls."""
+        """Returns the graph of one of its operations, with what that one calls."""
         return Graph(op.name, (op,), self.functions, form=self.form)
 
     def walk(self) -> Iterator[Op]:

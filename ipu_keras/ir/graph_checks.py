@@ -1,4 +1,4 @@
-"""Whether a graph hangs together: for graphs that were read from files that anybody may write."""
+"""Checks whether a graph hangs together: for graphs from files that anybody may write."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,7 +44,8 @@ def _integer_or_none(value: Any) -> bool:
     return value is None or _integer(value)
 
 
-# By name of an attribute. Others may be anything.
+# Checks by name of an attribute. Attributes without one may be anything. Types are compared
+# exactly, as True would pass for an integer.
 _KINDS: Mapping[str, _Check] = {
     **dict.fromkeys(
         (
@@ -92,7 +93,7 @@ _WINDOW = (
     "window_reversal",
 )
 
-# By kind of an operation of HLO, the attributes that it always has.
+# Attributes that operations of HLO always have, by kind.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("broadcast", "concatenate", "iota", "reverse", "transpose"), ("dimensions",)),
     **dict.fromkeys(("all-gather", "all-reduce", "all-to-all"), ("dimensions", "num_replicas")),
@@ -135,13 +136,10 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def check_graph(graph: Graph) -> None:
-    """Checks that a graph names nothing that it lacks, and has attributes of their types.
-
-    Args:
-        graph: Of form `"hlo"`, as it was traced.
+    """Checks that a traced HLO graph names nothing that it lacks, and its attributes' types.
 
     Raises:
-        ValueError: It does not hang together.
+        ValueError: The graph does not hang together.
     """
     if graph.form != "hlo":
         raise ValueError(f"a traced graph is of form 'hlo', and not {graph.form!r}")
@@ -173,7 +171,7 @@ def _check_ops(graph: Graph, functions: Mapping[str, Graph]) -> None:
 
 
 def _values_of(op: Op) -> set[str]:
-    """Its name, by which others wait for it, and those of its results."""
+    """Returns its name, by which others wait for it, and those of its results."""
     several = {f"{op.name}:{k}" for k in range(len(op.outputs))} if len(op.outputs) != 1 else set()
     return {op.name, *several}
 

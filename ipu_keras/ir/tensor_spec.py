@@ -1,4 +1,4 @@
-"""What is known of a tensor before it has values."""
+"""Defines what is known of a tensor before it has values."""
 
 import functools
 import math
@@ -9,12 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and dtype of one tensor, without its values.
-
-    Args:
-        shape: Dimensions in elements, all known.
-        dtype: NumPy name of the element type, such as `"float32"`.
-    """
+    """Shape (in elements) and dtype (by its NumPy name) of one tensor, without its values."""
 
     shape: tuple[int, ...]
     dtype: str
