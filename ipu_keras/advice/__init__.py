@@ -1,1 +1,1 @@
-"""Searches with the model: what would make a program fit, or run faster."""
+"""Searches with the model what would make a program fit, or run faster."""

@@ -1,4 +1,4 @@
-"""Which layers of a step go into which stage, so that the slowest stage takes the least."""
+"""Finds which layers go into which stage, so that the slowest stage takes the least."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -25,8 +25,8 @@ from ipu_keras.machine.target import Target
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
-# Of an IPU's memory, what a split may fill: code and what is fullest on one tile need the rest.
-# Source: 894 of 940.6 MB for values and code (auto-pipelining of ipu_tensorflow_addons).
+# Share of an IPU's memory that a split may fill: code and what is fullest on one tile need the
+# rest. Source: 894 of 940.6 MB for values and code (auto-pipelining of ipu_tensorflow_addons).
 USABLE_SHARE = 894 / 940.6
 
 # Whole pipelines that are modelled in search of one that fits: each takes seconds.
@@ -39,9 +39,9 @@ class LayerCost:
 
     Args:
         cycles: Tile cycles of its forward and backward parts for one micro-batch.
-        variable_bytes: Of its variables, their accumulators and the optimizer's state for them.
-        activation_bytes: Of what its forward part leaves for the gradient, in bytes.
-        crossing_bytes: Of what the forward pass hands over behind it, in bytes.
+        variable_bytes: Bytes of its variables, their accumulators and the optimizer's state.
+        activation_bytes: Bytes that its forward part leaves for the gradient.
+        crossing_bytes: Bytes that the forward pass hands over behind it.
     """
 
     cycles: int
@@ -55,10 +55,10 @@ class Split:
     """Layers in stages that follow each other, as far as costs of layers add up.
 
     Args:
-        ends: Of each stage, the number of layers up to its end.
-        cycles: Of each stage, for one micro-batch.
-        num_bytes: That each stage needs, stashes included, in bytes.
-        capacity: That each stage may need, in bytes.
+        ends: The number of layers up to the end of each stage.
+        cycles: Tile cycles of each stage for one micro-batch.
+        num_bytes: Bytes that each stage needs, stashes included.
+        capacity: Bytes that each stage may need.
     """
 
     ends: tuple[int, ...]
@@ -79,13 +79,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class BalancedPipeline:
-    """Stages before and after they were balanced.
-
-    Args:
-        layers: What each layer costs.
-        before: The split into as many layers in each stage.
-        after: The split whose slowest stage takes the least.
-    """
+    """The stages before, as many layers in each, and after they were balanced."""
 
     layers: tuple[LayerCost, ...]
     before: PlannedSplit
@@ -111,15 +105,10 @@ def balanced_pipeline(
 
     Args:
         graph: The step, traced with layer k in the scope of stage k.
-        num_layers: How many there are.
-        num_stages: How many stages, each on an IPU of its own.
-        target: The hardware.
-        schedule: In which order stages run, which says what they have to keep.
-        training: Whether the step has a gradient.
-        options: Without a pipeline.
+        options: Options of the model without a pipeline.
         together: First and last layer of runs that may not be cut, as they share variables.
-        state_share: Bytes of the optimizer's state for each byte of gradients that the
-            step does not show.
+        state_share: Bytes of the optimizer's state for each byte of gradients that the step does
+            not show.
 
     Raises:
         ValueError: There are fewer layers than stages.
@@ -148,6 +137,7 @@ def balanced_pipeline(
         found = tried[split.ends] = planned(split.ends)
         if found.fits:
             break
+        # As much less as the fullest tile had too much, from what the last split really filled.
         share = min(share, max(split.num_bytes) / target.ipu_bytes)
         share *= found.capacity / max(found.tile_bytes)
     # If none fits, the one that lacks the least.
@@ -178,15 +168,11 @@ def layer_costs(
 
     Args:
         graph: The step, traced with layer k in the scope of stage k.
-        num_layers: How many there are.
-        target: The hardware.
-        options: Without a pipeline.
         state_share: Bytes of the optimizer's state for each byte of gradients, where the step
             was traced with a simpler optimizer.
-
-    Returns:
-        One for each layer.
     """
+    # Sequential takes any number of micro-batches, and has no stashes, which depend on the
+    # split.
     each = Pipeline(
         device_mapping=tuple(range(max(num_layers, 2))), schedule=PipelineSchedule.Sequential
     )
@@ -227,12 +213,14 @@ def _summed(model: Model, num_layers: int, state_share: float) -> tuple[LayerCos
 
 
 def _original(value: Value) -> str:
-    """The name of a value before it was copied to other IPUs."""
+    """Returns the name of a value before it was copied to other IPUs."""
     return value.name if value.copy_of is None else value.copy_of
 
 
 def _reach(program: FlatProgram) -> tuple[dict[str, int], dict[str, int]]:
-    """By value of a batch, the layer that has it first, and the last that reads it forward."""
+    """Returns, for each value of a batch, the layer that has it first and the last that reads
+    it.
+    """
     makers: dict[str, int] = {}
     reached: dict[str, int] = {}
     for one in program.compute_sets:
@@ -263,15 +251,7 @@ def split_at(
     target: Target,
     usable_share: float = USABLE_SHARE,
 ) -> Split:
-    """A split with its figures.
-
-    Args:
-        layers: In their order.
-        ends: Of each stage, the number of layers up to its end.
-        stashes: Of each stage, micro-batches of which it keeps activations.
-        target: The hardware.
-        usable_share: Of an IPU's memory, what a stage may fill.
-    """
+    """Returns a split with its figures, for stages of which each keeps so many micro-batches."""
     starts = (0, *ends)
     spans = [(starts[k], end) for k, end in enumerate(ends)]
     return Split(
@@ -298,17 +278,15 @@ def balance(
     together: Collection[tuple[int, int]] = (),
     usable_share: float = USABLE_SHARE,
 ) -> Split:
-    """The split whose slowest stage is fastest, among those that fit if any does.
+    """Returns the split whose slowest stage is fastest, among those that fit if any does.
 
     Of all splits, the best for the first layers and stages is known before the next stage is
     added, so each pair of ends is looked at once.
 
     Args:
-        layers: In their order; as many as stages at least.
-        stashes: Of each stage, micro-batches of which it keeps activations.
-        target: The hardware.
+        stashes: Micro-batches for which each stage keeps activations.
         together: First and last layer of runs that may not be cut, as they share variables.
-        usable_share: Of an IPU's memory, what a stage may fill.
+        usable_share: Share of an IPU's memory that a stage may fill.
 
     Raises:
         ValueError: There are fewer places to cut than stages.
@@ -334,7 +312,7 @@ def _best(
     layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], capacity: float
 ) -> tuple[int, ...] | None:
     allowed = frozenset(ends)
-    # By the end of the stages so far: cycles of the slowest, and all ends.
+    # Cycles of the slowest stage and all ends, by the end of the stages so far.
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0, ())}
     for count in stashes:
         following: dict[int, tuple[float, tuple[int, ...]]] = {}

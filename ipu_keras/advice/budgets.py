@@ -1,4 +1,4 @@
-"""What would make a program keep limits of its own, each remedy modelled.
+"""Finds what would make a program keep limits of its own, each remedy modelled.
 
 `fixes` are for programs that do not fit into an IPU. A budget asks for less: fewer cycles, or a
 part of the memory.
@@ -12,11 +12,11 @@ from ipu_keras.advice.fixes import in_words, is_mostly_single
 from ipu_keras.cost.model import Model
 from ipu_keras.cost.passes import model_graph
 
-# Steps of an execution, for programs that wait for the host.
+# Times as many steps of an execution, for programs that wait for the host.
 _MORE_STEPS = 32
 # Batches are halved so often; each is traced anew.
 _BATCH_HALVINGS = 2
-# Of a number that is too large, what saves less is no remedy.
+# A remedy that saves less than this share of what is too much is none.
 _LEAST_SAVING = 0.01
 
 
@@ -25,9 +25,9 @@ class Limits:
     """What a program may cost.
 
     Args:
-        max_cycles: Of a step; `None` for any number.
-        max_tile_bytes: On the fullest tile.
-        max_ipus: That remedies may take, of all replicas.
+        max_cycles: Tile cycles of a step; `None` for any number.
+        max_tile_bytes: Bytes on the fullest tile.
+        max_ipus: IPUs that remedies may take, for all replicas.
     """
 
     max_cycles: int | None
@@ -35,19 +35,11 @@ class Limits:
     max_ipus: int
 
     def are_kept(self, model: Model) -> bool:
-        """Whether a program fits and keeps them.
-
-        Args:
-            model: After all passes.
-        """
+        """Whether a modelled program fits and keeps them."""
         return model.memory.fits and self.excess(model) == 0
 
     def excess(self, model: Model) -> float:
-        """How much too large its numbers are, as shares of the limits, added up.
-
-        Args:
-            model: After all passes.
-        """
+        """Returns how much too large its numbers are, as shares of the limits, added up."""
         limits = [(model.memory.max_tile_bytes, self.max_tile_bytes)]
         if self.max_cycles is not None:
             limits.append((model.cycles_per_step, self.max_cycles))
@@ -59,9 +51,8 @@ class Remedy:
     """A change of a program, and what it costs with it.
 
     Args:
-        changes: What to give `profile` besides, by name.
-        cycles_per_step: Of the changed program.
-        max_tile_bytes: On its fullest tile.
+        changes: Arguments to give `profile` besides, by name.
+        max_tile_bytes: Bytes on its fullest tile.
         keeps: Whether it keeps the limits.
     """
 
@@ -88,15 +79,14 @@ def remedies(
     """Models what might help a program that does not keep its limits.
 
     Args:
-        model: After all passes.
-        limits: What it may cost.
+        model: The program after all passes.
         batch_size: Samples of a step; `None` if it has none.
         with_batch: Models it for another batch size; `None` if it cannot be. Smaller batches are
             only tried with it.
 
     Returns:
         What helps: first what keeps the limits, and of that what takes the least time per
-        sample. Empty if the program keeps them as it is.
+            sample. Empty if the program keeps them as it is.
     """
     before = limits.excess(model)
     if limits.are_kept(model):
@@ -125,7 +115,7 @@ def remedies(
 
 
 def _changed(model: Model, limits: Limits) -> Iterator[tuple[dict[str, Any], Model]]:
-    """The program with each change by itself."""
+    """Yields the program with each change by itself."""
     for changes in _candidates(model, limits):
         try:
             options = replace(model.options, **changes)

@@ -1,4 +1,4 @@
-"""Which of several choices for a step is the smallest that fits."""
+"""Finds which of several choices for a step is the smallest that fits."""
 
 import itertools
 import math
@@ -26,10 +26,7 @@ T = TypeVar("T", bound=Modelled)
 
 
 def combinations(choices: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Each value of a choice with each value of the others, those of the last changing first.
-
-    Args:
-        choices: Values by name.
+    """Returns each value of a choice with each value of the others; the last changes first.
 
     Example:
 
@@ -42,13 +39,9 @@ def combinations(choices: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def smallest_that_fits(steps: Iterable[T]) -> T | None:
-    """The one with the fewest IPUs and, of these, the least time per sample.
+    """Returns the fitting step with the fewest IPUs and, of these, the least time per sample.
 
-    Args:
-        steps: In any order; of equal ones, the first counts.
-
-    Returns:
-        One of those that fit; `None` if none does.
+    Of equal ones, the first counts; `None` if none fits.
     """
 
     def size_and_time(step: T) -> tuple[int, float]:

@@ -1,13 +1,10 @@
-"""Times as people read them."""
+"""Writes times as people read them."""
 
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("ps", 1e-12))
 
 
 def in_words(seconds: float) -> str:
-    """A time with three digits at least, and the unit that suits it.
-
-    Args:
-        seconds: 0 or more.
+    """Returns a time with three digits at least, and the unit that suits it.
 
     Example:
 

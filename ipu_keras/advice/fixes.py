@@ -1,4 +1,4 @@
-"""What would make a program fit that does not, each remedy modelled."""
+"""Finds what would make a program fit that does not, each remedy modelled."""
 
 import math
 from collections import Counter
@@ -16,11 +16,11 @@ from ipu_keras.ir import Graph
 
 # The largest machine that the emulator has.
 _MAX_IPUS = 16
-# A proportion is halved so often; less memory for temporaries costs more and more time.
+# How often a proportion is halved: less memory for temporaries costs more and more time.
 _PROPORTION_HALVINGS = 2
-# What puts a program on more of them.
+# Options that put a program on more IPUs.
 _ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
-# Of the bytes that are too many: what saves less is worth a try with others, but no line.
+# Share of the bytes that are too many: what saves less is worth a try with others, but no line.
 _LEAST_SAVING = 0.1
 # Tracing a step takes longer than all its modelling.
 _MAX_TRACES = 3
@@ -31,9 +31,9 @@ class Fix:
     """A change of a program that needs less memory.
 
     Args:
-        changes: What to give `profile` besides, by name: options of `ModelOptions`, or
+        changes: Arguments to give `profile` besides, by name: options of `ModelOptions`, or
             `batch_size`.
-        max_tile_bytes: On the fullest tile, in bytes.
+        max_tile_bytes: Bytes on the fullest tile.
         fits: Whether that is no more than a tile has.
         seconds_per_sample: Time of a step by the samples of its batch.
     """
@@ -77,18 +77,19 @@ def suggest_fixes(
 
     Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
     products may take, powers of two of IPUs or, in a pipeline, of stages in place of each, and
-    halves of the batch: of each, the least that fits. If none fits, those that help are combined,
-    with more and more IPUs.
+    halves of the batch: of each, the least that fits. If none fits, those that help are
+    combined, with more and more IPUs.
 
     Args:
-        model: After all passes.
+        model: The program after all passes.
         batch_size: Samples of a step.
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
             Smaller batches are only tried with it.
 
     Returns:
         What needs less memory than the program, by a tenth at least of what is too much: first
-        what fits, and of that what takes the least time per sample. Empty if the program fits.
+            what fits, and of that what takes the least time per sample. Empty if the program
+            fits.
     """
     if model.memory.fits:
         return ()
@@ -103,17 +104,15 @@ def suggest_fixes(
 
 
 class _Search:
-    """Models changes of one program."""
-
     def __init__(self, model: Model, batch_size: int):
         self._model = model
         self._batch_size = batch_size
-        # By options, which have no hash: after the first passes, which do not know how many
-        # IPUs share the layers.
+        # Models by options, which have no hash, after the first passes: these do not know how
+        # many IPUs share the layers, so their results serve all numbers of IPUs.
         self._read: list[tuple[ModelOptions, Model]] = []
 
     def alone(self) -> Iterator[Fix]:
-        """Each option by itself."""
+        """Yields each option by itself."""
         options = self._model.options
         if is_mostly_single(self._model.graph):
             yield from self._least([{"dtype": "float16"}])
@@ -125,7 +124,7 @@ class _Search:
         yield from self._least(self._more_ipus())
 
     def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
-        """All options together that help alone, with more and more IPUs."""
+        """Yields all options together that help alone, with more and more IPUs."""
         helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
         apart = [changes for changes in helpful if not _ON_MORE_IPUS & changes.keys()]
         together = {name: value for changes in apart for name, value in changes.items()}
@@ -136,7 +135,7 @@ class _Search:
         yield from self._least([*first, *({**together, **changes} for changes in more)])
 
     def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
-        """A half, a quarter or less of the batch that fits; of some tried, the smallest."""
+        """Yields a half, a quarter or less of the batch that fits; of some tried, the smallest."""
         model, size, best = self._model, self._batch_size, None
         needed = model.memory.max_tile_bytes
         for _ in range(_MAX_TRACES):
@@ -153,9 +152,9 @@ class _Search:
             yield best
 
     def _promising_batch(self, size: int, needed: int) -> int | None:
-        """The largest half, quarter or so that may fit; `None` if none may.
+        """Returns the largest half, quarter or so that may fit; `None` if none may.
 
-        As if all bytes were proportional to the batch but those of what is always live.
+        All bytes are taken to be proportional to the batch, but those of what is always live.
         """
         memory = self._model.memory
         fixed = int(memory.always_live_by_tile.max())
@@ -164,7 +163,7 @@ class _Search:
         return next(may_fit, None)
 
     def _more_ipus(self) -> list[dict[str, Any]]:
-        """Twice as many, four times as many and so on."""
+        """Returns changes to twice as many IPUs, four times as many and so on."""
         options = self._model.options
         powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
         powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
@@ -173,7 +172,7 @@ class _Search:
         return [self._finer_pipeline(power * options.stage_splits) for power in powers]
 
     def _finer_pipeline(self, splits: int) -> dict[str, Any]:
-        """More stages, and as many more micro-batches as their schedule needs."""
+        """Returns more stages, and as many more micro-batches as their schedule needs."""
         model, changes = self._model, {"stage_splits": splits}
         pipeline = replace(model.options, stage_splits=splits).pipeline_as_cut
         assert pipeline is not None, "only pipelines have finer ones"
@@ -187,7 +186,7 @@ class _Search:
         return changes
 
     def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
-        """The first of some changes, each going further, that fits; else what helps most."""
+        """Yields the first of some changes, each going further, that fits; else what helps most."""
         best: Fix | None = None
         for changes in candidates:
             try:
@@ -204,7 +203,6 @@ class _Search:
             yield best
 
     def _changed(self, changes: Mapping[str, Any]) -> Model:
-        """The program with other options."""
         options = replace(self._model.options, **changes)
         shared = replace(options, num_ipus=1)
         read = next((model for known, model in self._read if known == shared), None)
@@ -240,11 +238,7 @@ def _after(passes: Sequence[Callable[[Model], Model]], model: Model) -> Model:
 
 
 def is_mostly_single(graph: Graph) -> bool:
-    """Whether more bytes of what a step reads are float32 than float16.
-
-    Args:
-        graph: The step.
-    """
+    """Whether more bytes of what a step reads are float32 than float16."""
     sizes = Counter[str]()
     for op in graph.ops:
         if op.kind == "parameter":
@@ -253,11 +247,7 @@ def is_mostly_single(graph: Graph) -> bool:
 
 
 def in_words(changes: Mapping[str, Any]) -> str:
-    """Changes of a program, of which there is at least one, as a sentence names them.
-
-    Args:
-        changes: As of `Fix`.
-    """
+    """Returns changes of a program, of which there is at least one, as a sentence names them."""
     *first, last = [_in_words(name, value) for name, value in changes.items()]
     return f"{', '.join(first)} and {last}" if first else last
 

@@ -1,4 +1,4 @@
-"""What a split of layers into stages costs as a whole: what a report of the pipeline would say."""
+"""Models what a split of layers into stages costs as a whole, as a report of it would say."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ class PlannedSplit:
     """Layers in stages that follow each other, modelled as the pipeline that they make.
 
     Args:
-        ends: Of each stage, the number of layers up to its end.
-        cycles: Of each stage, for one micro-batch, copies to other IPUs not included.
-        tile_bytes: On the fullest tile of each stage's IPU, in bytes.
-        capacity: What a tile has, in bytes.
+        ends: The number of layers up to the end of each stage.
+        cycles: Tile cycles of each stage for one micro-batch, without copies to other IPUs.
+        tile_bytes: Bytes on the fullest tile of each stage's IPU.
+        capacity: Bytes that a tile has.
     """
 
     ends: tuple[int, ...]
@@ -47,13 +47,7 @@ class PlannedSplit:
 
 
 def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> int:
-    """So many that all stages come to keep what they ever do.
-
-    Args:
-        num_stages: Each on an IPU of its own.
-        schedule: In which order they run.
-        training: Whether there is a backward pass.
-    """
+    """Returns so many micro-batches that all stages come to keep what they ever do."""
     return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
 
 
@@ -71,13 +65,10 @@ def planned_split(
 
     Args:
         graph: The step, traced with layer k in the scope of stage k.
-        ends: Of each stage, the number of layers up to its end.
-        target: The hardware.
-        schedule: In which order stages run.
-        training: Whether the step has a gradient.
-        options: Without a pipeline.
-        state_share: Bytes of the optimizer's state for each byte of gradients that the step
-            does not show.
+        ends: The number of layers up to the end of each stage.
+        options: Options of the model without a pipeline.
+        state_share: Bytes of the optimizer's state for each byte of gradients that the step does
+            not show.
     """
     starts = (0, *ends)
     stages = {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
@@ -107,7 +98,7 @@ def planned_split(
 
 
 def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
-    """A graph whose layers were stages, with the stage of each layer."""
+    """Returns a graph whose layers were stages, with the stage of each layer."""
     return replace(
         graph,
         ops=tuple(
