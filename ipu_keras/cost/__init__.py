@@ -1,4 +1,4 @@
-"""What a program would cost on an IPU. How the host computes it is no concern of it.
+"""Models what a program would cost on an IPU; how the host computes it is no concern of it.
 
 A traced step goes through these passes (`passes`), each of which gives the next one a value with
 more in it (`model`), by what was chosen (`options`):

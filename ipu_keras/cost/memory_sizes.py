@@ -4,8 +4,8 @@ They are by themselves for those who only ask whether a program is small: the mo
 them for a model take long to import.
 """
 
-# Of a tile's memory, what the temporaries of convolutions and products may take, unless an option
-# says another.
+# Share of a tile's memory that the temporaries of convolutions and products may take, unless an
+# option says another: poplibs' default.
 AVAILABLE_MEMORY_PROPORTION = 0.6
 
 # Bytes of code that have no published size: rough figures from the shares that

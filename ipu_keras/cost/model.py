@@ -1,4 +1,4 @@
-"""What a step would cost on an IPU, as far as the passes know it."""
+"""Holds what a step would cost on an IPU, as far as the passes know it."""
 
 from dataclasses import dataclass, field
 
@@ -16,21 +16,15 @@ class Model:
     """A program on its way through the passes of the cost model.
 
     Args:
-        name: What the program is called.
         graph: One step of it, as HLO, in the precision of the options.
-        target: The hardware.
-        options: What was chosen.
-        program: Its compute sets.
-        costs: Of each compute set.
+        costs: One cost for each compute set.
         regions: Where each value lies.
-        memory: How full the tiles become.
         host_cycles: Tile cycles of one step in which data moves between host and IPU, and no
             tile computes.
-        hidden_host_cycles: In which it moves while tiles compute.
-        io_tile_bytes: What tiles for input and output have to hold, if input and output are to be
-            there, in bytes.
-        pipeline_run: Its pipeline in time, if it has one.
-        kept: Its program without recomputation, until it is known which needs less memory.
+        hidden_host_cycles: Tile cycles in which it moves while tiles compute.
+        io_tile_bytes: Bytes that tiles for input and output have to hold, if these are to be
+            there.
+        kept: The program without recomputation, until it is known which needs less memory.
     """
 
     name: str
@@ -66,8 +60,8 @@ class Model:
     def compute_cycles(self) -> int:
         """Tile cycles of one step without copies between host and IPU.
 
-        A step is one batch on each replica. Of a weight update that follows several steps,
-        each has an equal share; in a pipeline, also of the time in which it fills and drains.
+        A step is one batch on each replica. When a weight update follows several steps, each has
+        an equal share of it; in a pipeline, also of the time in which it fills and drains.
         """
         if self.pipeline_run is not None:
             return -(-self.pipeline_run.cycles // self.pipeline_run.plan.num_micro_batches)

@@ -1,4 +1,4 @@
-"""Whether a model hangs together: for models that were read from files that anybody may write."""
+"""Checks whether a model hangs together: for models from files that anybody may write."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -13,15 +13,10 @@ from ipu_keras.machine.target import Target
 
 
 def check_model(model: Model, target: Target, options: ModelOptions) -> None:
-    """Checks that a finished model can be one of a program, for a target and options.
-
-    Args:
-        model: Without its graph.
-        target: What it should be for.
-        options: What it should be of.
+    """Checks that a finished model, without its graph, can be one for a target and options.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: The model cannot be one.
     """
     _require(
         model.target == target and model.options == options,

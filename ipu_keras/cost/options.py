@@ -1,4 +1,4 @@
-"""What can be chosen about a program that is modelled, and what cannot be."""
+"""Checks what can be chosen about a program that is modelled."""
 
 import numbers
 from collections.abc import Callable
@@ -19,25 +19,25 @@ class ModelOptions:
     """What can be chosen about a program besides its content.
 
     Args:
-        available_memory_proportion: Of a tile's memory, what the temporaries of
-            a matrix product or convolution may take. Poplibs' default is 0.6.
+        available_memory_proportion: Share of a tile's memory that the temporaries of a matrix
+            product or convolution may take. Poplibs' default is 0.6.
         convolution_options: Poplar's options of convolutions: `availableMemoryProportion`, which
-            goes before the above, and `partialsType`, `"float"` or `"half"`, the type of the sums
-            that a product of float16 numbers adds up. Others have no model: `profile` and its like
-            warn of them.
-        matmul_options: The same of matrix products.
+            goes before the above, and `partialsType`, `"float"` or `"half"`, the type of the
+            sums that a product of float16 numbers adds up. Others have no model: `profile` and
+            its like warn of them.
+        matmul_options: The same options for matrix products.
         outlining: Whether calls of an outlined function share their code.
-        steps_per_execution: Steps between two exchanges with the host; a step is one batch
-            on each replica, whether the weights are updated after it or not.
-        dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to
-            count as such, whatever they were traced with; see `precision`.
-        recomputation: Whether activations are computed again for the gradient instead
-            of kept; see `recomputation`.
-        num_ipus: IPUs that share the layers; see `stages`. Systems hand out 1, 2, 4, ...
-        gradient_accumulation_count: Steps between two weight updates: what was traced in
-            the scope of the weight update runs once for as many steps; see `accumulation`.
-        gradient_accumulation_dtype: Of what gradients are added up in; by default, of the
-            gradients.
+        steps_per_execution: Steps between two exchanges with the host; a step is one batch on
+            each replica, whether the weights are updated after it or not.
+        dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to count as
+            such, whatever they were traced with; see `precision`.
+        recomputation: Whether activations are computed again for the gradient instead of kept;
+            see `recomputation`.
+        num_ipus: IPUs that share the layers; see `shards`. Systems hand out 1, 2, 4, ...
+        gradient_accumulation_count: Steps between two weight updates: what was traced in the
+            scope of the weight update runs once for as many steps; see `accumulation`.
+        gradient_accumulation_dtype: Type that gradients are added up in, by default the
+            gradients'.
         num_replicas: Copies of the program that run at the same time on IPUs of their own.
         own_updates: Whether each of them updates weights of its own, with its own gradients.
         pipeline: How the stages of the trace run, each on its IPU; `None` if it has none. The
@@ -45,16 +45,16 @@ class ModelOptions:
             inference, without accumulation, those of an execution. `num_ipus` stays 1.
         stage_splits: Stages in place of each of the pipeline, which is cut between its layers,
             on as many IPUs in place of one; see `finer_stages`.
-        minimum_remote_tensor_size: Bytes from which on the pipeline's variables may be
-            in remote memory, or shared among replicas.
+        minimum_remote_tensor_size: Bytes from which on the pipeline's variables may be in remote
+            memory, or shared among replicas.
         maximum_cross_replica_sum_buffer_size: Bytes that may wait to be summed over the replicas
             in one; 0 sums each tensor at once. See `merged_collectives`.
-        maximum_reduce_scatter_buffer_size: The same of sums of which each replica gets a part.
+        maximum_reduce_scatter_buffer_size: The same for sums of which each replica gets a part.
         num_io_tiles: Tiles of each IPU for input and output, besides those of the target.
         place_ops_on_io_tiles: Whether input and output are there, so that they pass while the
             other tiles compute; see `io_tiles`.
-        io_tile_available_memory_proportion: Of their memory, what data may fill. More data than
-            that stays on the other tiles.
+        io_tile_available_memory_proportion: Share of their memory that data may fill. More data
+            than that stays on the other tiles.
         selection_order: Which IPU of a replica gets which shard or stage: copies between
             neighbours go over one link.
 
@@ -166,7 +166,7 @@ class ModelOptions:
             )
 
     def product_options(self) -> Callable[[ComputeSet], ProductOptions]:
-        """How the convolutions and products of the program are planned."""
+        """Returns how the convolutions and products of the program are planned."""
         return product_options(
             self.available_memory_proportion,
             convolution_options=self.convolution_options,
@@ -186,7 +186,7 @@ class ModelOptions:
         return self.num_ipus if pipeline is None else pipeline.num_ipus
 
     def ipu_at(self, position: int) -> int:
-        """Which IPU of a replica is the one of a number."""
+        """Returns which IPU of a replica is the one of a number."""
         is_pipelined = self.pipeline is not None
         return self.selection_order.ipu_at(position, self.ipus_per_replica, pipelined=is_pipelined)
 
@@ -198,7 +198,7 @@ class ModelOptions:
 
     @property
     def num_stages(self) -> int:
-        """Of the pipeline as it was cut; 0 if there is none."""
+        """Stages of the pipeline as it was cut; 0 if there is none."""
         pipeline = self.pipeline_as_cut
         return 0 if pipeline is None else pipeline.num_stages
 

@@ -1,4 +1,4 @@
-"""The passes of the cost model, from a traced step to what it would cost on an IPU.
+"""Runs the passes of the cost model, from a traced step to what it would cost on an IPU.
 
 `MODEL_PASSES` has them in their order. Each is a pure function from a frozen `Model` to the next
 one, and says which module does its work.
@@ -65,13 +65,14 @@ def choose_precision(model: Model) -> Model:
     return replace(model, graph=with_precision(model.graph, model.options.dtype))
 
 
-# What XLA writes in other words than Poplar's libraries, or in more.
+# Rewrites of what XLA writes in other words than Poplar's libraries, or in more. Powers come
+# before divisions, as a power of -1 becomes a division.
 _REWRITTEN = (
     with_products_for_powers,
     with_products_for_divisions,
     with_relu_gradients,
     with_batched_lookups,
-    # Lookups in batches are known by counters as XLA writes them.
+    # Lookups in batches are known by counters as XLA writes them, so these come last.
     with_counters_of_one_axis,
 )
 
@@ -88,8 +89,9 @@ def write_out(model: Model) -> Model:
             cost.cycles * one.repeat for one, cost in zip(branch.compute_sets, costs, strict=True)
         )
 
+    # What the host computes is a copy before anything is fused: none of it is in a vertex.
     program = leave_to_host(keep_tables_on_host(flatten(graph, work_of_branch=cycles_of)))
-    # Those that the program has no IPUs for say nothing.
+    # Scopes of shards that the program has no IPUs for say nothing.
     if options.pipeline is None and num_ipus_of_shards(model.graph) <= options.num_ipus:
         program = with_shards(program)
     else:
@@ -101,15 +103,18 @@ def write_out(model: Model) -> Model:
         program = attribute_parts(program)
     else:
         program = without_parts(program)
+    # Parts come before equal operations are joined, as nothing is shared across parts.
     if not _keeps_checkpoints(options):
         program = replace(program, checkpoints=())
+    # Normalizations are found in single operations, with what they share computed once. Chains
+    # are fused after that: what a normalization took would be in other vertices already.
     program = deduplicate(with_normalized_bodies(program))
     program = with_bodies_in_order(fuse(fuse_normalizations(program)))
     return replace(model, program=program)
 
 
 def _keeps_checkpoints(options: ModelOptions) -> bool:
-    """Whether activations are computed again, and not all of a stage at once."""
+    """Whether activations are computed again, and not all activations of a stage at once."""
     pipeline = options.pipeline
     if not options.recomputation or pipeline is None:
         return options.recomputation
@@ -122,6 +127,8 @@ def add_up_gradients(model: Model) -> Model:
     options = model.options
     program = model.program
     if not options.own_updates:
+        # Sums over replicas come first, so that accumulators have a replica's gradients, and
+        # what the weight update takes is summed once for all batches.
         program = reduce_over_replicas(program, options.num_replicas)
     if options.gradient_accumulation_count > 1:
         pipeline = options.pipeline_as_cut
@@ -243,7 +250,7 @@ def estimate_host_copies(model: Model) -> Model:
 
 
 def _copied_bytes(program: FlatProgram) -> tuple[int, int]:
-    """To one replica for a step, and from it, in bytes."""
+    """Returns the bytes that go to one replica for a step, and from it."""
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
     infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
     fed += sum(one.repeat * one.bytes_written for one in infeeds)
@@ -271,7 +278,7 @@ def fill_tiles(model: Model) -> Model:
 def _planned(
     model: Model, ipu: int, program: FlatProgram, regions: Mapping[str, Region]
 ) -> MemoryPlan:
-    """The memory of one IPU, on which the program's values are."""
+    """Returns the memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
     sets = model.program.compute_sets
     own = with_own_code(sets) if model.options.outlining else {one.name for one in sets}
@@ -303,8 +310,12 @@ def keep_what_costs_more_to_drop(model: Model) -> Model:
     return replace(model, kept=None)
 
 
-# What depends on the graph and its precision alone comes first.
+# Passes that depend on the graph and its precision alone come first: searches for fixes run
+# these once for all numbers of IPUs.
 READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
+# Sums are merged when it is known which IPU has which, and memory is shared after both, as
+# copies between IPUs and merged sums keep values alive. Costs depend on what lies with what, so
+# on memory; pipelines, host copies and tiles on costs.
 PLACING_PASSES = (
     place_on_ipus,
     merge_sums,
@@ -333,14 +344,8 @@ def model_graph(
     """Runs every pass over a traced step.
 
     Args:
-        name: What the program is called.
-        graph: One step of it; its `form` is `"hlo"`.
-        target: The hardware.
-        options: What was chosen; defaults to `ModelOptions()`.
+        graph: One step; its `form` is `"hlo"`.
         around: Opened around each pass, with its name in words.
-
-    Returns:
-        The finished model.
     """
     options = ModelOptions() if options is None else options
     model = Model(name=name, graph=graph, target=target, options=options)

@@ -1,4 +1,4 @@
-"""Which programs are so small that they fit without a model of their cost."""
+"""Knows which programs are so small that they fit without a model of their cost."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,8 +15,8 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import Target
 from ipu_keras.program.executable import Executable
 
-# Their results are values that there are already: other names or shapes for them, and what the
-# operations of a called function computed.
+# Operations whose results are values that there are already: other names or shapes for them, and
+# what the operations of a called function computed.
 _NAMES = frozenset(
     {
         "ExpandDims",
@@ -30,8 +30,8 @@ _NAMES = frozenset(
         "StopGradient",
     }
 )
-# They compute nothing: inputs, values that become part of what takes them, and shapes, which are
-# known before.
+# Operations that compute nothing: inputs, values that become part of what takes them, and
+# shapes, which are known before.
 _GIVEN = frozenset(
     {"BroadcastGradientArgs", "Const", "NoOp", "Placeholder", "Shape", "ShapeN", "Size"}
 )
@@ -60,9 +60,8 @@ def certainly_fits(
     """Whether a program certainly fits into the memory of one IPU, which takes no model to say.
 
     Args:
-        executable: The compiled program.
-        target: The hardware.
-        memory_proportion: Of a tile's memory, the most that temporaries of products may take.
+        memory_proportion: The largest share of a tile's memory that temporaries of products may
+            take.
     """
     pipeline = executable.program.pipeline
     if pipeline is not None and (pipeline.forward_options or pipeline.backward_options):
@@ -87,22 +86,18 @@ def is_small(
     num_stages: int = 1,
     memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
 ) -> bool:
-    """Whether a program certainly fits into the memory of one IPU.
+    """Whether a step in TensorFlow's operations certainly fits into the memory of one IPU.
 
     It does if all values that it ever has fit at once, beside its code and the most that its
-    plans may take for themselves.
+    plans may take for themselves. If shapes are unknown, it may not.
 
     Args:
-        graph: A step in TensorFlow's operations.
         variables: Those of the step, and of the weight update if it is not in the step.
-        target: The hardware.
         accumulates: Whether the weight update is not in the step.
-        num_stages: Of a pipeline, in which each stage's values wait for up to twice as many
-            batches.
-        memory_proportion: Of a tile's memory, the most that temporaries of products may take.
-
-    Returns:
-        `False` also where shapes are unknown.
+        num_stages: Stages of a pipeline, in which each stage's values wait for up to twice as
+            many batches.
+        memory_proportion: The largest share of a tile's memory that temporaries of products may
+            take.
     """
     graph = _without_unused(graph)
     held = sum(spec.nbytes for spec in variables)
@@ -122,7 +117,7 @@ def is_small(
 
 
 def _without_unused(graph: Graph) -> Graph:
-    """The graph without results that nothing takes, as what the host replaced leaves them."""
+    """Returns the graph without results that nothing takes, which the host's replacements leave."""
     if not graph.results:
         return graph
     needed = {name.partition(":")[0] for name in graph.results}
@@ -139,7 +134,7 @@ def _num_sets(op: Op) -> int:
 
 
 def _bytes_of(ops: Sequence[Op], graph: Graph) -> float:
-    """Bytes of all results; those of a loop's body, as often as it can run."""
+    """Returns the bytes of all results; those of a loop's body, as often as it can run."""
     sizes = [_nbytes(spec) for op in ops if op.kind not in _NAMES for spec in op.outputs]
     for op in ops:
         times = _times(op, graph) if op.kind in _LOOPS else 1
@@ -152,7 +147,7 @@ def _bytes_of(ops: Sequence[Op], graph: Graph) -> float:
 
 
 def _times(loop: Op, graph: Graph) -> int:
-    """How often a loop can run over the longest axis that it sees, or the longest list."""
+    """Returns how often a loop can run over the longest axis that it sees, or the longest list."""
     specs = list(loop.outputs)
     if any(spec.dtype == "variant" for spec in specs):
         results = {op.name: op.outputs for op in graph.walk()}
