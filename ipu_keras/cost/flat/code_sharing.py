@@ -1,4 +1,4 @@
-"""Which compute sets have code of their own, and which run that of others.
+"""Finds which compute sets have code of their own, and which run that of others.
 
 A user's outlined function is traced once for each call, in a scope that says so. On an IPU all
 calls run the same vertices and the same part of the control program.
@@ -19,12 +19,11 @@ _GRADIENTS = re.compile(r"gradient_tape|gradients(?:_\d+)?")
 
 
 def with_own_code(compute_sets: Sequence[ComputeSet]) -> frozenset[str]:
-    """Names of the compute sets that have code of their own.
+    """Returns the names of the compute sets that have code of their own.
 
-    Two calls of an outlined function share code compute set by compute set, where these have the
-    same name within the function, the same shapes and the same operations, on the same IPU. A
-    function that draws random numbers, writes variables or runs on the host is inlined, so each
-    call has its own code.
+    Calls of an outlined function share code where compute sets agree in name within the
+    function, shapes, operations and IPU. A function that draws random numbers, writes variables
+    or runs on the host is inlined, so each of its calls has own code.
     """
     inlined = {_call(one.name) for one in compute_sets if _has_effects(one)}
     own: dict[object, str] = {}
@@ -51,7 +50,6 @@ def _has_effects(one: ComputeSet) -> bool:
 
 
 def _code(one: ComputeSet) -> object:
-    """Returns a key that is equal for compute sets that can share code."""
     parts = one.name.split("/")
     start = next(position for position, part in enumerate(parts) if _SCOPE.fullmatch(part))
     within = tuple(_without_number(part) for part in parts[start:])

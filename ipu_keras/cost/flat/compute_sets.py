@@ -19,7 +19,6 @@ class Value:
         role: One of `"variable"`, `"argument"` (from the infeed), `"constant"`, `"activation"`,
             and `"remote"` for a variable that is not on tiles.
         copy_of: For a value that lies on several IPUs, its name on the first of them.
-        is_accumulator: Whether gradients of several batches are added up in it.
     """
 
     name: str
@@ -51,26 +50,18 @@ class ComputeSet:
     """Vertices that run at the same time, and the exchange before them.
 
     Args:
-        name: Unique in the program: the last operation's, behind the scopes it was written out
-            in.
-        family: What `ir.family_of_op` says; for an operation of Poplar's libraries, its own
-            name.
-        ops: Several operations if they were fused.
+        name: Unique in the program: the last operation's, behind its scopes.
+        family: What `ir.family_of_op` says, or the name of an operation of Poplar's libraries.
         operands: The tensors that the last operation takes, in its own shapes.
         repeat: How often it runs in one run of the graph. 0 stands for a branch of a conditional
             that another branch takes longer than: only its memory counts.
-        loops: The parts of loops that it is in, outermost first.
-        branches: The branches of conditionals that it is in, outermost first.
+        loops: The parts of loops that it is in, outermost first; so are `branches`.
         layer: Path of the layer that it belongs to, empty if there is none.
-        backward: Whether it is part of the gradient.
-        stage: The pipeline stage that it is in, `None` outside of all stages.
         weight_update: Whether it runs once for each weight update, not for each batch.
         recomputed: Whether a stage's backward part repeats it from the forward part.
         body: What an operation of Poplar's libraries does: a program that takes what the
             operation reads as variables, and results in what it writes.
-        flops: Floating point operations of one run.
-        bytes_read: Bytes that one run reads.
-        bytes_written: Bytes that one run writes.
+        flops: Floating point operations of one run; bytes are those of one run, too.
         shard: The IPU that a sharding scope asks for, `None` outside of such scopes.
     """
 
@@ -97,11 +88,10 @@ class ComputeSet:
 
     @property
     def part(self) -> tuple[int | None, bool, bool]:
-        """What compute sets have in common that run at the same time in a pipeline, and as
-        often.
-
-        Without a stage, forward and backward are one part.
+        """What compute sets have in common that run as often and, in a pipeline, at the same
+        time.
         """
+        # Without a stage, forward and backward are one part.
         return self.stage, self.backward and self.stage is not None, self.weight_update
 
 

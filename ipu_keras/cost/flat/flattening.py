@@ -35,11 +35,9 @@ class _Scope:
     branches: tuple[Branch, ...] = ()
 
     def call(self, name: str) -> "_Scope":
-        """Returns the scope of a function that is called here."""
         return replace(self, prefix=f"{name}/")
 
     def loop(self, name: str, trips: int, *, is_condition: bool = False) -> "_Scope":
-        """Returns the scope of a loop's body, or of its condition."""
         return _Scope(
             prefix=f"{name}/{'condition' if is_condition else 'body'}/",
             repeat=self.repeat * trips,
@@ -48,7 +46,6 @@ class _Scope:
         )
 
     def branch(self, name: str, index: int) -> "_Scope":
-        """Returns the scope of a branch of a conditional."""
         return replace(
             self, prefix=f"{name}/branch{index}/", branches=(*self.branches, Branch(name, index))
         )
@@ -152,7 +149,6 @@ class _Flattener:
         return results
 
     def _name(self, op: Op, scope: _Scope) -> str:
-        """Returns a name for an operation that no other one has in the program."""
         return self._unique(f"{scope.prefix}{op.name}") if scope.prefix else op.name
 
     def _unique(self, name: str) -> str:
@@ -181,10 +177,7 @@ class _Flattener:
         return names
 
     def _poplar_call(self, op, reads, operands, scope) -> Sequence[str]:
-        """Writes an operation of Poplar's libraries as one compute set with a body.
-
-        What it passes on, or has as a constant, keeps its name.
-        """
+        """Writes an operation of Poplar's libraries as one compute set with a body."""
         inner, name = self._inner(), self._name(op, scope)
         for read in reads:
             # What it is given takes memory of the program around it, and must not be
@@ -194,6 +187,7 @@ class _Flattener:
         results = inner.run(self._functions[op.body[0]], reads, _Scope(prefix=f"{name}/"))
         self.num_unknown_loops += inner.num_unknown_loops
         sets = tuple(replace(one, **_place_of(op)) for one in inner.compute_sets)
+        # What the operation passes on, or has as a constant, keeps its name around it.
         used = dict.fromkeys([*(read for one in sets for read in one.reads), *results])
         constants = [each for each in used if inner.values[each].role == "constant"]
         self.values.update((each, inner.values[each]) for each in constants)
@@ -289,11 +283,7 @@ class _Flattener:
             del self.values[name]
 
     def _conditional(self, op, reads, scope) -> Sequence[str]:
-        """Counts the branch that takes longest, which is what an IPU waits for at worst.
-
-        Memory has to be enough for any of them, and has the code of all, so the others are
-        written out before it, as compute sets that run 0 times.
-        """
+        """Counts the branch that takes longest, which is what an IPU waits for at worst."""
         branches = []
         conditional, first = self._name(op, scope), 1
         counts = op.attributes["num_branch_inputs"]
@@ -316,6 +306,8 @@ class _Flattener:
             branches.append((work, -index, branch, results, within))
         longest = max(branches, key=lambda found: found[:2])
         _, _, branch, results, _ = longest
+        # Memory has to be enough for any branch, and has the code of all, so the others are
+        # written out before it, as compute sets that run 0 times.
         for found in branches:
             if found is not longest:
                 self._untaken(op, *found[2:], results)
@@ -362,7 +354,6 @@ class _Flattener:
 
 
 def flops_of(program: FlatProgram) -> int:
-    """Returns the floating point operations of a program."""
     return sum(one.flops * one.repeat for one in program.compute_sets)
 
 
@@ -371,10 +362,7 @@ def flatten(
 ) -> FlatProgram:
     """Writes out an HLO graph, with a compute set for each operation that does something.
 
-    Args:
-        graph: A graph whose `form` is `"hlo"`.
-        work_of_branch: How much a branch has to do; of each conditional, the branch with the
-            most work counts.
+    Of each conditional, the branch counts that has the most to do by `work_of_branch`.
     """
     taken = {op.name for op in graph.ops}
     flattener = _Flattener(graph.functions, work_of_branch, taken)
@@ -399,7 +387,6 @@ def flatten(
 
 
 def _names_of(op: Op, name: str) -> list[str]:
-    """Returns the names of an operation's results as values."""
     several = len(op.outputs) > 1
     return [f"{name}:{k}" if several else name for k in range(len(op.outputs))]
 

@@ -1,6 +1,5 @@
-"""Makes fewer compute sets that do the same: equal ones become one, chains become one vertex.
-
-Chains of elementwise operations are one vertex as in popops' map expressions.
+"""Makes fewer compute sets that do the same: equal ones become one, and chains of elementwise
+operations one vertex, as in popops' map expressions. Both take single operations.
 """
 
 from collections import Counter
@@ -20,13 +19,7 @@ _FUSES = frozenset({"elementwise", "cast", "broadcast"})
 
 
 def deduplicate(program: FlatProgram) -> FlatProgram:
-    """Computes once what several ask for, such as Adam's powers of its rates.
-
-    Nothing is shared by different parts of a pipeline, other IPUs, or what runs not as often.
-
-    Args:
-        program: Compute sets of one operation each.
-    """
+    """Computes once what several ask for, such as Adam's powers of its rates."""
     same: dict[str, str] = {}
     found: dict[tuple, ComputeSet] = {}
     kept = []
@@ -35,6 +28,7 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
         (op,) = one.ops
         # Attributes are a dictionary, which has no hash; the text of equal ones is equal.
         key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, _place(one))
+        # Nothing is shared by parts of a pipeline, IPUs, or what runs not as often.
         first = found.setdefault(key, one) if one.family in DETERMINISTIC else one
         if first is one:
             kept.append(one)
@@ -57,9 +51,6 @@ def fuse(program: FlatProgram) -> FlatProgram:
     elements, and both run as often. A broadcast joins everyone who uses it: it is a view, which
     costs nothing within another vertex, beside the values of a reduction, or in a further
     broadcast. Nothing else joins what runs in another part of a pipeline, or not as often.
-
-    Args:
-        program: Compute sets of one operation each.
     """
     # First of all, as a conversion that joined a chain could not join a reduction any more.
     program = _without_widening(program)
@@ -163,15 +154,12 @@ def _broadcasts(one: ComputeSet) -> bool:
 
 
 def _is_further_operand(producer: ComputeSet, consumer: ComputeSet) -> bool:
-    """Whether a reduction takes a value beside its values, as an arg max does an axis' numbers.
-
-    Vertices of popops' arg max count by themselves.
-    """
+    """Whether a reduction takes a value beside its values, as an arg max does an axis' numbers."""
+    # Vertices of popops' arg max count by themselves.
     return consumer.family == "reduce" and producer.writes[0].name in consumer.reads[1:]
 
 
 def _place(one: ComputeSet) -> tuple:
-    """Returns what differs for compute sets that cannot be one."""
     return one.part, one.shard
 
 

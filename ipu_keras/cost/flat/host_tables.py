@@ -14,8 +14,7 @@ def keep_tables_on_host(program: FlatProgram) -> FlatProgram:
     """Replaces lookups in tables on the host by copies of the rows.
 
     A variable that only lookups and their gradients use is on the host: a table, or a slot of
-    its optimizer. It takes no memory of tiles; whatever else a lookup reads is sent to the host,
-    and its results come from there.
+    its optimizer. It takes no memory of tiles.
     """
     tables = _variables_on_host(program)
     if not tables:

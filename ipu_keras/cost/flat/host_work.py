@@ -29,11 +29,8 @@ def leave_to_host(program: FlatProgram) -> FlatProgram:
 
 
 def host_copy(one: ComputeSet, values: Mapping[str, Value]) -> ComputeSet:
-    """Returns the copies in place of a compute set that the host computes.
-
-    What lies in remote memory is not on tiles, and constants are known at compile time, so
-    neither is sent.
-    """
+    """Returns the copies in place of a compute set that the host computes."""
+    # What lies in remote memory is not on tiles, and constants are known at compile time.
     sent = tuple(n for n in one.reads if values[n].role not in (REMOTE, "constant"))
     operands = tuple(values[name].spec for name in sent)
     received = tuple(value.spec for value in one.writes)

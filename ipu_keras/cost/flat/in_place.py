@@ -20,18 +20,12 @@ def share_memory(program: FlatProgram) -> FlatProgram:
     - A slice that is updated, a scatter and an elementwise operation overwrite an operand that
       nobody reads later.
 
-    Args:
-        program: Compute sets in the order of execution.
-
-    Returns:
-        The program with `in_place`, and without the copies that nothing needs.
+    Copies that nothing needs then are gone.
     """
     return _Sharing(program).shared()
 
 
 class _Sharing:
-    """Decides for one program; `in_place` grows as it goes."""
-
     def __init__(self, program: FlatProgram):
         sets = program.compute_sets
         self._program = program

@@ -16,11 +16,9 @@ class StepCopies:
     """What the host copies for each step of an execution.
 
     Args:
-        num_steps: The steps of an execution.
-        fed_bytes: Bytes that go to one replica for a step.
-        fetched_bytes: Bytes that come back from it after a step.
-        fed_cycles: Cycles to feed a step, without the beginning and end of a copy.
-        fetched_cycles: Cycles to fetch a step's results, likewise.
+        fed_bytes: Bytes that go to one replica for a step; `fetched_bytes` come back.
+        fed_cycles: Cycles to feed a step, without the beginning and end of a copy;
+            `fetched_cycles` to fetch its results, likewise.
     """
 
     num_steps: int
@@ -46,9 +44,6 @@ class StepCopies:
 
             feed 1 | compute 1, feed 2 | compute 2, feed 3, fetch 1 | ... | fetch k
 
-        Args:
-            compute_cycles: Cycles that one step computes.
-
         Example:
 
         The first of three steps waits to be fed, the last to be fetched; of the copies beside
@@ -68,12 +63,7 @@ class StepCopies:
         return alone + first + last + (self.num_steps - 2) * between
 
     def exchange_cycles(self, target: Target, num_io_tiles: int) -> int:
-        """Cycles of a step in which its data passes between these tiles and the others.
-
-        Args:
-            target: The hardware with the tiles that compute, to which `num_io_tiles` come in
-                addition.
-        """
+        """Cycles of a step in which its data passes between these tiles and those that compute."""
         cycles = 0
         for num_bytes in (self.fed_bytes, self.fetched_bytes):
             # Tiles receive as fast as they send, so the direction makes no difference.

@@ -1,4 +1,4 @@
-"""Normalizations within operations of Poplar's libraries.
+"""Finds normalizations within operations of Poplar's libraries.
 
 The gradient of one is an operation by itself, and reads the tensor that was normalized rather
 than what the other made of it: which passes over the tensor both need is only seen together.
@@ -75,11 +75,9 @@ def _pairs(sets: Mapping[int, ComputeSet]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Joint:
-    """An operation and its gradient, each with its passes over a tensor.
+    """An operation and its gradient (`calls`), and what both do as one program.
 
     Args:
-        calls: The operation and its gradient as they were.
-        program: The passes of both, as one program.
         names: What the program around calls the operation's results.
     """
 
@@ -91,11 +89,7 @@ class _Joint:
     def of(
         cls, forward: ComputeSet, backward: ComputeSet, users: Mapping[str, int]
     ) -> "_Joint | None":
-        """Returns both as one if there are passes that they can share, else `None`.
-
-        Args:
-            users: By how many compute sets and results each value is needed.
-        """
+        """Returns both as one if there are passes that they can share, else `None`."""
         assert forward.body is not None, "only operations with a body are paired"
         inner = {
             value.name: result
@@ -128,7 +122,6 @@ class _Joint:
         return self._call(self.calls[0], sets, results, writes)
 
     def backward(self) -> ComputeSet:
-        """Returns the gradient."""
         sets = self._sets(backward=True)
         results = self.program.results[len(self.program.results) - len(self.calls[1].writes) :]
         return self._call(self.calls[1], sets, results, self.calls[1].writes)

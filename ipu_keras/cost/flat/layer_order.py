@@ -8,10 +8,10 @@ from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 
 @dataclass(frozen=True)
 class LayerOrder:
-    """The forward pass of a program, layer by layer.
+    """The forward pass of a program, layer by layer; a compute set without a layer is one
+    itself.
 
     Args:
-        num_layers: How many there are; a compute set without a layer counts as one.
         index: Positions by the layer's path and, where that is empty, the compute set's name.
         forward: Whether the compute set at each position belongs to the forward pass.
     """
@@ -28,14 +28,12 @@ class LayerOrder:
 
 
 def layer_order(program: FlatProgram) -> LayerOrder:
-    """Finds the forward pass and sorts its layers.
-
-    A layer comes where its last forward operation does, which makes its output: random draws,
-    which depend on nothing, may come long before.
-    """
+    """Finds the forward pass and sorts its layers."""
     forward = _forward(program)
     last: dict[tuple[str, str], int] = {}
     for position, one in enumerate(program.compute_sets):
+        # A layer comes where its last forward operation does, which makes its output: random
+        # draws, which depend on nothing, may come long before.
         if forward[position]:
             last[_key(one)] = position
     ordered = sorted(last, key=last.__getitem__)
@@ -44,12 +42,7 @@ def layer_order(program: FlatProgram) -> LayerOrder:
 
 
 def crossing_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
-    """Bytes that the forward pass hands over each boundary between layers.
-
-    Returns:
-        One number for each layer but the last: bytes of the values that it or a layer before it
-            makes, and that a layer behind it reads.
-    """
+    """Returns the bytes that the forward pass hands over behind each layer but the last."""
     makers: dict[str, int] = {}
     reach: dict[str, tuple[int, int]] = {}
     for position, one in enumerate(program.compute_sets):
@@ -81,15 +74,13 @@ def _key(one: ComputeSet) -> tuple[str, str]:
 
 
 def _forward(program: FlatProgram) -> tuple[bool, ...]:
-    """Says which compute sets are neither of the gradient nor depend on it.
-
-    Some of the gradient's operations read constants or variables alone, such as zeros that the
-    forward pass may share: what depends on these only is no gradient.
-    """
+    """Says which compute sets are neither of the gradient nor depend on it."""
     made: set[str] = set()
     gradients: set[str] = set()
     forward = []
     for one in program.compute_sets:
+        # Some of the gradient's operations read constants or variables alone, such as zeros that
+        # the forward pass may share: what depends on these only is no gradient.
         follows = any(name in gradients for name in one.reads)
         begins = one.backward and any(name in made for name in one.reads)
         names = {value.name for value in one.writes}

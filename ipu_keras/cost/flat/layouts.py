@@ -36,7 +36,7 @@ def item_bytes(spec: TensorSpec) -> int:
 
 
 def layouts_of(program: FlatProgram) -> dict[str, str]:
-    """Finds which values lie as others do, so that no element has to move between them.
+    """Returns, for values that lie as others do, the name of the one whose spread they share.
 
     Each value is spread by itself, but for these:
 
@@ -44,13 +44,6 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
       operand of the same size; that of a normalization with the tensor.
     - What a loop carries lies as its first value did.
     - What is updated in part stays where it is.
-
-    Args:
-        program: Compute sets in the order of execution, with memory shared.
-
-    Returns:
-        For the name of a value the one whose spread it shares, without values of their own
-        spread.
     """
     overwritten = {**program.in_place, **program.updates}
     layouts: dict[str, str] = {}

@@ -50,8 +50,6 @@ def schedule(program: FlatProgram) -> FlatProgram:
 
 
 class _Order:
-    """Knows which compute sets can run, and what they would free."""
-
     def __init__(self, program: FlatProgram):
         self._sets = program.compute_sets
         self._sizes = {name: value.spec.nbytes for name, value in program.values.items()}
@@ -97,12 +95,11 @@ class _Order:
         self.waits_for[position] += 1
 
     def _complete(self, name: str, reader: ComputeSet, ends: Mapping[str, int]) -> int | None:
-        """Returns after which compute set a value can be read: its maker or, outside the loop
-        that the maker is in, the loop's last.
-        """
+        """Returns after which compute set a value can be read."""
         made = self._made.get(name)
         if made is None:
             return None
+        # Outside of a loop, a value can be read when the loop is over.
         left = [loop for loop in bodies_of(self._sets[made]) if loop not in bodies_of(reader)]
         return max(made, ends[left[0]]) if left else made
 
@@ -144,12 +141,11 @@ class _Order:
 
 
 def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
-    """Finds when each value that is not always live is in memory.
+    """Returns when each value that is not always live is in memory, by name.
 
-    Returns:
-        Lifetimes by name. Variables, constants and what is written in place have none: a value
-            lives as long as those that take over its memory. What a loop reads from outside
-            lives until the loop ends; arguments live from the start, results to the end.
+    Variables, constants and what is written in place have none: a value lives as long as those
+    that take over its memory. What a loop reads from outside lives until the loop ends;
+    arguments live from the start, results to the end.
     """
     end = max(len(program.compute_sets) - 1, 0)
     last = last_reads(program.compute_sets)
@@ -174,11 +170,7 @@ def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:
 
 
 def storage(program: FlatProgram) -> dict[str, str]:
-    """Finds in whose memory each value lies after `share_memory`.
-
-    Returns:
-        For each value the name of the one that had its memory first, itself if no other had.
-    """
+    """Returns the name of the value that had a value's memory first, itself if no other had."""
     owners: dict[str, str] = {}
     for name in program.values:
         way = [name]
@@ -189,16 +181,14 @@ def storage(program: FlatProgram) -> dict[str, str]:
 
 
 def last_reads(compute_sets: Sequence[ComputeSet]) -> dict[str, int]:
-    """Returns the position of the last compute set that needs each value.
-
-    A loop needs what it reads from outside until it ends.
-    """
+    """Returns the position of the last compute set that needs each value."""
     ends = _loop_ends(compute_sets)
     made_in = {value.name: bodies_of(one) for one in compute_sets for value in one.writes}
     last: dict[str, int] = {}
     for position, one in enumerate(compute_sets):
         loops = bodies_of(one)
         for name in one.reads:
+            # A loop needs what it reads from outside until it ends.
             stays = [ends[loop] for loop in loops if loop not in made_in.get(name, ())]
             last[name] = max([position, last.get(name, 0), *stays])
     return last

@@ -16,11 +16,9 @@ _NOT_ALWAYS_LIVE = ("activations", "message_buffers")
 
 @dataclass(frozen=True)
 class Region:
-    """A value spread evenly over tiles that follow each other.
+    """A value spread evenly over tiles that follow each other; after the last comes tile 0.
 
-    Args:
-        first_tile: The tile of its first elements; after the last tile comes tile 0.
-        bytes_per_tile: Bytes on the fullest of its tiles.
+    `bytes_per_tile` are those on the fullest of them.
     """
 
     first_tile: int
@@ -36,7 +34,6 @@ class Overhead:
         vertex_code: Code of vertices, which all vertices of a type share.
         vertex_state: Fields and edges of every vertex.
         control_code: The tile's part of the program.
-        exchange_code: Instructions that send and receive in all exchanges.
         gaps: Bytes between the code and what follows, from `gap_after`.
     """
 
@@ -54,11 +51,9 @@ class Overhead:
 
 
 def gap_after(code_bytes: int, target: Target) -> int:
-    """Bytes that stay free between the code of a tile and its values.
-
-    Instructions are read ahead, so the memory element that the code ends in has no values: an
-    access to them would wait.
-    """
+    """Returns the bytes that stay free between the code of a tile and its values."""
+    # Instructions are read ahead (64 bytes on a C600), so the memory element that the code ends
+    # in has no values: an access to them would wait.
     return -code_bytes % target.memory_element_bytes
 
 
@@ -112,12 +107,10 @@ class MemoryPlan:
 
     @property
     def worst_ipu(self) -> int:
-        """The IPU of the tile that becomes fullest."""
         return self.worst_tile // self.num_tiles_of_ipu
 
     @property
     def max_tile_bytes(self) -> int:
-        """Bytes on the worst tile."""
         return int(self.peak_by_tile.max())
 
     @property
@@ -144,13 +137,11 @@ class MemoryPlan:
 
     @property
     def bytes_by_region(self) -> dict[str, int]:
-        """Bytes on the worst tile in each region of its memory, and those in excess of both.
-
-        Instructions lie in the region that they can be read from, which is not interleaved.
-        All else fills the interleaved one first, where a load can be twice as wide, and goes
-        on in what instructions leave of the other. What has to be interleaved, partials of the
-        matrix unit, has room there, as plans see to it.
-        """
+        """Bytes on the worst tile in each region of its memory, and those in excess of both."""
+        # Instructions lie in the region that they can be read from, which is not interleaved.
+        # All else fills the interleaved one first, where a load can be twice as wide, and goes
+        # on in what instructions leave of the other. What has to be interleaved, partials of the
+        # matrix unit, has room there, as plans see to it.
         interleaved = self.tile_bytes - self.code_region_bytes
         in_interleaved = min(self.max_tile_bytes - self.code_bytes, interleaved)
         others = self.max_tile_bytes - in_interleaved
@@ -163,7 +154,6 @@ class MemoryPlan:
 
     @property
     def code_fits(self) -> bool:
-        """Whether the instructions lie where tiles can read them."""
         return self.code_bytes <= self.code_region_bytes
 
 
@@ -195,10 +185,9 @@ def plan_memory(
     """Adds up what is on each tile of one IPU at each position of the program.
 
     Args:
-        program: Compute sets in the order of execution; of the values, those on that IPU.
+        program: The values are those on that IPU, the compute sets those of all.
         temporary_bytes: For each compute set, what every tile needs while it runs.
         message_bytes: For each compute set, what arrives at every tile before it runs.
-        overhead: What every tile needs all the time besides values.
     """
     always = {"variable": np.zeros(target.num_tiles, np.int64)}
     always["constant"] = always["variable"].copy()
@@ -244,11 +233,7 @@ def peak_besides_results(
     temporary_bytes: Sequence[int],
     message_bytes: Sequence[int],
 ) -> int:
-    """Bytes on the fullest tile of what is neither given to a program nor returned by it.
-
-    Args:
-        program: Compute sets in the order of execution, with memory shared.
-    """
+    """Returns the bytes on the fullest tile of what a program is not given and does not return."""
     owners = storage(program)
     returned = {owners[name] for name in program.results}
     values = {
@@ -307,13 +292,11 @@ def _live_bytes(
     target: Target,
     alive: Mapping[str, Lifetime],
 ) -> np.ndarray:
-    """`(compute sets, tiles)` bytes of the values that are not always live.
-
-    Each value changes four corners of a table whose sums along both axes are the bytes, so that
-    the time does not depend on how long or wide it lives.
-    """
+    """Returns `(compute sets, tiles)` bytes of the values that are not always live."""
     positions = max(len(program.compute_sets), 1)
     table = np.zeros((positions + 1, target.num_tiles + 1), np.int64)
+    # Each value changes four corners of a table whose sums along both axes are the bytes, so
+    # that the time does not depend on how long or wide it lives.
     for name, lifetime in alive.items():
         region = regions[name]
         for start, stop in _spans(region, target.num_tiles):
@@ -327,9 +310,8 @@ def _live_bytes(
 
 
 def _by_position(sizes: Sequence[int], live: np.ndarray) -> np.ndarray:
-    """Returns bytes while each compute set runs; a program that computes nothing has one
-    position.
-    """
+    """Returns bytes while each compute set runs."""
+    # A program that computes nothing has one position.
     return np.asarray([*sizes, 0], np.int64)[: len(live)]
 
 

@@ -1,9 +1,7 @@
 """Puts normalizations and softmax, which frameworks write as small operations, together again.
 
-popnn has vertices for them: one pass over the tensor for all sums that can be taken at once,
-then one broadcast vertex for each vector that is added or multiplied. They read and write the
-tensor in its own dtype, sum in float32, and compute values again in the gradient rather than
-keep them.
+popnn's vertices sum a tensor in one pass, in float32, then add or multiply a vector each. They
+keep its dtype, and compute values again in the gradient rather than keep them.
 """
 
 from collections import Counter, defaultdict
@@ -60,18 +58,13 @@ _MERE_OPERANDS = frozenset(["broadcast", "cast", "elementwise"])
 
 
 def fuse_normalizations(program: FlatProgram) -> FlatProgram:
-    """Replaces the operations of normalizations and softmax by their vertices.
+    """Replaces single operations of normalizations and softmax by the families of their
+    vertices.
 
     A layer is recognised by its structure: a tensor is multiplied by a reciprocal square root
     that was broadcast to its size, or is the exponent of its difference to its maximum. What
     else the layer and its gradient do to that tensor, its result and the gradient of that
     belongs to it. A layer that does anything else with a tensor of that size stays as it is.
-
-    Args:
-        program: Compute sets of one operation each, in the order of tracing.
-
-    Returns:
-        A program with compute sets of the families `"norm"` and `"softmax"`.
     """
     reader = _Reader(program)
     removed: set[int] = set()
@@ -109,8 +102,6 @@ def _without_unread(compute_sets: Sequence[ComputeSet], reader: "_Reader") -> li
 
 
 class _Reader:
-    """A program, and who makes and reads its values."""
-
     def __init__(self, program: FlatProgram):
         self.sets = program.compute_sets
         self.values = program.values
@@ -144,7 +135,6 @@ class _Reader:
         return "" if made is None else self.sets[made].ops[-1].kind
 
     def operand(self, name: str, position: int = 0) -> str:
-        """Returns an operand of the operation that makes a value."""
         return self.sets[self.made[name]].reads[position]
 
     def is_tensor(self, name: str) -> bool:
@@ -218,12 +208,11 @@ def _is_softmax(reader: _Reader, exponent: str) -> bool:
 
 @dataclass
 class _Part:
-    """Operations of a layer in one direction, by position.
+    """Operations of a layer in one direction.
 
     Args:
         members: Positions of the operations that work on the whole tensor.
         inputs: The tensors that come from elsewhere.
-        output: The result that others read, `None` if there is none.
     """
 
     members: list[int] = field(default_factory=list)
@@ -233,11 +222,9 @@ class _Part:
 
 @dataclass
 class _Phase:
-    """One pass over the tensor.
+    """One pass over the tensor, at a position of the program.
 
     Args:
-        position: Where in the program it takes place.
-        ops: What it computes of the whole tensor.
         reads: The names that it takes, as keys in order.
         divisors: Vectors whose reciprocals it takes, each with a division by it.
     """
@@ -417,15 +404,14 @@ class _Layer:
         there.update((name, phase) for name in found if name not in there)
 
     def _summand(self, one: ComputeSet, phases: Sequence[_Phase]) -> str:
-        """Returns what a reduction reads: for a square, what is squared, and there what has no
+        """Returns what a reduction reads: for a square, what is squared, if need be without its
         mean.
-
-        The sum of squares of the tensor itself is taken in the same pass as its sum, and the
-        square of the mean subtracted from the result.
         """
         reader, name = self._reader, one.reads[0]
         if not self._is_square(name):
             return name
+        # The sum of squares of the tensor itself is taken in the same pass as its sum, and the
+        # square of the mean subtracted from the result.
         root = reader.operand(name)
         centred = reader.kind(root) == "subtract" and reader.kind(reader.operand(root, 1)) == (
             "broadcast"
@@ -446,7 +432,6 @@ class _Layer:
         return one.ops[-1].kind == "multiply" and one.reads[0] == one.reads[1]
 
     def _is_there(self, phase: _Phase, position: int, there: _There) -> bool:
-        """Whether what a pass reads is made before a position."""
         made = self._reader.made
         return all(made.get(name, -1) < position for name in phase.reads if there.get(name) is None)
 
@@ -480,10 +465,7 @@ class _Layer:
             phase.flops += one.flops
 
     def _axes(self, name: str) -> frozenset[int] | None:
-        """Returns along which axes a tensor is the broadcast of a vector; `None` if it is none.
-
-        What is computed of such tensors alone is computed of the vectors.
-        """
+        """Returns along which axes a tensor is the broadcast of a vector; `None` if it is none."""
         if name not in self._axes_of:
             self._axes_of[name] = self._find_axes(name)
         return self._axes_of[name]

@@ -9,11 +9,7 @@ from ipu_keras.cost.flat.liveness import schedule
 
 
 def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
-    """Does for the bodies of a program what the passes do for the program itself.
-
-    Bodies come from `with_normalized_bodies`; they become fused, in the order of execution, and
-    share memory.
-    """
+    """Fuses the bodies of a program, orders them, and shares their memory, as passes do outside."""
     return replace(program, compute_sets=tuple(map(_in_order, program.compute_sets)))
 
 

@@ -31,14 +31,8 @@ def recompute(program: FlatProgram) -> FlatProgram:
     segment's activations, which the gradient needs first. Any other segment runs again, as far
     as the gradient needs it, just before the gradient first asks for one of its values. Loops,
     and what a loop changes in place, are not repeated. Checkpoints that the program asks for
-    stay too, and segments end behind the layers that make them.
-
-    Args:
-        program: Compute sets in the order of execution.
-
-    Returns:
-        A program with the repeated compute sets, which count as a part of the gradient. A
-        program without a gradient stays as it is.
+    stay too, and segments end behind the layers that make them. A program without a gradient
+    stays as it is.
     """
     order = layer_order(program)
     segments = _segments(program, order)
@@ -48,12 +42,11 @@ def recompute(program: FlatProgram) -> FlatProgram:
 
 
 def is_repeatable(one: ComputeSet) -> bool:
-    """Whether a compute set gives the same again.
-
-    An operation of Poplar's libraries runs again as a whole, with the loops that it consists of.
-    """
+    """Whether a compute set gives the same again."""
     if one.body is None:
         return one.family in REPEATABLE
+    # An operation of Poplar's libraries runs again as a whole, with the loops that it consists
+    # of.
     return _is_deterministic(one.body)
 
 
@@ -76,8 +69,6 @@ class _Uses:
 
 
 class _Recomputation:
-    """One program, and which parts of each of its segments run again."""
-
     def __init__(self, program: FlatProgram, order: LayerOrder, segments: Sequence[int]):
         self._program = program
         self._segment = _segment_by_position(program, order, segments)
@@ -88,7 +79,6 @@ class _Recomputation:
         self._repeated = self._repeated_sets()
 
     def run(self) -> FlatProgram:
-        """Returns the program with each segment's repetition before it is first needed."""
         by_variable = self._segments_by_variable()
         program = self._program
         done: set[int] = set()
@@ -108,7 +98,6 @@ class _Recomputation:
         return replace(program, compute_sets=tuple(compute_sets), values=values)
 
     def _repeated_sets(self) -> dict[int, list[int]]:
-        """Returns the positions of the compute sets that run again, by segment."""
         found: dict[int, set[int]] = defaultdict(set)
         pending = [name for name in self._uses.first_late if self._is_dropped(name)]
         earliest: dict[int, int] = {}
@@ -188,12 +177,7 @@ class _Recomputation:
 
 
 def _segments(program: FlatProgram, order: LayerOrder) -> list[int]:
-    """Returns the segment of each layer.
-
-    Around the end of each of as many equal shares of the bytes that the gradient needs, the cut
-    is where the fewest bytes cross; of equal cuts, at the nearest. Besides, there is a cut
-    behind each checkpoint.
-    """
+    """Returns the segment of each layer: cuts where few bytes cross, and behind checkpoints."""
     stored = _stored_bytes(program, order)
     # With k segments, checkpoints and the activations of one segment are in memory: k + n / k
     # shares, least at the square root of n. Layers that leave nothing for the gradient do not
@@ -207,6 +191,8 @@ def _segments(program: FlatProgram, order: LayerOrder) -> list[int]:
         # The nearest end of a share, in integers: rounded halves must not depend on floating
         # point.
         share = (2 * before * count + total) // (2 * total)
+        # Around the end of each equal share of the bytes that the gradient needs, the cut over
+        # which the fewest bytes go; of equal ones, the nearest.
         if 0 < share < count:
             cut = crossing, abs(before * count - share * total), layer
             best[share] = min(best.get(share, cut), cut)
@@ -245,7 +231,6 @@ def _stored_bytes(program: FlatProgram, order: LayerOrder) -> list[int]:
 def _segment_by_position(
     program: FlatProgram, order: LayerOrder, segments: Sequence[int]
 ) -> list[int | None]:
-    """Returns the segment at each position; `None` for what is not in the forward pass."""
     found: list[int | None] = []
     for position, one in enumerate(program.compute_sets):
         layer = order.layer_of(one) if order.forward[position] else None

@@ -15,22 +15,17 @@ def accumulate(
 ) -> FlatProgram:
     """Adds up, batch after batch, the gradients that the weight update reads.
 
-    Each has an accumulator in memory all the time, to which a batch's gradient is added as soon
-    as it is there, and which is set to zero after the weight update. Whole numbers, which are no
-    gradients, reach the update from the last batch.
-
-    A variable that several stages of one IPU read has a gradient of each, which TensorFlow's
-    tape adds up in the last of these stages. Each is added to the accumulator in its own stage
-    instead: otherwise it would wait in a stash, once for each batch that is under way. So do the
-    passes of the compiler for IPUs (`PipelineGradientAccumulationOptimizer`); stages that share
-    variables have to be on the same IPU for it (`device_mapping` in the API of TensorFlow for
-    IPUs).
-
-    Args:
-        dtype: Type of the accumulators; that of each gradient if `None`.
-        ipu_of_stage: The IPU of each stage of a pipeline, empty without one.
+    Each has an accumulator in memory all the time (of type `dtype`, or the gradient's), to which
+    a batch's gradient is added as soon as it is there, and which is set to zero after the weight
+    update. Whole numbers, which are no gradients, reach the update from the last batch.
     """
     gradients = _gradients(program)
+    # A variable that several stages of one IPU read has a gradient of each, which TensorFlow's
+    # tape adds up in the last of these stages. Each is added to the accumulator in its own stage
+    # instead: otherwise it would wait in a stash, once for each batch that is under way. So do
+    # the passes of the compiler for IPUs (`PipelineGradientAccumulationOptimizer`); stages that
+    # share variables have to be on the same IPU for it (`device_mapping` in the API of
+    # TensorFlow for IPUs).
     summed = _summed_over_stages(program, gradients, ipu_of_stage)
     makers = {value.name: one for one in program.compute_sets for value in one.writes}
     values, updates = dict(program.values), dict(program.updates)
@@ -61,10 +56,7 @@ def accumulate(
 
 
 def reduce_over_replicas(program: FlatProgram, num_replicas: int) -> FlatProgram:
-    """Adds up the gradients of all replicas before the weight update, if the trace does not.
-
-    This has to come before `accumulate`, which reads what the weight update takes then.
-    """
+    """Adds up the gradients of all replicas before the weight update, if the trace does not."""
     in_update = [one for one in program.compute_sets if one.weight_update]
     if num_replicas == 1 or any(one.family == "collective" for one in in_update):
         return program

@@ -14,15 +14,8 @@ def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], *, traini
 
     - `Grouped`: the number of stages, backward ones included.
     - `Interleaved`: how many rotations of the list of the stages' IPUs, backward ones included,
-      have no IPU at the same place.
+      have no IPU at the same place. It cannot train several stages of one IPU.
     - `Sequential`: 1.
-
-    Args:
-        device_mapping: The IPU of each forward stage.
-        training: Whether there are backward stages.
-
-    Raises:
-        NotImplementedError: An interleaved schedule cannot train several stages of one IPU.
 
     Example:
 
@@ -51,11 +44,7 @@ def depth_message(step: int, num_micro_batches: int) -> str:
 
 
 def devices_of_parts(device_mapping: Sequence[int], *, training: bool) -> list[int]:
-    """Returns the IPU of each part in the order in which a batch passes an interleaved schedule.
-
-    Raises:
-        NotImplementedError: The schedule cannot train several stages of one IPU.
-    """
+    """Returns the IPU of each part in the order in which a batch passes an interleaved schedule."""
     if not training:
         return list(device_mapping)
     if len(set(device_mapping)) < len(device_mapping):
@@ -72,10 +61,8 @@ def devices_of_parts(device_mapping: Sequence[int], *, training: bool) -> list[i
 
 
 def rotations(devices: Sequence[int]) -> tuple[int, ...]:
-    """Returns rotations of a list of which no two have the same entry at the same place.
-
-    That by r places is what the IPUs do for a micro-batch that begins r steps later.
-    """
+    """Returns rotations of a list of which no two have the same entry at the same place."""
+    # A rotation by r places is what the IPUs do for a micro-batch that begins r steps later.
     found: list[int] = []
     for shift in range(len(devices)):
         if all(_differ(devices, shift - other) for other in found):

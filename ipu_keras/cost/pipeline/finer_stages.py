@@ -8,13 +8,7 @@ from ipu_keras.cost.pipeline.step_parts import attribute_parts
 
 
 def cut_stages(program: FlatProgram, num_stages: int, splits: int) -> FlatProgram:
-    """Cuts each stage where `shard` would cut a step: even in bytes, with little that crosses.
-
-    Stage k becomes the stages from k * splits on. Compute sets are in the order of tracing.
-
-    Raises:
-        ValueError: A stage has fewer layers than it is to be cut into.
-    """
+    """Cuts each stage where `shard` would cut a step: stage k becomes those from k * splits on."""
     if splits == 1:
         return program
     finer = list(program.compute_sets)
@@ -34,7 +28,6 @@ def cut_stages(program: FlatProgram, num_stages: int, splits: int) -> FlatProgra
 
 
 def _part_of(program: FlatProgram, positions: list[int]) -> FlatProgram:
-    """Returns the compute sets at some positions as a program, with the values that they have."""
     sets = tuple(program.compute_sets[k] for k in positions)
     names = {name for one in sets for name in (*one.reads, *(value.name for value in one.writes))}
     values = {name: value for name, value in program.values.items() if name in names}

@@ -1,8 +1,7 @@
 """Merges collectives of several tensors, as the compiler for IPUs does if it may.
 
-Each exchange between replicas waits for all of them, in each of its stages, so that many small
-ones take far longer than one of all their bytes. What is merged needs its memory at the same
-time.
+Each exchange between replicas waits for all of them, in each of its stages: many small ones take
+far longer than one of all their bytes. What is merged needs its memory at the same time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,19 +16,11 @@ def merge_collectives(program: FlatProgram, buffer_bytes: Mapping[str, int]) -> 
     """Lets collectives wait for others of their kind, so that one does what all of them would.
 
     One waits, with all that needs its result, until another one that could join it would need
-    its result too, or would have more bytes wait than may, or until its part of the program
-    ends. Those that join have the same kind, replicas and dtype, are on one IPU and in no loop
-    or branch. Source: `optimizations.maximum_cross_replica_sum_buffer_size` in the API of
-    TensorFlow for IPUs, "the maximum number of bytes that can be waiting before a cross replica
-    sum op is scheduled".
-
-    Args:
-        program: Compute sets on their IPUs, in the order of execution.
-        buffer_bytes: Bytes that may wait, by kind of operation, such as `"all-reduce"`. With 0,
-            or for a kind that is not named, all run at once.
-
-    Returns:
-        A program in which each merged collective stands in place of the last of its members.
+    its result too, or would have more bytes wait than `buffer_bytes` says for its kind, or until
+    its part of the program ends. Those that join have the same kind, replicas and dtype, are on
+    one IPU and in no loop or branch. Source:
+    `optimizations.maximum_cross_replica_sum_buffer_size` in the API of TensorFlow for IPUs, "the
+    maximum number of bytes that can be waiting before a cross replica sum op is scheduled".
     """
     if not any(buffer_bytes.values()):
         return program

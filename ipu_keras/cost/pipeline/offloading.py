@@ -30,11 +30,8 @@ def offload(
     - With `replicated_weight_sharding`, so it is with variables that stages read, before each
       part that does; `offload_weights` puts these parts into remote memory.
 
-    An option that is `None` leaves things on the IPU, and without several replicas nothing is
-    shared.
-
-    Args:
-        minimum_bytes: Variables with fewer bytes stay where they are.
+    An option that is `None` leaves things on the IPU, as one replica shares nothing; so do
+    variables with less than `minimum_bytes`.
     """
     accumulators, states, weights = _variables(program, minimum_bytes)
     if pipeline.offload_activations:
@@ -94,7 +91,6 @@ class _Elsewhere:
             self._values[name] = replace(value, spec=self._shard(value.spec), role=role)
 
     def run(self) -> FlatProgram:
-        """Returns the program with what fetches and writes back."""
         compute_sets: list[ComputeSet] = []
         for one in self._program.compute_sets:
             for name in dict.fromkeys(one.reads):
@@ -118,13 +114,12 @@ class _Elsewhere:
         )
 
     def _results(self) -> Iterator[str]:
-        """Yields what the step returns: for a new value that is written back, what the replica
+        """Yields what the step returns; of a new value that is written back, what the replica
         keeps.
-
-        A result that is no variable's new value would be fetched by the host.
         """
         for name in self._program.results:
             kept = self._kept.get(name, name)
+            # A result that is no variable's new value would be fetched by the host.
             if kept is not None:
                 yield kept
 
@@ -186,7 +181,6 @@ def _set_of(
     beside: ComputeSet,
     attributes: Mapping[str, int] | None = None,
 ) -> ComputeSet:
-    """Returns a compute set in the part of another one."""
     name = f"{writes[0].name if writes else reads[0]}/{kind}"
     specs = tuple(values[name].spec for name in reads)
     made = tuple(value.spec for value in writes)

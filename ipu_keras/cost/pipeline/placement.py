@@ -20,14 +20,7 @@ def place_stages(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 
     What another IPU needs is copied before the part that follows the one that makes it, all for
     one IPU together. The infeed and variables are where they are first read; constants on every
-    IPU that reads them.
-
-    Args:
-        program: Compute sets part after part.
-
-    Returns:
-        A program whose compute sets and values know their IPU, with the values that are kept for
-        several batches, and what it takes to put them away.
+    IPU that reads them. What waits for a later part is put into stashes.
     """
     placement = _placed(program, plan)
     copied = _Copies(program, plan, placement).run()
@@ -35,10 +28,8 @@ def place_stages(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 
 
 def work_of_part(one: ComputeSet, source_ipu: int) -> Part:
-    """Returns what a compute set of a placed program counts for in the schedule.
-
-    Args:
-        source_ipu: Where the first value is that it reads, if any.
+    """Returns what a compute set counts for in the schedule; `source_ipu` has what it reads
+    first.
     """
     if one.weight_update:
         return Part(Work.WEIGHT_UPDATE, one.ipu)
@@ -52,8 +43,6 @@ def work_of_part(one: ComputeSet, source_ipu: int) -> Part:
 
 @dataclass(frozen=True)
 class _Placement:
-    """The IPU of each compute set, by position, and of each value."""
-
     ipus: Sequence[int]
     homes: dict[str, int]
 
@@ -86,8 +75,6 @@ def _of_update(
 
 
 class _Copies:
-    """Adds the copies between IPUs to one program."""
-
     def __init__(self, program: FlatProgram, plan: PipelinePlan, placement: _Placement):
         self._program = program
         self._num_stages = plan.num_stages
@@ -189,11 +176,10 @@ class _Copies:
 
 @dataclass(frozen=True)
 class _Stay:
-    """The parts between which a value is on an IPU.
+    """The parts between which a value is on an IPU, and those that read it there, in order.
 
     Args:
         made: The part that makes it, before which it arrives, or that it is first read in.
-        reads: The parts that read it there, in order.
     """
 
     made: int
@@ -228,10 +214,7 @@ def _with_stashes(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 
 
 def _stays(program: FlatProgram, plan: PipelinePlan) -> dict[str, _Stay]:
-    """Returns the stays of what each batch has anew.
-
-    Variables, constants and what the update alone reads are not among these.
-    """
+    """Returns the stays of what each batch has anew."""
     found: dict[str, _Stay] = {}
     for one in program.compute_sets:
         if one.weight_update:
@@ -241,6 +224,8 @@ def _stays(program: FlatProgram, plan: PipelinePlan) -> dict[str, _Stay]:
             found.setdefault(name, _Stay(position, False, [])).reads.append(position)
         for value in one.writes:
             found[value.name] = _Stay(position + copies, copies, [])
+    # Variables and constants are there all the time, and what the update alone reads is not
+    # kept.
     return {
         name: stay
         for name, stay in found.items()

@@ -14,22 +14,13 @@ def recompute_stages(program: FlatProgram, num_stages: int, mode: RecomputationM
 
     The last stage does not: its backward part follows the forward one at once. Loops, and what
     gives something else the second time, are not repeated. Checkpoints are kept like what enters
-    the stage.
-
-    Args:
-        program: Compute sets part after part.
-        mode: `RecomputeThenBackpropagate` repeats all that is needed at the beginning of the
-            backward part; `RecomputeAndBackpropagateInterleaved` each just before it is needed.
-
-    Returns:
-        A program with the repeated compute sets, which are `recomputed`.
+    the stage. `RecomputeThenBackpropagate` repeats all that is needed at the beginning of the
+    backward part; `RecomputeAndBackpropagateInterleaved` each just before it is needed.
     """
     return _Stages(program, num_stages, mode).run()
 
 
 class _Stages:
-    """One program, and which parts of each of its stages run again."""
-
     def __init__(self, program: FlatProgram, num_stages: int, mode: RecomputationMode):
         self._program = program
         self._last_stage = num_stages - 1

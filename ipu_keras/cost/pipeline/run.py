@@ -26,9 +26,7 @@ from ipu_keras.program import Pipeline
 class PipelineRun:
     """A pipeline between two weight updates or, in inference, in an execution.
 
-    Args:
-        part_cycles: Tile cycles of one run of each part that takes any.
-        cycles: Tile cycles of the whole pipeline.
+    `part_cycles` are tile cycles of one run of each part that takes any.
     """
 
     plan: PipelinePlan
@@ -36,11 +34,9 @@ class PipelineRun:
     cycles: int = 0
 
     def steps(self) -> tuple[Step, ...]:
-        """Returns the steps of its schedule."""
         return schedule_pipeline(self.plan)
 
     def timing(self) -> PipelineTiming:
-        """Returns its schedule in time."""
         return time_pipeline(self.steps(), self.part_cycles)
 
     @property
@@ -60,12 +56,7 @@ class PipelineRun:
 
 
 def plan_of(program: FlatProgram, pipeline: Pipeline, num_micro_batches: int) -> PipelinePlan:
-    """Returns how a program's stages are to be ordered.
-
-    Raises:
-        ValueError: The number of micro-batches does not suit the schedule.
-        NotImplementedError: An interleaved schedule cannot train several stages of one IPU.
-    """
+    """Returns how a program's stages are to be ordered."""
     sets = program.compute_sets
     stages = {one.stage for one in sets if one.recomputed}
     return PipelinePlan(
@@ -86,12 +77,7 @@ def is_training(program: FlatProgram) -> bool:
 
 
 def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> PipelineRun:
-    """Puts the costs of compute sets together to those of a pipeline's parts.
-
-    Args:
-        costs: Costs of one run of each compute set.
-        plan: What runs; copies are those of the program.
-    """
+    """Puts the costs of compute sets, of one run each, together to those of a pipeline's parts."""
     copies = _copies(program, plan)
     plan = replace(plan, copies=copies)
     steps = schedule_pipeline(plan)

@@ -1,13 +1,7 @@
 """Orders which IPU of a pipeline runs which stage on which micro-batch, step by step.
 
 Of each schedule only a pattern is written down: when, after a micro-batch begins, its stages
-run, and when micro-batches begin. Everything else follows from that: the stream of instructions,
-what waits between two stages, and when all IPUs are busy.
-
-A stage has a forward part and, in training, a backward one. Parts that follow each other run in
-different steps: results cross between IPUs at the beginning of the step that the next part is
-in. Until then they are in the memory of who made them, and what waits for a backward part,
-results of other IPUs included, is what the stage's forward part has read.
+run, and when micro-batches begin. All else follows: instructions, stashes, when IPUs are busy.
 """
 
 import enum
@@ -18,6 +12,11 @@ from itertools import accumulate, groupby
 
 from ipu_keras.cost.pipeline.depth import depth_message, devices_of_parts, overlap, rotations
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
+
+# A stage has a forward part and, in training, a backward one. Parts that follow each other run
+# in different steps: results cross between IPUs at the beginning of the step that the next part
+# is in. Until then they are in the memory of who made them, and what waits for a backward part,
+# results of other IPUs included, is what the stage's forward part has read.
 
 
 class Work(enum.Enum):
@@ -47,9 +46,7 @@ _LETTERS = {Work.RECOMPUTE: "R", Work.STASH: "S", Work.UNSTASH: "U"}
 class Part:
     """What an IPU does for every micro-batch in the same way.
 
-    Args:
-        stage: The stage that it is for; `None` for the weight update.
-        to: The IPU that a copy goes to.
+    `stage` is `None` for the weight update; `to` is the IPU that a copy goes to.
     """
 
     work: Work
@@ -109,15 +106,10 @@ class PipelinePlan:
 
     Args:
         num_micro_batches: How many pass between two weight updates or, in inference, in an
-            execution.
-        training: Whether stages have backward parts and weights are updated.
+            execution; a multiple of the schedule's `overlap`.
         recomputed: Stages that compute activations again.
         copies: By position in `parts_in_order`, the IPUs that need results of a part later; by
             default the one of the next part, if that is another one.
-
-    Raises:
-        ValueError: The number of micro-batches is not a multiple of the schedule's overlap.
-        NotImplementedError: An interleaved schedule cannot train several stages of one IPU.
     """
 
     device_mapping: tuple[int, ...]
@@ -134,7 +126,6 @@ class PipelinePlan:
 
     @property
     def num_stages(self) -> int:
-        """The number of forward stages."""
         return len(self.device_mapping)
 
     @property
@@ -158,9 +149,8 @@ class PipelinePlan:
     def num_alive(self, first: int, last: int) -> int:
         """Returns for how many micro-batches a value is in memory at the same time, at most.
 
-        Args:
-            first: Position of the part in whose step it comes to be there.
-            last: Position of the last part that reads it.
+        It comes to be there in the step of part `first`, and is last read in that of part
+        `last`.
         """
         pattern = _pattern(self)
         made = [pattern.time(first, m) for m in range(self.num_micro_batches)]
@@ -169,13 +159,10 @@ class PipelinePlan:
 
     @property
     def stash_counts(self) -> tuple[int, ...]:
-        """For each stage, micro-batches between its forward and its backward part, at most.
-
-        The one that is being computed is among them: beside it, one less lies in the stash. In
-        inference nothing waits.
-        """
+        """For each stage, micro-batches between its forward and its backward part, at most."""
         if not self.training:
             return (0,) * self.num_stages
+        # The one that is being computed is among them: beside it, one less lies in the stash.
         last = len(self.parts_in_order) - 1
         return tuple(self.num_alive(k, last - k) for k in range(self.num_stages))
 
@@ -195,12 +182,9 @@ def parts_in_order(num_stages: int, *, training: bool) -> tuple[tuple[int, bool]
 
 @dataclass(frozen=True)
 class _Pattern:
-    """When parts run, in numbers of steps.
+    """When parts run, in steps after their micro-batch begins, and when micro-batches begin.
 
-    Args:
-        offsets: Steps of each part after its micro-batch begins.
-        starts: When micro-batches begin within a cycle.
-        cycle: Steps after which the pattern comes again.
+    The pattern comes again after `cycle` steps.
     """
 
     offsets: tuple[int, ...]
@@ -221,15 +205,14 @@ class _Pattern:
 
 
 def _pattern(plan: PipelinePlan) -> _Pattern:
-    """The pattern of a schedule of S stages; micro-batch m is in
-
-    - `Grouped`, where forward and backward steps alternate: F_k in the (m + k)-th forward step,
-      B_k in the (m + 2S - 2 - k)-th backward step;
-    - `Interleaved`: F_k in step 2m + k, B_k in step 2m + 2S - 1 - k, so that neighbours are
-      in different directions. In general, a micro-batch begins at each rotation of the list
-      of IPUs that has no IPU at the same place as another one;
-    - `Sequential`: each part after all others of the micro-batch before.
-    """
+    """The pattern of a schedule."""
+    # Of S stages, micro-batch m is in:
+    # - `Grouped`, where forward and backward steps alternate: F_k in the (m + k)-th forward
+    #   step, B_k in the (m + 2S - 2 - k)-th backward step.
+    # - `Interleaved`: F_k in step 2m + k, B_k in step 2m + 2S - 1 - k, so that neighbours are in
+    #   different directions. In general, a micro-batch begins at each rotation of the list of
+    #   IPUs that has no IPU at the same place as another one.
+    # - `Sequential`: each part after all others of the micro-batch before.
     length, stages = len(plan.parts_in_order), plan.num_stages
     if plan.schedule is PipelineSchedule.Interleaved:
         devices = devices_of_parts(plan.device_mapping, training=plan.training)
@@ -244,10 +227,7 @@ def _pattern(plan: PipelinePlan) -> _Pattern:
 
 
 def schedule_pipeline(plan: PipelinePlan) -> tuple[Step, ...]:
-    """Returns the steps of a pipeline from one weight update to the next.
-
-    Steps without anything to do are left out.
-    """
+    """Returns the steps of a pipeline from one weight update to the next, without idle ones."""
     pattern = _pattern(plan)
     at: dict[int, list[tuple[int, int]]] = {}
     for position in range(len(plan.parts_in_order)):
@@ -268,14 +248,12 @@ def schedule_pipeline(plan: PipelinePlan) -> tuple[Step, ...]:
 def _phases(
     plan: PipelinePlan, pattern: _Pattern, at: Mapping[int, Sequence[tuple[int, int]]]
 ) -> dict[int, Phase]:
-    """Returns the phase of each step that has something to do.
-
-    The steady state is the longest run of steps in which all run that ever do together.
-    """
+    """Returns the phase of each step that has something to do."""
     times = sorted(at)
     full = [{position for position, _ in at[time]} == pattern.running(time) for time in times]
     runs = [(len(list(run)), is_full) for is_full, run in groupby(full)]
     starts = list(accumulate((length for length, _ in runs), initial=0))
+    # The steady state is the longest run of steps in which all run that ever do together.
     longest = max((length for length, is_full in runs if is_full), default=0)
     if longest:
         first = next(s for s, run in zip(starts, runs, strict=False) if run == (longest, True))
@@ -290,11 +268,9 @@ def _phases(
 def _instructions(
     plan: PipelinePlan, running: Sequence[tuple[int, int]], stashes: Sequence[int]
 ) -> list[Instruction]:
-    """Returns one step: copies, then parts by IPU, and of an IPU those of later stages first.
-
-    They work on earlier micro-batches, whose memory becomes free.
-    """
+    """Returns one step: copies, then parts by IPU."""
     found = _arrivals(plan, running)
+    # Later stages come first: they work on earlier micro-batches, whose memory becomes free.
     for position, micro_batch in sorted(running, key=lambda one: (plan.ipu_of(one[0]), -one[0])):
         stage, backward = plan.parts_in_order[position]
         works = _works(backward, stashed=stashes[stage] > 1, again=stage in plan.recomputed)
@@ -321,11 +297,7 @@ def _works(backward: bool, *, stashed: bool, again: bool) -> list[Work]:
 
 
 def check_schedule(plan: PipelinePlan, steps: Sequence[Step]) -> None:
-    """Asserts that steps are a schedule: each part once per micro-batch, and in order.
-
-    Raises:
-        AssertionError: A part is missing, comes twice, or before what it depends on.
-    """
+    """Asserts that steps are a schedule: each part once per micro-batch, and in order."""
     when = _times_of_parts(steps)
     for micro_batch in range(plan.num_micro_batches):
         before = -1

@@ -41,7 +41,6 @@ def with_shards(program: FlatProgram) -> FlatProgram:
 
 
 def without_shards(program: FlatProgram) -> FlatProgram:
-    """Removes the shards that scopes say."""
     if not has_shards(program):
         return program
     compute_sets = (replace(one, shard=None) for one in program.compute_sets)

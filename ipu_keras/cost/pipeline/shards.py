@@ -23,14 +23,10 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
     stages that follow each other, so that the fullest has the fewest bytes of variables and of
     activations for the gradient, and within that, so that few bytes cross. No IPU stays empty
     that there is a layer for. Optimizers work where the gradients are. Values that another IPU
-    needs are copied over the links, once; constants are on every IPU that reads them. A layer is
-    never divided.
+    needs are copied over the links, once; constants are on every IPU that reads them.
 
     This is model parallelism without pipelining: one IPU computes at a time, so that a step
     takes as long as on one IPU, and the copies besides.
-
-    Args:
-        num_ipus: IPUs that there are; those beyond the number of layers stay empty.
     """
     if num_ipus == 1:
         return program
@@ -39,11 +35,7 @@ def shard(program: FlatProgram, num_ipus: int) -> FlatProgram:
 
 
 def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
-    """Cuts the forward pass between layers; gradients are where their layers are.
-
-    Args:
-        num_parts: Parts to cut into; those beyond the number of layers stay empty.
-    """
+    """Cuts the forward pass between layers; gradients are where their layers are."""
     order = layer_order(program)
     layers = _layers_of(program, order)
     sizes = _bytes_by_layer(program, order, layers)
@@ -59,10 +51,7 @@ def cut_evenly(program: FlatProgram, num_parts: int) -> Parts:
 
 
 def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
-    """Puts the gradient into its layer; what no layer has, into that of its largest operand.
-
-    A loop's operations that no layer has, such as its condition, are one layer.
-    """
+    """Puts the gradient into its layer; what no layer has, into that of its largest operand."""
     by_value: dict[str, int] = {}
     by_loop: dict[str | None, int] = {}
     by_position: list[int] = []
@@ -77,6 +66,7 @@ def _layers_of(program: FlatProgram, order: LayerOrder) -> Parts:
             layer = owners[0]
         elif layer is None:
             layer = by_value[max(known, key=sizes.__getitem__)] if known else 0
+        # A loop's operations that no layer has, such as its condition, are one layer.
         elif not one.layer and is_in_loop(one):
             layer = by_loop.setdefault(outermost_loop(one), layer)
         by_position.append(layer)

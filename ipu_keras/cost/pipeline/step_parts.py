@@ -1,7 +1,7 @@
 """Finds the parts of a step: forward and backward parts of stages, and the weight update.
 
-Positions count the parts in the order in which a batch passes them: with S stages, forward part
-k is k, backward part k is 2S - 1 - k, and the weight update comes behind all.
+Positions count parts as a batch passes them: with S stages, forward part k is k, backward part k
+is 2S - 1 - k, and the weight update comes behind all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,15 +30,8 @@ def attribute_parts(program: FlatProgram, num_stages: int = 0) -> FlatProgram:
     Nothing comes before what it needs: what does by its name is in the first part of its stage,
     or else the first at all, that is late enough. What depends on constants alone is where it is
     first needed; what has no stage follows its operands, and without operands those who read it.
-    A loop is in one part.
-
-    Args:
-        program: Compute sets in the order of tracing.
-        num_stages: Stages of the pipeline; 0 if there is none, and the only question is what
-            belongs to the weight update.
-
-    Returns:
-        The same compute sets; those of the weight update have no stage.
+    A loop is in one part. Without stages, the only question is what belongs to the weight
+    update.
 
     Raises:
         ValueError: The trace has a stage that the pipeline has not, or none at all.
@@ -100,8 +93,6 @@ def _check_stages(compute_sets: Iterable[ComputeSet], num_stages: int) -> None:
 
 
 class _Attribution:
-    """Finds the positions of one program, loop by loop where there are loops."""
-
     def __init__(self, program: FlatProgram, num_stages: int):
         self._sets = program.compute_sets
         self._num_stages = num_stages
@@ -118,7 +109,6 @@ class _Attribution:
         self._is_floating = [False] * len(self._units)
 
     def positions(self) -> list[int]:
-        """Returns the positions by compute set."""
         for unit in range(len(self._units)):
             self._is_floating[unit] = self._reads_constants(unit)
             if not self._is_floating[unit]:

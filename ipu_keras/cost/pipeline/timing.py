@@ -1,15 +1,4 @@
-"""Times a pipeline: every step takes as long as the IPU that has most to do in it.
-
-The IPUs of a pipeline synchronize between steps. Of S stages that take f forward and b
-backward, on IPUs of their own, with N micro-batches:
-
-- `Grouped` has N + S - 1 forward steps and as many backward ones, of which each IPU
-  computes in N: it takes (N + S - 1)(f + b), and N / (N + S - 1) of that is computation.
-- `Interleaved` has 2(N + S - 1) steps, each as long as the longer direction: the same share
-  if f = b, less otherwise: N(f + b) / (2(N + S - 1) max(f, b)).
-- `Sequential` takes N S (f + b), of which an IPU computes 1 / S.
-- In inference, N + S - 1 steps of f: N / (N + S - 1).
-"""
+"""Times a pipeline: every step takes as long as the IPU that has most to do in it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,15 +6,19 @@ from dataclasses import dataclass
 
 from ipu_keras.cost.pipeline.schedule import Instruction, Part, Phase, Step, Work
 
+# The IPUs of a pipeline synchronize between steps. Of S stages that take f forward and b
+# backward, on IPUs of their own, with N micro-batches:
+# - `Grouped` has N + S - 1 forward steps and as many backward ones, of which each IPU computes
+#   in N: it takes (N + S - 1)(f + b), and N / (N + S - 1) of that is computation.
+# - `Interleaved` has 2(N + S - 1) steps, each as long as the longer direction: the same share if
+#   f = b, less otherwise: N(f + b) / (2(N + S - 1) max(f, b)).
+# - `Sequential` takes N S (f + b), of which an IPU computes 1 / S.
+# - In inference, N + S - 1 steps of f: N / (N + S - 1).
+
 
 @dataclass(frozen=True)
 class Event:
-    """An instruction and when it runs.
-
-    Args:
-        start: Tile cycles after the pipeline begins.
-        cycles: Tile cycles that it takes.
-    """
+    """An instruction and when it runs, in tile cycles after the pipeline begins."""
 
     instruction: Instruction
     start: int
@@ -34,13 +27,11 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineTiming:
-    """A pipeline's steps in time.
+    """A pipeline's steps in time, in tile cycles.
 
     Args:
-        events: Events in the order of the schedule; those of an IPU in order of time.
-        starts: Tile cycles from the beginning to each step, and to the end of the last.
-        cycles_by_phase: Tile cycles of the steps of each phase.
-        busy: Tile cycles by IPU in which it does not wait for others.
+        starts: Cycles from the beginning to each step, and to the end of the last.
+        busy: Cycles by IPU in which it does not wait for others.
     """
 
     events: tuple[Event, ...]
@@ -75,20 +66,15 @@ class PipelineTiming:
 
 
 def time_pipeline(steps: Sequence[Step], cycles: Mapping[Part, int]) -> PipelineTiming:
-    """Returns when each instruction of a schedule runs.
-
-    In a step, first copies cross, those between different pairs of IPUs at the same time; then
-    each IPU does its work.
-
-    Args:
-        cycles: Tile cycles of one run of each part; what is missing takes none.
-    """
+    """Returns when each instruction of a schedule runs; parts without cycles take none."""
     events: list[Event] = []
     starts = [0]
     by_phase: Counter[Phase] = Counter()
     for step in steps:
         work = [i for i in step.instructions if i.part.work is not Work.COPY]
         copies = [i for i in step.instructions if i.part.work is Work.COPY]
+        # First copies cross, those between different pairs of IPUs at the same time; then each
+        # IPU does its work.
         end, found = _lined_up(copies, cycles, starts[-1], lambda part: (part.ipu, part.to))
         events += found
         end, found = _lined_up(work, cycles, end, lambda part: (part.ipu,))

@@ -15,7 +15,6 @@ class Form:
     """A way to compute a convolution: a vertex, after transforms.
 
     Args:
-        method: The vertex, named as in `ConvolutionPlan`.
         convolution: What the vertex computes, after the transforms.
         copies: The bytes that each transform writes, over all tiles, with the bytes that lie
             together before it.
@@ -64,10 +63,8 @@ def weight_bytes(convolution: Convolution) -> int:
 
 
 def _flattened(convolution: Convolution) -> Convolution:
-    """Returns the convolution with batch and field as one dimension.
-
-    A kernel of one element has no neighbourhood.
-    """
+    """Returns the convolution with batch and field as one dimension."""
+    # A kernel of one element has no neighbourhood.
     positions = convolution.batch * math.prod(convolution.field)
     return dataclasses.replace(
         convolution,
@@ -81,15 +78,13 @@ def _flattened(convolution: Convolution) -> Convolution:
 
 
 def _expanded(form: Form, dimensions: range) -> Form:
-    """Returns the form with the kernel's elements along some dimensions as channels.
-
-    Each element becomes a copy of the input. poplibs calls it expanding dimensions.
-    """
+    """Returns the form with the kernel's elements along some dimensions as channels."""
     convolution = form.convolution
     kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
     strides = [1 if i in dimensions else s for i, s in enumerate(convolution.strides)]
     dilations = [1 if i in dimensions else d for i, d in enumerate(convolution.kernel_dilations)]
-    # 3 channels fill 3 of the matrix unit's 16 inputs; 7 x 7 x 3 in one fill 147 of 160.
+    # Each element becomes a copy of the input (poplibs expands dimensions). 3 channels fill 3 of
+    # the matrix unit's 16 inputs; 7 x 7 x 3 in one fill 147 of 160.
     factor = math.prod(convolution.kernel) // math.prod(kernel)
     expanded = dataclasses.replace(
         convolution,
@@ -106,13 +101,11 @@ def _expanded(form: Form, dimensions: range) -> Form:
 
 
 def _combined(form: Form) -> Form:
-    """Returns the form with groups joined until they fill the matrix unit.
-
-    The weights between different groups are zero.
-    """
+    """Returns the form with groups joined until they fill the matrix unit."""
     convolution = form.convolution
     wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
     factor = math.gcd(convolution.groups, wanted)
+    # The weights between different groups are zero.
     combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
     atom = element_bytes(convolution.dtype)
     copies = (*form.copies, (weight_bytes(combined), atom))
@@ -143,10 +136,8 @@ def _on_matrix_unit(form: Form) -> Form:
 
 
 def forms_of(target: Target, convolution: Convolution) -> Iterator[Form]:
-    """Yields every way to compute a convolution that is worth costing.
-
-    One of them at least needs no interleaved memory.
-    """
+    """Yields every way to compute a convolution that is worth costing."""
+    # One form at least needs no interleaved memory: the plan for when there is none.
     plain = Form("horizontal mac", convolution)
     bases = [plain]
     if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):

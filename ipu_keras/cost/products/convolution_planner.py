@@ -1,19 +1,7 @@
 """Plans how a convolution or matrix product is spread over the tiles, and what it costs there.
 
-The search is that of poplibs' convolution planner in one level: each candidate splits the work
-over tiles and over serial steps, and costs the sum of its phases (transform, exchange, compute,
-reduce), every one with its sync and launch. The fastest whose temporary memory fits wins.
-Operands lie as the plan wants them, spread evenly over the tiles: what brings them there from
-other operations is not counted.
-
-No constant is fitted. Two choices between mechanisms were made in view of the 186 float16
-convolutions without groups of the microbenchmarks (GC2):
-
-- Operands come at `exchange_bytes`, though tiles could receive what they share at
-  `shared_exchange_bytes`. Every other layer suffices to choose: the median error of its
-  time is 9 %, and would be 20 %; on the layers between, 9 % and 19 %.
-- Pieces that are no words are copied on both sides of an exchange, which matters to
-  16 points (layers of three channels). These were used to choose.
+The search is that of poplibs' planner in one level. Operands lie as the plan wants them: what
+brings them there from other operations is not counted.
 """
 
 import functools
@@ -30,12 +18,22 @@ from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, eleme
 from ipu_keras.cost.vertices.vertices import rearrange
 from ipu_keras.machine.target import Confidence, Target
 
+# Each candidate splits the work over tiles and over serial steps, and costs the sum of its
+# phases (transform, exchange, compute, reduce), every one with its sync and launch. The fastest
+# whose temporary memory fits wins. No constant is fitted. Two choices between mechanisms were
+# made in view of the 186 float16 convolutions without groups of the microbenchmarks (GC2):
+# - Operands come at `exchange_bytes`, though tiles could receive what they share at
+#   `shared_exchange_bytes`. Every other layer suffices to choose: the median error of its time
+#   is 9 %, and would be 20 %; on the layers between, 9 % and 19 %.
+# - Pieces that are no words are copied on both sides of an exchange, which matters to 16 points
+#   (layers of three channels). These were used to choose.
+
 Array = np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionPlan:
-    """A convolution's split over tiles and time, and its cost.
+    """A convolution's split over tiles and time, and its cost over all serial steps.
 
     Args:
         method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"` or `"outer product"`.
@@ -45,12 +43,11 @@ class ConvolutionPlan:
         field_splits: Parts of the field, by dimension of the transformed field.
         kernel_split: Parts of the kernel's first dimension.
         serial_in_split: Steps over input channels, whose results are added.
-        serial_out_split: Steps over output channels.
-        compute_cycles: Cycles of the vertices, launches included, over all steps.
-        exchange_cycles: Cycles of moving inputs and weights, syncs included, over all steps.
-        reduce_cycles: Cycles of exchange, sums and cast of partials, over all steps.
+        compute_cycles: Cycles of the vertices, launches included.
+        exchange_cycles: Cycles of moving inputs and weights, syncs included.
+        reduce_cycles: Cycles of exchange, sums and cast of partials.
         transform_cycles: Cycles of transforms, and of slices of serial steps.
-        exchange_bytes: Bytes that the busiest tile receives, over all steps.
+        exchange_bytes: Bytes that the busiest tile receives.
         temporary_bytes: Bytes that the fullest tile needs beside operands and result.
     """
 
@@ -100,10 +97,8 @@ def _parts(size: int, most: int) -> list[int]:
 
 
 def _divisors(size: int) -> set[int]:
-    """Returns the divisors of a size below 4096, else none.
-
-    Near a divisor of a large size lies some other number of parts that is tried.
-    """
+    """Returns the divisors of a size."""
+    # Near a divisor of a large size lies some other number of parts that is tried.
     if size >= 4096:
         return set()
     small = [d for d in range(1, math.isqrt(size) + 1) if size % d == 0]
@@ -153,12 +148,10 @@ def _fullest(grid: Array, most: int = 6000) -> Array:
 
 
 def _with_serial_steps(form: Form, grains: tuple[int, int], grid: Array) -> Array:
-    """Returns the candidates in every number of serial steps, over one kind of channels.
-
-    poplibs splits serially over only one of both, too.
-    """
+    """Returns the candidates in every number of serial steps, over one kind of channels."""
     steps = []
     most = (ceil_divide(form.in_channels, grains[0]), ceil_divide(form.out_channels, grains[1]))
+    # poplibs splits serially over only one of both, too.
     for axis, parts_axis, size in zip((_SERIAL_IN, _SERIAL_OUT), (_IN, _OUT), most, strict=True):
         for k in range(1, _MOST_SERIAL_STEPS.bit_length()):
             serial = grid[:, grid[parts_axis] << k <= size].copy()
@@ -213,7 +206,6 @@ class _Share:
 
 
 def _vertex_cycles(target: Target, form: Form, share: _Share) -> Array:
-    """Returns the cycles of the fullest tile's vertex."""
     convolution = form.convolution
     types: dict[str, Any] = {
         "dtype": convolution.dtype,
@@ -280,11 +272,7 @@ def _slic_cycles(target: Target, form: Form, share: _Share) -> Array:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What candidates cost, with the fields of `ConvolutionPlan`.
-
-    `interleaved_bytes` are those of `temporary_bytes` that have to lie in interleaved memory:
-    the partials of the matrix unit, which loads and stores 16 bytes of them at once.
-    """
+    """What candidates cost, with the fields of `ConvolutionPlan`."""
 
     compute: Array
     exchange: Array
@@ -292,6 +280,8 @@ class _Cost:
     transform: Array
     exchange_bytes: Array
     temporary_bytes: Array
+    # Those of the temporary bytes that have to lie in interleaved memory: the partials of the
+    # matrix unit, which loads and stores 16 bytes of them at once.
     interleaved_bytes: Array
 
     @property
@@ -374,11 +364,8 @@ def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
 
 
 def _is_measured(target: Target, form: Form) -> bool:
-    """Whether the model was checked against hardware for such a form.
-
-    It was for forward convolutions on a target that was measured. Grouped ones were measured
-    too, and are far slower than their plans.
-    """
+    """Whether the model was checked against hardware for such a form."""
+    # Grouped convolutions were measured too, and are far slower than their plans.
     convolution = form.convolution
     return (
         target.has_measured_convolutions
@@ -442,13 +429,6 @@ def plan(
     If nothing fits, the bound is doubled; if that does not help, the plan with the least
     temporary memory is taken, as in poplibs. What has to be interleaved fits into memory that
     is.
-
-    Args:
-        memory_proportion: Share of a tile's memory for temporary data.
-        num_tiles: Tiles to spread over; all tiles of an IPU if `None`.
-
-    Raises:
-        ValueError: No memory or no tiles were given.
 
     Example:
 

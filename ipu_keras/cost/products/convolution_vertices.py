@@ -1,12 +1,8 @@
-"""Costs the vertices that compute convolutions, in cycles of one tile.
+"""Costs the vertices that compute convolutions, in cycles of one tile, whose counts are
+arguments.
 
-The closed forms are those of poplibs' cycle estimators. A worker gets every `num_workers`-th
-cycle, so a vertex costs its supervisor's cycles and `num_workers` times those of its slowest
-worker. What is around a vertex (launch, sync, exchange) is the planner's.
-
-Counts are integers or NumPy arrays of integers that broadcast; results have the broadcast shape,
-which lets the planner cost all its candidates at once. Elements, positions and sums are those of
-one tile, and every function returns cycles of the tile.
+The closed forms are those of poplibs' cycle estimators (poplin PerformanceEstimation). Counts
+may be arrays, so that the planner costs all its candidates at once.
 """
 
 import numpy as np
@@ -14,6 +10,10 @@ import numpy as np
 from ipu_keras.cost.products.convolutions import Count, ceil_divide, element_bytes
 from ipu_keras.machine.target import Target
 
+# A worker gets every `num_workers`-th cycle, so a vertex costs its supervisor's cycles and
+# `num_workers` times those of its slowest worker. What is around a vertex (launch, sync,
+# exchange) is the planner's.
+#
 # Bytes of one unit's weight registers: 16 numbers of float16 or 8 of float32 (poplibs,
 # Target::getWeightsPerConvUnit).
 WEIGHT_BYTES_PER_UNIT = 32
@@ -79,14 +79,9 @@ def amp_1x1(
 ) -> Count:
     """A convolution with kernels of one element, or a matrix product, in the matrix unit.
 
-    Source: poplibs, poplin PerformanceEstimation, ConvPartial1x1Out. Its estimate of 16 bytes of
-    weights per cycle is the target's `weight_load_bytes` here.
-
-    Args:
-        field_elements: Output positions of this tile.
-        in_groups: Groups of `channels_per_unit` input channels, at least 1.
-        out_groups: Groups of `target.conv_units` output channels.
-        conv_groups: Convolutions that share nothing.
+    Source: poplibs, ConvPartial1x1Out. Its estimate of 16 bytes of weights per cycle is the
+    target's `weight_load_bytes` here. `in_groups` have `channels_per_unit` input channels,
+    `out_groups` as many as `target.conv_units` says.
 
     Example:
 
@@ -113,10 +108,6 @@ def amp_1x1(
 
 def row_segments(num_elements: Count, row_elements: Count) -> Count:
     """Returns the rows that the worst contiguous run of positions touches.
-
-    Args:
-        num_elements: Positions of one worker.
-        row_elements: Positions in a row of the tile's field.
 
     Example: Of rows of four, six positions touch three (1 + 4 + 1); eight positions
     start where a row does and touch two.
@@ -156,22 +147,15 @@ def amp_nx1(
 ) -> Count:
     """A convolution in the matrix unit: weights are loaded for each element of the kernel.
 
-    Source: poplibs, poplin PerformanceEstimation, ConvPartialnx1. Each row of the field costs a
-    start of its own, so wide tiles are faster than square ones.
+    Source: poplibs, ConvPartialnx1. Each row of the field costs a start of its own, so wide
+    tiles are faster than square ones.
 
     Args:
-        field_elements: Output positions of this tile.
-        row_elements: Output positions in a row.
         kernel_rows: Rows of the kernel, outer dimensions included.
         in_groups: Groups of input channels: `channels_per_unit / kernel_height` each.
-        out_groups: Groups of `target.conv_units` output channels.
-        conv_groups: Convolutions that share nothing.
         kernel_height: Rows of the kernel whose weights are loaded together: 1, 2 or 4.
         dilation: Input dilation over all dimensions: one position in as many meets a given
             element of the kernel.
-
-    Raises:
-        ValueError: The vertex cannot load so many rows together.
     """
     # Supervisor cycles to set up the pointers of as many rows.
     pointers = {1: 15, 2: 46, 4: 60}
@@ -209,9 +193,8 @@ def horizontal_mac(
 ) -> Count:
     """A convolution by dot products over input channels, without the matrix unit.
 
-    Source: poplibs, poplin PerformanceEstimation, ConvPartialHorizontalMac and
-    getDenseDotProductCycles: a vector of the data path per cycle, less if channels are no
-    multiple of it.
+    Source: poplibs, ConvPartialHorizontalMac and getDenseDotProductCycles: a vector of the data
+    path per cycle, less if channels are no multiple of it.
     """
     is_half = dtype == "float16"
     # Rows of channels that are no whole vectors start unaligned: loads get narrower.
@@ -238,18 +221,8 @@ def slic(
 ) -> Count:
     """Convolutions of few channels by the sliding-window instruction, float16 only.
 
-    A block is four input and four output channels, in one group or several. Source: poplibs,
-    poplin PerformanceEstimation, ConvPartial1x4SLIC.
-
-    Args:
-        row_elements: Output positions in a row.
-        kernel_rows: Rows of the kernel, outer dimensions included.
-        kernel_columns: Columns of the kernel: four are taken at once.
-        group_blocks: Blocks of channels of this tile.
-        stride: Stride of the columns, 1 or 2.
-
-    Raises:
-        ValueError: The instruction has no such stride.
+    Source: poplibs, ConvPartial1x4SLIC. The `group_blocks` have four input and four output
+    channels each, in one group or several.
     """
     if stride not in (1, 2):
         raise ValueError(f"SLIC has strides of 1 and 2. Received: stride={stride}")
@@ -272,8 +245,7 @@ def outer_product(
 ) -> Count:
     """Each element of one input channel times each weight of its output channels.
 
-    Source: poplibs, poplin PerformanceEstimation, OuterProduct, whose workers share the
-    channels.
+    Source: poplibs, OuterProduct, whose workers share the channels.
     """
     vector = target.vector_bytes // element_bytes(dtype)
     share = ceil_divide(channels, target.num_workers * vector)
@@ -288,8 +260,8 @@ def reduce_partials(
 ) -> Count:
     """Sums the partials of tiles that had different input channels.
 
-    Source: poplibs, poplin PerformanceEstimation, ReduceAdd with a single input: two cycles per
-    vector and partial, 16 bytes of sums in flight.
+    Source: poplibs, ReduceAdd with a single input: two cycles per vector and partial, 16 bytes
+    of sums in flight.
     """
     width = 2 * target.vector_bytes // element_bytes(partials_dtype)
     loops = ceil_divide(num_outputs, width * target.num_workers)
@@ -297,10 +269,9 @@ def reduce_partials(
 
 
 def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: Count) -> Count:
-    """Turns sums into the type of the result.
+    """Turns sums into the type of the result, by the wider type's vectors, on all workers.
 
-    Source: poplibs, poplin PerformanceEstimation, getCastCycleEstimate: the wider type's
-    vectors, on all workers.
+    Source: poplibs, getCastCycleEstimate.
     """
     widest = max(element_bytes(from_dtype), element_bytes(to_dtype))
     vectors = ceil_divide(num_elements * widest, target.num_workers * target.vector_bytes)
@@ -310,7 +281,7 @@ def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: Count)
 def zero(target: Target, *, dtype: str, num_elements: Count) -> Count:
     """Clears sums before the first product is added.
 
-    Source: poplibs, poplin PerformanceEstimation, getZeroSupervisorVertexCycleEstimate.
+    Source: poplibs, getZeroSupervisorVertexCycleEstimate.
     """
     vectors = ceil_divide(
         num_elements * element_bytes(dtype), target.num_workers * target.vector_bytes

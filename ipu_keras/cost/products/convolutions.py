@@ -11,11 +11,6 @@ _ELEMENT_BYTES = {"float16": 2, "float32": 4}
 
 
 def element_bytes(dtype: str) -> int:
-    """Returns the bytes of an element that the matrix unit can multiply.
-
-    Raises:
-        ValueError: The matrix unit has no such type.
-    """
     if dtype not in _ELEMENT_BYTES:
         raise ValueError(
             f"A vertex of a convolution computes in one of {', '.join(_ELEMENT_BYTES)}: cast "
@@ -37,19 +32,14 @@ class Convolution:
 
     Args:
         field: Output positions by dimension, with at least one dimension.
-        in_channels: Input channels of all groups.
-        out_channels: Output channels of all groups.
+        in_channels: Input channels of all groups, as `out_channels` are of all.
         groups: Convolutions that share neither channels nor weights.
         strides: Input positions between output positions, by dimension; ones if empty.
-        dtype: Type of inputs, weights and result, `"float16"` or `"float32"`.
         partials_dtype: Type of the sums: `"float32"`, or `"float16"` if `dtype` is.
         input_dilations: Positions between input elements, as in the data gradient of a strided
             convolution; ones if empty.
         kernel_dilations: Positions between the kernel's elements, as in the weight gradient of a
             strided convolution; ones if empty.
-
-    Raises:
-        ValueError: Sizes or types do not go together.
 
     Example: A product of matrices (2, 3) and (3, 4).
 
@@ -125,13 +115,8 @@ class Convolution:
 def matmul(
     batch: int, rows: int, inner: int, columns: int, dtype: str, partials_dtype: str = "float32"
 ) -> Convolution:
-    """Returns a matrix product as a convolution of one-element kernels.
-
-    Args:
-        batch: Products that share nothing.
-        rows: Rows of the left matrix.
-        inner: Columns of the left and rows of the right matrix.
-        columns: Columns of the right matrix.
+    """Returns a product of (rows, inner) and (inner, columns) as convolution by one-element
+    kernels.
 
     Example:
 

@@ -11,7 +11,6 @@ _HALF = frozenset({"float16", "bfloat16"})
 
 
 def product_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
-    """Returns the products of a `"dot"`."""
     left, right = inputs[:2]
     attributes = op.attributes
     batch = attributes["lhs_batch_dimensions"]
@@ -29,11 +28,7 @@ def product_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
 
 
 def convolution_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
-    """Returns the convolution of a `"convolution"`, which may be a gradient.
-
-    Args:
-        inputs: The specs of its input and kernel.
-    """
+    """Returns the convolution of a `"convolution"`, which may be a gradient."""
     source, output, attributes = inputs[0], op.outputs[0], op.attributes
     # In groups of the batch, each output channel sees one group's samples only.
     batch_groups = attributes["batch_group_count"]

@@ -23,8 +23,7 @@ class ProductOptions:
 
     Args:
         memory_proportion: Share of a tile's memory that its temporaries may take.
-        partials_dtype: Type of its partial sums, `"float32"` or `"float16"`, unless they would
-            be narrower than what is multiplied.
+        partials_dtype: Type of its partial sums, `"float32"` or `"float16"`.
     """
 
     memory_proportion: float
@@ -45,17 +44,7 @@ def product_options(
     matmul_options: PoplarOptions = None,
     pipeline: Pipeline | None = None,
 ) -> Callable[[ComputeSet], ProductOptions]:
-    """Returns how a compute set is planned: by the options of its stage, or those of all.
-
-    Args:
-        memory_proportion: The share of memory where no options say another.
-        convolution_options: Poplar's options for all convolutions of the program.
-        matmul_options: Poplar's options for all matrix products.
-        pipeline: A pipeline whose stages' options go before the others.
-
-    Raises:
-        ValueError: An option has a value that it cannot have.
-    """
+    """Returns how a compute set is planned: by the options of its stage, or those of all."""
     everywhere = _by_family(PipelineStageOptions(convolution_options, matmul_options))
     forward, backward = [], []
     update: dict[str, dict[str, Any]] = {}
@@ -78,7 +67,6 @@ def product_options(
 
 
 def _by_family(options: PipelineStageOptions | None) -> dict[str, dict[str, Any]]:
-    """Returns what is chosen for the convolutions, and for the products."""
     if options is None:
         return {}
     given = {"convolution": options.convolution_options, "dot": options.matmul_options}

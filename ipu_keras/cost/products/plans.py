@@ -13,11 +13,7 @@ class Plans:
         self._made: dict[tuple[Convolution, float], ConvolutionPlan] = {}
 
     def find_or_make(self, convolution: Convolution, memory_proportion: float) -> ConvolutionPlan:
-        """Returns the plan of a convolution, or of a matrix product as one.
-
-        Args:
-            memory_proportion: Share of a tile's memory that its temporaries may take.
-        """
+        """Returns the plan of a convolution, or of a matrix product as one."""
         key = convolution, memory_proportion
         if key not in self._made:
             self._made[key] = plan(self._target, convolution, memory_proportion=memory_proportion)

@@ -1,16 +1,7 @@
 """Rewrites batched gathers and scatters in XLA's own form of them.
 
-`tf.gather` with `batch_dims` looks rows up in a table for each element of the batch. XLA has
-attributes that say so, but TensorFlow does not use them. It writes one of two forms instead:
-
-- Index vectors that name the element of the batch too, as a component that counts up:
-  `concatenate(iota, indices)`. So are gathers, and the gradient of `tf.gather_nd`.
-- One long table, in which the rows of each element of the batch begin where those of the one
-  before ended: `indices + iota * rows`. So is the gradient of `tf.gather`, and much code by
-  hand.
-
-Either way, a tile that has the table of one element of the batch would not know which lookups
-are in it. Here, both become gathers and scatters with batching dimensions.
+XLA has attributes for a table in each element of a batch, but TensorFlow does not use them. A
+tile that has one of these tables would not know which lookups are in it.
 """
 
 import math
@@ -21,15 +12,19 @@ from typing import Any
 from ipu_keras.cost.rewrites.constants import numbers_of, sources_of, without_unused
 from ipu_keras.ir import Graph, Op, TensorSpec
 
-# The two forms that TensorFlow writes, for tables of (batch, rows, columns) and indices of
-# (batch, lookups); both become a gather in (batch, rows, columns) with start_index_map (1,) and
-# operand_batching_dims (0,), whose indices are the bare ones:
+# TensorFlow writes one of two forms, for tables of (batch, rows, columns) and indices of (batch,
+# lookups). Both become a gather in (batch, rows, columns) with start_index_map (1,) and
+# operand_batching_dims (0,), whose indices are the bare ones. Scatters are alike.
 #
-#   iota ─ broadcast ─┐
-#           indices ──┴─ concatenate ─ gather in (batch, rows, columns), start_index_map (0, 1)
+#   Index vectors that name the element of the batch too: gathers, and gradients of `tf.gather_nd`.
 #
-#   iota ─ multiply rows ─┐
-#               indices ──┴─ add ─ gather in (batch * rows, columns), start_index_map (0,)
+#     iota ─ broadcast ─┐
+#             indices ──┴─ concatenate ─ gather in (batch, rows, columns), start_index_map (0, 1)
+#
+#   One long table of all rows: gradients of `tf.gather`, and much code by hand.
+#
+#     iota ─ multiply rows ─┐
+#                 indices ──┴─ add ─ gather in (batch * rows, columns), start_index_map (0,)
 
 # Counters of batches go through these operations, and are dropped with them.
 _SAME_NUMBERS = frozenset({"broadcast", "convert", "reshape"})
@@ -80,14 +75,12 @@ def num_lookups(op: Op, indices: TensorSpec) -> int:
 
 
 def with_batched_lookups(graph: Graph) -> Graph:
-    """Gives batched gathers and scatters batching dimensions, and drops what counted batches.
-
-    Numbers of rows are taken to lie within the table of their element of the batch, as those of
-    TensorFlow's gradients do.
-    """
+    """Gives batched gathers and scatters batching dimensions, and drops what counted batches."""
     functions = {name: with_batched_lookups(body) for name, body in graph.functions.items()}
     if not any(op.kind in _TERMS for op in graph.ops):
         return replace(graph, functions=functions)
+    # Numbers of rows are taken to lie within the table of their element of the batch, as those
+    # of TensorFlow's gradients do.
     values = _Values(graph.ops)
     ops: list[Op] = []
     renamed: dict[str, str] = {}

@@ -17,11 +17,7 @@ NUMBER_KINDS = _SAME_NUMBER | {"constant", "multiply"}
 
 
 def numbers_of(ops: Iterable[Op]) -> dict[str, float]:
-    """Returns the one number that all elements of a value are, for each value that is a
-    constant.
-
-    So is a product of constants, which XLA folds: TensorFlow multiplies the sizes of axes.
-    """
+    """Returns the one number of each value whose elements are all that constant."""
     numbers: dict[str, float] = {}
     for op in ops:
         if op.kind == "constant":
@@ -30,17 +26,17 @@ def numbers_of(ops: Iterable[Op]) -> dict[str, float]:
                 numbers[op.name] = value
         elif op.kind in _SAME_NUMBER and op.inputs[0] in numbers:
             numbers[op.name] = numbers[op.inputs[0]]
+        # XLA folds products of constants, such as those of sizes of axes that TensorFlow
+        # multiplies.
         elif op.kind == "multiply" and all(name in numbers for name in op.inputs):
             numbers[op.name] = math.prod(numbers[name] for name in op.inputs)
     return numbers
 
 
 def number_like(op: Op, name: str, value: float) -> list[Op]:
-    """Returns the operations that make a value of one number, with shape and dtype of a result.
+    """Returns the operations that make a value of one number, alike the result of `op`.
 
-    Args:
-        op: An operation with one result; it gives the layer and the place in the step too.
-        name: What follows the operation's name in that of the constant.
+    The operation's layer and place in the step are kept.
     """
     (spec,) = op.outputs
     constant = replace(

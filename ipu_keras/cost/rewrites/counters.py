@@ -10,9 +10,8 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 
 
 def with_counters_of_one_axis(graph: Graph) -> Graph:
-    """Gives counters one axis each, and broadcasts them to the shape that they had.
-
-    The broadcast has the counter's name.
+    """Gives counters one axis each, and broadcasts these, by the counters' names, to their
+    shape.
 
     Example:
 

@@ -12,14 +12,10 @@ def with_precision(graph: Graph, dtype: str) -> Graph:
     """Returns the graph with all its numbers of one floating point type.
 
     This is what tracing gives when the infeed, the model and its optimizer are all made with
-    that type, as under Keras's policy of that name: arguments, variables (the optimizer's too),
-    constants, activations, gradients and the results of reductions. Conversions between the two
-    types remain, and cost nothing. Integers, booleans and other floating point types stay as
-    they are.
-
-    Keras's own layers keep more in float32 under a policy of float16, such as the statistics of
-    normalizations, and so need more than this says. Whether training still converges is not
-    asked.
+    that type: arguments, variables, constants, activations, gradients and the results of
+    reductions. Conversions between the two types remain, and cost nothing. Other types stay as
+    they are. Keras's own layers keep more in float32 under a policy of float16, such as the
+    statistics of normalizations, and so need more than this says.
 
     Example:
 

@@ -21,9 +21,7 @@ from ipu_keras.ir import RELU_GRADIENT, Graph, Op
 
 
 def with_relu_gradients(graph: Graph) -> Graph:
-    """Makes one operation of gradients where features are positive, and zeros elsewhere.
-
-    The operation takes the gradients and the features, and has the name of the selection.
+    """Makes one operation, with the selection's name, of each gradient of ReLU.
 
     Example:
 

@@ -1,9 +1,7 @@
 """Makes powers and divisions by constants the products that they are.
 
-XLA's algebraic simplifier, which the compiler for IPUs runs too, does the same. It writes `x **
-2` as a product; the gradient of that has `x ** 1`. A power takes hundreds of times as long. Of a
-division it multiplies by the reciprocal (`HandleDivide`): Keras divides by numbers of elements
-in every mean, and a division takes ten times as long.
+XLA's algebraic simplifier, which the compiler for IPUs runs too, does the same: a power takes
+hundreds of times as long as a product, and a division ten times.
 """
 
 from collections.abc import Iterator
@@ -18,14 +16,13 @@ from ipu_keras.cost.rewrites.constants import (
 )
 from ipu_keras.ir import Graph, Op
 
-# Exponents that the simplifier (`HandlePower`) has another form for, besides 0.
+# Exponents that the simplifier (`HandlePower`) has another form for, besides 0. It writes `x **
+# 2` as a product; the gradient of that has `x ** 1`.
 _EXPONENTS = (-1, 1, 2, 3)
 
 
 def with_products_for_powers(graph: Graph) -> Graph:
-    """Replaces powers whose exponent is a constant -1, 1, 2 or 3.
-
-    The last operation of what a power becomes has its name.
+    """Replaces powers by a constant -1, 1, 2 or 3; the last operation keeps the power's name.
 
     Example:
 
@@ -83,8 +80,6 @@ def _written_out(power: Op, exponent: int) -> Iterator[Op]:
 def with_products_for_divisions(graph: Graph) -> Graph:
     """Replaces divisions of floating point numbers by a constant other than 0.
 
-    A product has the name of its division.
-
     Example:
 
     >>> from ipu_keras.ir import TensorSpec
@@ -96,6 +91,7 @@ def with_products_for_divisions(graph: Graph) -> Graph:
     [('constant', (), {'value': 0.25}), ('multiply', ('x', 'y/reciprocal'), {})]
     """
     functions = {name: with_products_for_divisions(body) for name, body in graph.functions.items()}
+    # The simplifier's `HandleDivide`: Keras divides by numbers of elements in every mean.
     made_by, numbers = {op.name: op for op in graph.ops}, numbers_of(graph.ops)
     divisions = [op for op in graph.ops if op.kind == "divide" and "float" in op.outputs[0].dtype]
     divisors = {op.name: numbers.get(op.inputs[1], 0) for op in divisions}

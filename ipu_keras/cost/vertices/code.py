@@ -16,9 +16,7 @@ from ipu_keras.machine.target import Target
 
 
 def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
-    """Returns what every tile of an IPU needs besides its values, from compute sets with own
-    code.
-    """
+    """Returns what every tile of an IPU needs besides its values, for what has code of its own."""
     costs = [part for cost in costs for part in _without_parts(cost)]
     num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
     vertex_types = {cost.vertex for cost in costs} - {""}
@@ -36,9 +34,7 @@ def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
 
 
 def _without_parts(cost: Cost) -> Iterator[Cost]:
-    """Yields what has code of its own: the parts of an operation of Poplar's libraries, or the
-    whole.
-    """
+    """Yields the parts of an operation of Poplar's libraries, or the whole of another one."""
     if not cost.parts:
         yield cost
     for part in cost.parts:

@@ -18,8 +18,6 @@ class CostContext:
     Args:
         in_place: Names of values by names of those that are written over them.
         layouts: Names of values by names of those that lie as they do; see `layouts_of`.
-        product_options: How a compute set that is a convolution or product is planned.
-        plans: Plans that all compute sets of the program share.
         num_ipus: IPUs that run the program, all replicas together.
         ipu_at: Maps a replica's IPU by number to the hardware's, on which its links depend.
     """

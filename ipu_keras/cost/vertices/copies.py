@@ -82,6 +82,5 @@ def _moved(one: ComputeSet, context: CostContext, vertex: Callable[..., VertexCy
 
 
 def _copied(target: Target, spec: TensorSpec) -> VertexCycles:
-    """A copy of a tensor on the tiles that have it."""
     size = bytes_per_tile(spec, target)
     return vertices.copy(target, num_bytes=size, atom_bytes=item_bytes(spec))

@@ -1,9 +1,7 @@
 """What a compute set takes: cycles, memory for what arrives, vertices; and how that adds up.
 
-Tiles synchronize before they exchange, once: each knows then in which cycle its data arrives,
-and starts to compute behind that. What needs no exchange starts as soon as its tile is done with
-the compute set before. Source: the `launch_cycles` of the target are what compute sets that
-followed each other without exchange were measured to take besides their vertices.
+Tiles synchronize once before an exchange: each knows then in which cycle its data arrives, and
+computes behind that. What needs no exchange starts when its tile is done with the set before.
 """
 
 from collections.abc import Sequence
@@ -27,11 +25,9 @@ class Cost:
         exchange_bytes: Bytes that the tile with the most receives.
         temporary_bytes: Bytes that a tile needs only while it runs.
         num_vertices: Vertices of one tile; the workers share one.
-        tiles: Tiles that have vertices.
         vertex: Type of the vertices; compute sets of one type share their code.
         detail: How it is computed, where there is a choice.
-        parts: Costs of one run of what an operation of Poplar's libraries consists of, which are
-            in the other numbers.
+        parts: Costs of what an operation of Poplar's libraries consists of, already counted.
     """
 
     compute_cycles: int = 0
@@ -51,10 +47,8 @@ class Cost:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
     def in_step(self, one: ComputeSet, batches_per_update: int) -> "Cost":
-        """Returns what all runs of a compute set take in one step, by its steps per weight
-        update.
-
-        For a part of the weight update, a step has its share, rounded up.
+        """Returns what all runs of a compute set take in one step; a weight update, its share of
+        that.
         """
         share = batches_per_update if one.weight_update else 1
         return replace(
@@ -82,10 +76,10 @@ def started_together(
 ) -> Cost:
     """Costs vertices that start at once, on the tiles that have what they write.
 
-    Args:
-        cycles: Cycles of the slowest tile.
-        received: Bytes that arrive at a tile before; if none do, there is no exchange.
+    Before, `received` bytes arrive at the busiest tile; if none do, there is no exchange.
     """
+    # The target's `launch_cycles` are what compute sets that followed each other without
+    # exchange were measured to take besides their vertices: no sync is between these.
     return Cost(
         compute_cycles=cycles.cycles + target.launch_cycles,
         exchange_cycles=arrival_cycles(target, received),
@@ -119,9 +113,7 @@ def divided_cost(
 ) -> Cost:
     """Costs compute sets one behind the other on tiles that are not said: a guess.
 
-    Args:
-        cycles: Cycles of the vertices of all compute sets.
-        moved: Bytes that a tile receives, and sends, in each exchange.
+    In each exchange, a tile receives, and sends, so many bytes as `moved` says.
     """
     phases = [ExchangePhase(bytes_in=size, bytes_out=size) for size in moved if size]
     return Cost(

@@ -15,10 +15,7 @@ _WITHOUT_VERTEX = frozenset({"broadcast", "copy"})
 
 
 def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs an operation on each element, or a chain of them.
-
-    What lies elsewhere than the result arrives first, and small operands whole.
-    """
+    """Costs an operation on each element, or a chain of them."""
     made = one.writes[0]
     size, item = num_elements(made.spec), item_bytes(made.spec)
     operations = [
@@ -31,6 +28,7 @@ def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
         # Numbers that are constants, and constant vectors, are part of the code.
         if context.values[name].role == "constant" and (count < size or count == 1):
             continue
+        # What lies elsewhere than the result arrives first, and small operands whole.
         if count == size and not context.lie_alike(name, made.name):
             received += bytes_per_tile(spec, context.target)
         elif count < size:
@@ -44,7 +42,6 @@ def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
 def _map(
     one: ComputeSet, operations: Sequence[tuple[str, int]], count: int, context: CostContext
 ) -> VertexCycles:
-    """Returns the cycles of the vertex of one or several elementwise operations."""
     dtype = _widest(one, context.values, alone=len(operations) == 1)
     if len(operations) > 1:
         return vertices.fused(
@@ -84,11 +81,9 @@ def cost_of_broadcast(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def _widest(one: ComputeSet, values: Mapping[str, Value], *, alone: bool) -> str:
-    """Returns the dtype that is computed in.
-
-    An operation alone says what it takes. Of a chain, that is known of the last one, so what is
-    read counts, which may be the same bits as another dtype.
-    """
+    """Returns the dtype that is computed in."""
+    # An operation alone says what it takes. Of a chain, that is known of the last one, so what
+    # is read counts, which may be the same bits as another dtype.
     taken = one.operands if alone else [values[name].spec for name in one.reads]
     specs = [*taken, *(value.spec for value in one.writes)]
     floats = [spec for spec in specs if "float" in spec.dtype] or specs

@@ -71,17 +71,13 @@ _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
 
 
 def cost_of(one: ComputeSet, context: CostContext) -> Cost:
-    """Returns the cost of one run of a compute set."""
     if one.body is not None:
         return _cost_of_body(one, one.body, context)
     return _BY_FAMILY.get(one.family, _cost_of_others)(one, context)
 
 
 def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> Cost:
-    """Sums what an operation of Poplar's libraries consists of; its values are temporary.
-
-    What it is given is where it was, its results where they are made.
-    """
+    """Sums what an operation of Poplar's libraries consists of."""
     # Poplar's options are those of the stage that the operation is in, which its parts do not
     # say. An operation's own proportion, such as an LSTM's, goes before these.
     place = {name: getattr(one, name) for name in ("stage", "backward", "weight_update")}
@@ -95,6 +91,8 @@ def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> C
     parts = tuple(cost_of(inner, inside) for inner in body.compute_sets)
     pairs = zip(body.compute_sets, parts, strict=True)
     runs = [part.in_step(inner, batches_per_update=1) for inner, part in pairs]
+    # Values within it are temporary; what it is given is where it was, its results where they
+    # are made.
     return Cost(
         compute_cycles=sum(run.compute_cycles for run in runs),
         exchange_cycles=sum(run.exchange_cycles for run in runs),

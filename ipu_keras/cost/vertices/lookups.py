@@ -1,15 +1,7 @@
 """Costs looking rows of tables up, and updating them.
 
 Tiles share the columns of a table: each sees all numbers of rows, and its part of all rows.
-Updates in any order may be shared among tiles too, each of which updates a table of its own, as
-by popops' `lookupSplit`.
-
-In a batch, each element of which has a table of its own, tiles are divided among the tables, as
-by popops' `groupedMultiSlice` and `groupedMultiUpdateAdd`, and those of one table share its
-columns. If there are more tiles than columns, they share the lookups too, for which each needs
-all rows of its columns; or they share the rows, and what they found meets on tiles that take the
-one result of each lookup. Tables that are looked up lie elsewhere, so their columns arrive with
-the numbers of the rows. What is updated lies where it is updated, and only rows arrive.
+Tables of the elements of a batch are divided among the tiles first.
 """
 
 import math
@@ -33,7 +25,15 @@ from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
-# Operations whose updates of one element may be done in any order.
+# With a table for each element of a batch, tiles are divided among the tables, as by popops'
+# `groupedMultiSlice` and `groupedMultiUpdateAdd`, and those of one table share its columns. If
+# there are more tiles than columns, they share the lookups too, for which each needs all rows of
+# its columns; or they share the rows, and what they found meets on tiles that take the one
+# result of each lookup. Tables that are looked up lie elsewhere, so their columns arrive with
+# the numbers of the rows. What is updated lies where it is updated, and only rows arrive.
+#
+# Operations whose updates of one element may be done in any order. These may be shared among
+# tiles too, each of which updates a table of its own, as by popops' `lookupSplit`.
 _ORDERLESS = frozenset({"add", "maximum", "minimum", "multiply"})
 
 
@@ -76,12 +76,7 @@ def rows_cost(
     num_rows: int,
     indices: TensorSpec,
 ) -> Cost:
-    """Costs the rows of one table, whose columns tiles share, by a vertex that looks up or adds.
-
-    Args:
-        rows: The rows that are looked up, or added.
-        indices: The numbers that say which rows of the table they are.
-    """
+    """Costs the rows of one table, whose columns tiles share, by a vertex that looks up or adds."""
     columns = math.ceil(num_elements(rows) / max(num_rows, 1) / target.num_tiles)
     cycles = vertex(target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
     received = indices.nbytes + bytes_per_tile(rows, target)
@@ -99,8 +94,7 @@ def _lookup_cost(
 def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
     """Costs updates where each tile updates a table of its own, and all are added up then.
 
-    Returns `None` unless there is one table, rows have fewer columns than half the tiles, and
-    the order of updates does not matter.
+    It needs one table, rows of fewer columns than half the tiles, and updates in any order.
     """
     target = context.target
     table, indices, rows = (one.operands[k] for k in (0, 1, -1))
@@ -135,13 +129,9 @@ def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchedLookups:
-    """Lookups in several tables of the same size.
+    """Lookups in several tables of the same size; rows and lookups are those of one table.
 
-    Args:
-        num_rows: Rows of one table.
-        num_lookups: Lookups in one table.
-        item_bytes: Bytes of one element of a table.
-        index_bytes: Bytes of the numbers that say which row one lookup is for.
+    `item_bytes` are those of an element, `index_bytes` those of what says which row to look up.
     """
 
     num_tables: int
@@ -192,9 +182,7 @@ def batched_gather_cost(
 ) -> Cost:
     """Costs the fastest way to look rows up among those with room for what they need of tables.
 
-    Args:
-        result_bytes: Bytes of the result that lie on a tile.
-        memory_proportion: Share of a tile's memory that arriving tables may take.
+    A tile has `result_bytes` of the result, and `memory_proportion` of it is for tables.
     """
     ways = list(_gathers(target, lookups, _share_of(target, lookups), result_bytes))
     room = memory_proportion * target.tile_bytes
@@ -206,10 +194,8 @@ def batched_gather_cost(
 
 
 def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
-    """Costs adding to rows, where the tiles of one table share its columns alone.
-
-    If they shared the updates of a column too, each would have sums of its own for all rows.
-    """
+    """Costs adding to rows, where the tiles of one table share its columns alone."""
+    # If tiles shared the updates of a column too, each would have sums of its own for all rows.
     share = _share_of(target, lookups)
     vertex = vertices.multi_update_add(
         target,

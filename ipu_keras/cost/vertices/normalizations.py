@@ -1,7 +1,6 @@
 """Costs the passes of normalizations and softmax over a tensor.
 
-Source: popnn, Norms and NonLinearity: vectors are added and multiplied in place, a vertex for
-each; several sums of a tensor are reduced by the same compute sets.
+Source: popnn, Norms and NonLinearity: vectors are added and multiplied in place, a vertex each.
 """
 
 from collections.abc import Mapping
@@ -31,22 +30,16 @@ _BATCH_NORMS: Mapping[str, tuple[tuple[tuple[str, int], ...], int]] = {
 
 @dataclass(frozen=True)
 class _Pass:
-    """What is computed of a tensor.
+    """What is computed of a tensor: operations on each element, and sums."""
 
-    Args:
-        operations: What is done to each element: the opcode and the number of operands.
-        sums: Reductions, each with the operation, the number of results and their type.
-    """
-
+    # The opcode and the number of operands.
     operations: tuple[tuple[str, int], ...]
+    # The operation, the number of results and their type.
     sums: tuple[tuple[str, int, str], ...]
 
 
 def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs a pass over a tensor: its broadcast vertices one after the other, then its sums.
-
-    The compute set is one that `fuse_normalizations` makes, or an operation of XLA's own.
-    """
+    """Costs a pass over a tensor: its broadcast vertices one after the other, then its sums."""
     target, tensor, found = context.target, context.spec(one.reads[0]), _pass_of(one)
     parts = [
         vertices.elementwise(
@@ -63,7 +56,8 @@ def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
         for kind, count, dtype in found.sums
     ]
     received = _arriving(one, context)
-    # Sums start and meet together: only what is computed and exchanged adds up.
+    # reduceMany takes several sums by the same compute sets: they start and meet together, so
+    # only what is computed and exchanged adds up.
     starts = [target.launch_cycles * cost.num_vertices for cost in sums]
     sync = sync_cycles(target, num_ipus=1) * (received > 0)
     kinds = "+".join(sorted({kind for kind, _ in found.operations}))

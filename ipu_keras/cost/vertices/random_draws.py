@@ -57,9 +57,8 @@ def _rejecting_cost(one: ComputeSet, target: Target, distribution: str) -> Cost:
 
 
 def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
-    """Costs a categorical draw as XLA has it: the class with the largest logit -
-    log(-log(number)).
-    """
+    """Costs a categorical draw, as XLA has it, by logarithms of a number for each class."""
+    # Drawn is the class with the largest logit - log(-log(number)).
     logits = [spec for spec in one.operands if "float" in spec.dtype]
     dtype = logits[0].dtype if logits else "float32"
     numbers = TensorSpec((num_drawn,), dtype)
@@ -89,9 +88,7 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
 
 
 def _shuffle_cost(one: ComputeSet, target: Target) -> Cost:
-    """Costs a shuffle as XLA has it: random keys are sorted with the values or the numbers of
-    rows.
-    """
+    """Costs a shuffle, as XLA has it: random keys are sorted with values or numbers of rows."""
     output = one.writes[-1].spec
     keys = TensorSpec(output.shape[:1], "uint32")
     numbers = output if len(output.shape) == 1 else keys

@@ -33,9 +33,7 @@ def reduction_cost(
 ) -> Cost:
     """Costs a reduction: each tile reduces what it has; that meets in one or more stages.
 
-    Args:
-        num_outputs: Elements of all results together.
-        dtype: Type of the results, and of what the tiles find: sums of halves are float32.
+    `num_outputs` are the elements of all results; tiles find float32 for sums of halves.
     """
     outputs = max(num_outputs, 1)
     on_tile = elements_per_tile(source, target)
@@ -64,13 +62,11 @@ def reduction_cost(
 def _stages(
     target: Target, operation: str, partials: TensorSpec, outputs: int, parts: int, count: int
 ) -> tuple[int, int, int, int]:
-    """Returns compute cycles, bytes received, exchange cycles and the number of stages.
-
-    Source: poplibs, the reduction planner: exchanged bytes and added partials of each stage,
-    with as many partials meeting in every stage.
-    """
+    """Returns compute cycles, bytes received, exchange cycles and the number of stages."""
     if parts <= 1:
         return 0, 0, 0, 0
+    # As in poplibs' reduction planner, as many partials meet in every stage; exchanged bytes and
+    # added partials count.
     together = math.ceil(parts ** (1 / count))
     cycles = exchange = received = 0
     for _ in range(count):

@@ -1,24 +1,7 @@
 """Costs random draws that reject numbers and draw again.
 
 Neither a vertex nor an estimator of gamma, Poisson and binomial draws is published. Counted is
-what TensorFlow's algorithms do, one sample after the other, as each has a number of rounds of
-its own; what the operations of a round take is that of vertices. Their parameters are values of
-the run, so the average counts that is greatest of all parameters:
-
-- Gamma: Marsaglia and Tsang (2000). Of a shape a of 1 or more and d = a - 1/3, a round accepts
-  exp(d) sqrt(d) gamma(a) / (sqrt(2 pi) d^a): 0.952 of a = 1, and more of others. A second test,
-  with two logarithms, follows one round in ten: 0.0331 E[x^4], where E[x^4] is 3 of normal numbers.
-  Of less than 1, a + 1 is drawn and multiplied by a power of another number.
-- Poisson: of a rate below 10, Knuth's product of random numbers until it is below exp(-rate), which
-  are rate + 1 on average. Others take Hörmann's transformed rejection (1993), whose rounds are
-  1.1239 + 1.1328 / (b - 3.4) with b = 0.931 + 2.53 sqrt(rate): 1.33 at most. With their logarithms
-  and that of a factorial, they take about as long as 11 numbers, and less at higher rates.
-- Binomial: of a mean n p below 10, where p is the smaller of both probabilities, the sum of
-  geometric numbers until it is above n, which are n p + 1 on average, each with a logarithm. Others
-  take Hörmann's, of about (2.83 + 5.1 / b) / sqrt(2 pi) rounds with
-  b = 1.15 + 2.53 sqrt(n p (1 - p)): 1.43 at most, which take less.
-- Truncated normal: poprand's vertex draws vectors and takes a fixed number of rounds, so that what
-  is left is beyond the bound of 2 with a probability of 1e-4 at most; a triangle is drawn for that.
+what TensorFlow's algorithms do, for the parameters that take longest.
 """
 
 import math
@@ -69,6 +52,22 @@ def truncated_normal_rounds(bound: float) -> int:
 
 
 _GREATEST_MEAN = 10
+# Samples are drawn one after the other, as each has a number of rounds of its own; what the
+# operations of a round take is that of vertices. Parameters are values of the run, so the
+# average counts that is greatest of all parameters:
+# - Gamma: Marsaglia and Tsang (2000). Of a shape a of 1 or more and d = a - 1/3, a round accepts
+#   exp(d) sqrt(d) gamma(a) / (sqrt(2 pi) d^a): 0.952 of a = 1, and more of others. A second
+#   test, with two logarithms, follows one round in ten: 0.0331 E[x^4], where E[x^4] is 3 of
+#   normal numbers. Of less than 1, a + 1 is drawn and multiplied by a power of another number.
+# - Poisson: of a rate below 10, Knuth's product of random numbers until it is below exp(-rate),
+#   which are rate + 1 on average. Others take Hörmann's transformed rejection (1993), whose
+#   rounds are 1.1239 + 1.1328 / (b - 3.4) with b = 0.931 + 2.53 sqrt(rate): 1.33 at most. With
+#   their logarithms and that of a factorial, they take about as long as 11 numbers, and less at
+#   higher rates.
+# - Binomial: of a mean n p below 10, where p is the smaller of both probabilities, the sum of
+#   geometric numbers until it is above n, which are n p + 1 on average, each with a logarithm.
+#   Others take Hörmann's, of about (2.83 + 5.1 / b) / sqrt(2 pi) rounds with b = 1.15 + 2.53
+#   sqrt(n p (1 - p)): 1.43 at most, which take less.
 _SQUEEZE = ("multiply",) * 6 + ("add", "subtract", "compare", "compare")
 _LOGARITHMS = ("log", "log", "multiply", "multiply", "subtract", "add", "add", "compare")
 _POWER = ("log", "divide", "exponential", "multiply", "multiply")
@@ -87,6 +86,8 @@ _SAMPLES: Mapping[str, tuple[_Part, ...]] = {
         _Part(_GREATEST_MEAN + 1, 1, ("log", "divide", "ceil", "add", "compare", "add")),
     ),
 }
+# poprand's vertex draws vectors and takes a fixed number of rounds, so that what is left is
+# beyond the bound of 2 with a probability of 1e-4 at most; a triangle is drawn for that.
 _VECTORS: Mapping[str, tuple[_Part, ...]] = {
     "truncated_normal": (
         _Part(truncated_normal_rounds(2), 1, ("abs", "compare", "and", "or")),
@@ -101,9 +102,6 @@ def rejecting_draw(
     target: Target, *, distribution: str, dtype: str, num_elements: int
 ) -> VertexCycles:
     """Cycles of drawing from a distribution by rejection, on average: a guess.
-
-    Args:
-        dtype: Type of the samples. TensorFlow computes those of loops in float32 or wider.
 
     Example:
 
@@ -120,6 +118,7 @@ def rejecting_draw(
     if parts is None:
         parts, vector = _VECTORS[distribution], element_named(dtype).natural_vector(target)
     else:
+        # TensorFlow computes these draws in float32 or wider, whatever the dtype of samples.
         dtype = "float32"
     each = sum(
         part.times * (part.numbers * _NUMBER_CYCLES / vector + _cycles(part, dtype))
@@ -131,6 +130,5 @@ def rejecting_draw(
 
 
 def _cycles(part: _Part, dtype: str) -> float:
-    """Returns the cycles of a part's operations for one element."""
     rates = [rate_of(name, dtype)[1] for name in part.operations]
     return sum(rate.cycles / rate.vector for rate in rates)

@@ -1,10 +1,7 @@
-"""Costs cumulative sums and their like on the tiles of an IPU.
+"""Costs cumulative sums and their like on the tiles of an IPU: a guess.
 
-All of this is a guess: no library of Poplar publishes a scan. Counted is what a program does
-that divides the work: each tile scans what it has (`vertices.scan`); if several tiles have parts
-of one scan, what their parts come to meets on other tiles and is scanned there, in one stage or,
-as reductions do, in several; then what comes before each part goes back to its tile, and is
-combined with all that this has. So there are about two operations for each element.
+No library of Poplar publishes a scan. Counted is what a program does that divides the work,
+about two operations for each element.
 """
 
 import math
@@ -20,6 +17,10 @@ from ipu_keras.cost.vertices.vertex_rates import ELEMENTWISE
 from ipu_keras.ir import TensorSpec, num_elements, scanned_axis
 from ipu_keras.machine.target import Target
 
+# Each tile scans what it has (`vertices.scan`); if several tiles have parts of one scan, what
+# their parts come to meets on other tiles and is scanned there, in one stage or, as reductions
+# do, in several; then what comes before each part goes back to its tile, and is combined with
+# all that this has.
 _MAX_STAGES = 3
 
 
@@ -51,17 +52,14 @@ def cost_of_scan(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def scan_cost(target: Target, *, operations: Sequence[str], source: TensorSpec, axis: int) -> Cost:
-    """Costs the fastest way to combine each element with all before it along an axis.
-
-    Scans are whole on their tile if there are as many as tiles with a part of the tensor. What
-    lies apart, because it is not the last axis, is first brought together. The tensor has at
-    least one element.
-    """
+    """Costs the fastest way to combine each element with all before it along an axis."""
     tiles = num_tiles_of(source, target)
+    # What lies apart, because it is not the last axis, is first brought together.
     is_apart = math.prod(source.shape[axis + 1 :]) > 1
     received = math.ceil(source.nbytes / tiles) if is_apart else 0
     length = source.shape[axis]
     num_scans = num_elements(source) // length
+    # Scans are whole on their tile if there are as many as tiles with a part of the tensor.
     parts = min(max(tiles // num_scans, 1), length)
     counts = range(1, _MAX_STAGES + 1) if parts > 1 else (0,)
     ways = [_levels(length, num_scans, parts, tiles, count) for count in counts]

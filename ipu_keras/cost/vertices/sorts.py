@@ -1,9 +1,7 @@
-"""Costs sorting, and finding the largest, on the tiles of an IPU.
+"""Costs sorting, and finding the largest, on the tiles of an IPU: a guess.
 
-All of this is a guess: no library of Poplar publishes cycles of a sort. Counted is a bitonic
-network, as popops has it: passes over pairs of elements whose distance is a power of two. Of
-pairs on one tile, both are compared and change places or not; of others, each tile receives the
-other's part, and keeps the smaller or the larger of each pair.
+No library of Poplar publishes cycles of a sort. Counted is a bitonic network, as popops has it:
+passes over pairs of elements whose distance is a power of two.
 """
 
 import math
@@ -48,9 +46,7 @@ def sort_cost(
 ) -> Cost:
     """Costs the fastest way to divide sorts along an axis among tiles.
 
-    Args:
-        operands: The keys, and what goes with them, all in one shape.
-        num_largest: How many of each sort are wanted; `None` for all.
+    Operands are the keys and what goes with them; `num_largest` is `None` if all are wanted.
     """
     keys = operands[0]
     length = max(keys.shape[axis], 1)
@@ -68,13 +64,11 @@ def sort_cost(
 
 
 def _passes(length: int, num_largest: int | None) -> list[_Pass]:
-    """Returns the passes of a network for so many elements.
-
-    All are sorted by merging runs, each pass of a merge at half the distance of the one before.
-    For the largest, runs of their number are sorted; then the larger halves of two runs make
-    one, which is sorted again by a merge, until one is left.
-    """
+    """Returns the passes of a network for so many elements."""
     depth = (length - 1).bit_length()
+    # All are sorted by merging runs, each pass of a merge at half the distance of the one
+    # before. For the largest, runs of their number are sorted; then the larger halves of two
+    # runs make one, which is sorted again by a merge, until one is left.
     runs = depth if num_largest is None else min((num_largest - 1).bit_length(), depth)
     passes = [
         _Pass(length, 1 << exponent) for merged in range(runs) for exponent in range(merged, -1, -1)
@@ -106,6 +100,8 @@ def _cycles(
         # Passes between elements of one tile need no exchange, and run in the compute set
         # before.
         is_remote = one.distance >= block
+        # Of pairs on one tile, both are compared and change places or not; of others, each tile
+        # receives the other's part, and keeps the smaller or the larger of each pair.
         compute += vertices.sort_pass(
             target,
             dtype=keys.dtype,

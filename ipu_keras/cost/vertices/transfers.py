@@ -85,9 +85,7 @@ def cost_of_remote_copy(one: ComputeSet, context: CostContext) -> Cost:
 
 
 def cost_of_host_copy(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs what the host gets for its part of the program, and the results that it sends, if
-    any.
-    """
+    """Costs what the host gets for its part of the program, and the results that it sends."""
     target = context.target
     sizes = one.bytes_read, one.bytes_written
     seconds = sum(host_seconds(target, size, num_ipus=context.num_ipus) for size in sizes if size)

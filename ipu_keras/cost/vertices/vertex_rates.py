@@ -10,12 +10,7 @@ from ipu_keras.machine.target import Confidence, Target
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a worker's inner loop computes, its loads and stores not included.
-
-    Args:
-        cycles: Worker cycles of one vector.
-        vector: Elements of one vector.
-    """
+    """How fast a worker's inner loop computes a vector, its loads and stores not included."""
 
     cycles: int
     vector: int
@@ -42,9 +37,7 @@ class Element:
         return max(1, self.num_bytes // 4)
 
     def natural_vector(self, target: Target) -> int:
-        """Returns the elements that one load brings, or the words of an element wider than a
-        word.
-        """
+        """Returns the elements that one load brings, or the words of wider elements."""
         return target.vector_bytes // min(self.num_bytes, 4)
 
 
@@ -159,11 +152,6 @@ _TERNARY = frozenset(("clamp", "select"))
 
 
 def element_named(dtype: str) -> Element:
-    """Returns what a tile sees of a dtype.
-
-    Raises:
-        ValueError: No dtype has that name.
-    """
     element = ELEMENTS.get(dtype)
     if element is None:
         raise ValueError(f"`dtype` {_expected(dtype, ELEMENTS)}. Received: dtype={dtype!r}")
@@ -172,13 +160,6 @@ def element_named(dtype: str) -> Element:
 
 def rate_of(operation: str, dtype: str) -> tuple[Element, Rate]:
     """Returns what a tile sees of a dtype, and how fast an operation computes it.
-
-    A chain mixes dtypes: what it compares are floats, what it then combines are truths. Others
-    meet in what TensorFlow makes of dtypes that hardly anything computes. So an operation that
-    is not known for the kind of a dtype has the rate of one that it is known for, a guess.
-
-    Raises:
-        ValueError: `operation` is no key of `ELEMENTWISE`, or `dtype` none of `ELEMENTS`.
 
     Example:
 
@@ -191,6 +172,9 @@ def rate_of(operation: str, dtype: str) -> tuple[Element, Rate]:
     """
     element = element_named(dtype)
     rates = _rates_of(operation)
+    # A chain mixes dtypes: what it compares are floats, what it then combines are truths. Others
+    # meet in what TensorFlow makes of dtypes that hardly anything computes. So an operation that
+    # is not known for the kind of a dtype has the rate of one that it is known for, a guess.
     if element.kind in rates:
         return element, rates[element.kind]
     return element, replace(next(iter(rates.values())), confidence=Confidence.GUESSED)
@@ -202,13 +186,11 @@ def extra_operands(operation: str, num_operands: int) -> int:
 
 
 def access_cycles(target: Target, operation: str, dtype: str, num_operands: int) -> int:
-    """Returns the worker cycles of a vector's loads and stores, where the rate lacks them.
-
-    Source: poplibs, PerformanceEstimation: loops over natural vectors take 2 cycles more for
-    additions, subtractions and multiplications, 4 for other operations with one operand and 5
-    with two.
-    """
+    """Returns the worker cycles of a vector's loads and stores, where the rate lacks them."""
     element, rate = rate_of(operation, dtype)
+    # Source: poplibs, PerformanceEstimation: loops over natural vectors take 2 cycles more for
+    # additions, subtractions and multiplications, 4 for other operations with one operand and 5
+    # with two.
     extra = extra_operands(operation, num_operands)
     if rate.vector != element.natural_vector(target):
         return extra

@@ -1,12 +1,8 @@
 """Costs the vertices of one tile, for all but matrix products and convolutions.
 
-Every function takes the target and what lies on that tile, and returns the tile's cycles: the
-elements are split evenly over the workers, each worker gets one cycle in `target.num_workers`,
-and the slowest counts. No elements cost nothing; a negative number of them, or an unknown dtype
-or operation, is a ValueError. The start of the compute set (`target.launch_cycles`) is the
-caller's to add, once for all vertices it starts. The formulas are those of poplibs' cycle
-estimators, where it has some; they do not depend on the data, and stand for an average where the
-hardware does.
+Every function takes the target and what lies on that tile, and returns the tile's cycles. No
+elements cost nothing; a negative number of them, or an unknown dtype or operation, is a
+ValueError. The start of the compute set (`target.launch_cycles`) is the caller's to add.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,12 +18,15 @@ from ipu_keras.cost.vertices.vertex_rates import (
 )
 from ipu_keras.machine.target import Confidence, Target
 
+# The elements are split evenly over the workers, each worker gets one cycle in
+# `target.num_workers`, and the slowest counts. The formulas are those of poplibs' cycle
+# estimators, where it has some; they do not depend on the data, and stand for an average where
+# the hardware does.
+
 
 @dataclass(frozen=True, slots=True)
 class VertexCycles:
-    """Cycles of one tile, from the start of the vertices to the end of the last, and how sure
-    they are.
-    """
+    """Cycles of one tile until the last of its vertices ends, and how sure they are."""
 
     cycles: int
     confidence: Confidence = Confidence.DERIVED
@@ -53,11 +52,8 @@ def elementwise(
     """Cycles of one operation on each element.
 
     Source: poplibs, popopsCycleEstimators and PerformanceEstimation: the one-dimensional unary
-    and binary vertices, not in place. Operands beyond those of the rate cost a further load for
-    each vector, which is a guess.
-
-    Args:
-        dtype: Type of the operands: a comparison or selection of floats is `"float32"`.
+    and binary vertices, not in place. The dtype is that of operands: a comparison of floats is
+    `"float32"`.
 
     Example:
 
@@ -88,6 +84,7 @@ def elementwise(
         supervisor, base = 20, 33 if operation in _WITH_PROLOGUE else 17
     else:
         supervisor, base = 11, 29 if element.kind == "float32" else 26
+    # Operands beyond those of the rate cost a further load for each vector, which is a guess.
     guessed = extra_operands(operation, num_operands) > 0
     confidence = Confidence.GUESSED if guessed else rate.confidence
     return _cycles(supervisor + target.num_workers * (base + loop), confidence, element)
@@ -106,13 +103,7 @@ def fused(
     Results in between stay in registers: each vector of an input is loaded once, two inputs with
     one instruction, and the result is stored once. Source: the expressions of popops::map in
     poplibs; it generates and compiles them, so that no number of them is published, and all of
-    this is a guess.
-
-    Args:
-        operations: The opcode and the number of operands of each, at least one.
-        dtype: What the chain computes in; an operation that has none of its kind, such as an
-            `"and"` among floats, counts with one that it has.
-        num_inputs: Tensors that are read from memory.
+    this is a guess. Operations are opcodes with their numbers of operands.
 
     Example:
 
@@ -185,12 +176,9 @@ def fill(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:
 
 
 def copy(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycles:
-    """Cycles of a copy on the tile that keeps the order.
+    """Cycles of a copy on the tile that keeps the order, where one instruction moves an atom.
 
     Source: the call of six workers as measured by ipu-stack, the rate of the target.
-
-    Args:
-        atom_bytes: The contiguous bytes that one instruction can move.
     """
     _check_atom(atom_bytes)
     if num_bytes < 1:
@@ -199,14 +187,11 @@ def copy(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycles:
 
 
 def rearrange(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycles:
-    """Cycles of a copy on the tile that changes the order.
+    """Cycles of a copy on the tile that changes the order, where atoms stay together.
 
     Source: poplibs, ConvModel: 587 + k * bytes, which it fitted to ten thousand random tests
     with atoms of two, four and eight bytes. Single bytes are guessed to take twice as long as
     pairs.
-
-    Args:
-        atom_bytes: Contiguous bytes that stay together.
 
     Example:
 
@@ -229,14 +214,8 @@ def reduce(
 
     Source: poplibs, popopsCycleEstimators: a worker's 33 cycles and 24 for each reduction. Each
     vector takes a load and the operation: with that, the published bandwidths of reductions
-    (microbenchmarks) on 1 and 16 IPUs are met within 5 %. popops lays partials out one behind
-    the other or next to each other, and splits few reductions over the workers in two passes:
-    the cheapest counts.
-
-    Args:
-        operation: XLA's opcode, a key of `vertex_rates.ELEMENTWISE`, or `"custom"` for a
-            computation of its own, which is counted as a comparison and a selection.
-        num_partials: Values that each result is made of.
+    (microbenchmarks) on 1 and 16 IPUs are met within 5 %. A `"custom"` operation is a
+    computation of its own, counted as a comparison and a selection.
 
     Example:
 
@@ -257,6 +236,7 @@ def reduce(
         return _nothing(num_outputs=num_outputs, num_partials=num_partials)
     workers = target.num_workers
     cycles = _reduction_pass(target, rates, element, _split(num_outputs, workers), num_partials)
+    # popops splits few reductions over the workers in two passes: the cheapest counts.
     workers_each = min(num_partials, workers // num_outputs)
     if workers_each > 1:
         first = _reduction_pass(target, rates, element, 1, _split(num_partials, workers_each))
@@ -348,9 +328,7 @@ def scan(
     """Cycles of combining each element with all before it, several times: a guess.
 
     No estimator of a scan is published. Counted is that a worker takes one element after the
-    other, as each needs the result before: a load, the operation and a store. Of few scans, each
-    worker has a part, and all elements are combined with what came before their part: the
-    cheapest counts.
+    other, as each needs the result before: a load, the operation and a store.
 
     Example:
 
@@ -373,6 +351,8 @@ def scan(
     workers = target.num_workers
     each = (2 + sum(rate.cycles for rate in rates)) * element.num_words
     cycles = 11 + workers * (33 + each * _split(num_scans, workers) * num_elements)
+    # Of few scans, each worker has a part, and all elements are combined with what came before
+    # their part: the cheapest counts.
     workers_each = min(num_elements, workers // num_scans)
     if workers_each > 1:
         parts = 11 + workers * (33 + each * _split(num_elements, workers_each))
@@ -391,10 +371,7 @@ def sort_pass(target: Target, *, dtype: str, num_pairs: int, num_selections: int
     """Cycles of one pass of a sort over what lies on one tile: a guess.
 
     No estimator of a sort is published. Counted are a comparison and some selections for each
-    pair, and the workers meeting after the pass.
-
-    Args:
-        num_selections: Selections for each pair, of keys and of what goes with them.
+    pair (of keys and of what goes with them), and the workers meeting after the pass.
     """
     element, compare = rate_of("compare", dtype)
     _, select = rate_of("select", dtype)
@@ -438,12 +415,10 @@ def unknown(
 
 
 def _split(amount: int, parts: int) -> int:
-    """Returns the largest share of an amount in equal whole parts."""
     return -(-amount // parts)
 
 
 def _vectors_each(target: Target, element: Element, num_elements: int) -> int:
-    """Returns the vectors of the worker that has most of them."""
     words = num_elements * element.num_words
     return _split(words, target.num_workers * element.natural_vector(target))
 
@@ -473,7 +448,6 @@ def _reduction_loop(
 
 
 def least(confidences: Iterable[Confidence]) -> Confidence:
-    """Returns the least sure of several confidences."""
     return min(confidences, key=_CERTAINTY.__getitem__)
 
 
