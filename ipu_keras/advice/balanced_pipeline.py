@@ -35,10 +35,9 @@ _MOST_TRIED = 4
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What a layer asks of the stage that it is in.
+    """What a layer asks of its stage: cycles for a micro-batch, and bytes.
 
     Args:
-        cycles: Tile cycles of its forward and backward parts for one micro-batch.
         variable_bytes: Bytes of its variables, their accumulators and the optimizer's state.
         activation_bytes: Bytes that its forward part leaves for the gradient.
         crossing_bytes: Bytes that the forward pass hands over behind it.
@@ -57,8 +56,7 @@ class Split:
     Args:
         ends: The number of layers up to the end of each stage.
         cycles: Tile cycles of each stage for one micro-batch.
-        num_bytes: Bytes that each stage needs, stashes included.
-        capacity: Bytes that each stage may need.
+        num_bytes: Bytes that each stage needs, stashes included, and `capacity` may need.
     """
 
     ends: tuple[int, ...]
@@ -73,7 +71,6 @@ class Split:
 
     @property
     def fits(self) -> bool:
-        """Whether no stage needs more bytes than it may."""
         return max(self.num_bytes) <= self.capacity
 
 
@@ -100,18 +97,11 @@ def balanced_pipeline(
 ) -> BalancedPipeline:
     """Models the layers of a step, balances stages of them, and models the pipelines these make.
 
-    If the best split by costs of layers does not fit as a whole, which has code and temporaries
-    besides, the next one has to leave as much more room.
-
     Args:
         graph: The step, traced with layer k in the scope of stage k.
-        options: Options of the model without a pipeline.
         together: First and last layer of runs that may not be cut, as they share variables.
         state_share: Bytes of the optimizer's state for each byte of gradients that the step does
             not show.
-
-    Raises:
-        ValueError: There are fewer layers than stages.
     """
     layers = layer_costs(graph, num_layers, target, options, state_share=state_share)
     stashes = _stashes(num_stages, schedule, training=training)
@@ -137,7 +127,8 @@ def balanced_pipeline(
         found = tried[split.ends] = planned(split.ends)
         if found.fits:
             break
-        # As much less as the fullest tile had too much, from what the last split really filled.
+        # A whole pipeline has code and temporaries besides: the next split has to leave as much
+        # more room as the fullest tile had too much.
         share = min(share, max(split.num_bytes) / target.ipu_bytes)
         share *= found.capacity / max(found.tile_bytes)
     # If none fits, the one that lacks the least.
@@ -164,13 +155,7 @@ def layer_costs(
     *,
     state_share: float = 0.0,
 ) -> tuple[LayerCost, ...]:
-    """Models a step whose layers were traced as if each were a stage by itself.
-
-    Args:
-        graph: The step, traced with layer k in the scope of stage k.
-        state_share: Bytes of the optimizer's state for each byte of gradients, where the step
-            was traced with a simpler optimizer.
-    """
+    """Models a step whose layers were traced as if each, layer k, were the stage k by itself."""
     # Sequential takes any number of micro-batches, and has no stashes, which depend on the
     # split.
     each = Pipeline(
@@ -280,16 +265,10 @@ def balance(
 ) -> Split:
     """Returns the split whose slowest stage is fastest, among those that fit if any does.
 
-    Of all splits, the best for the first layers and stages is known before the next stage is
-    added, so each pair of ends is looked at once.
-
     Args:
         stashes: Micro-batches for which each stage keeps activations.
         together: First and last layer of runs that may not be cut, as they share variables.
         usable_share: Share of an IPU's memory that a stage may fill.
-
-    Raises:
-        ValueError: There are fewer places to cut than stages.
     """
     capacity = int(target.ipu_bytes * usable_share)
     cuts = [
@@ -311,6 +290,8 @@ def balance(
 def _best(
     layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], capacity: float
 ) -> tuple[int, ...] | None:
+    # The best for the first layers and stages is known before the next stage is added, so each
+    # pair of ends is looked at once, not each split.
     allowed = frozenset(ends)
     # Cycles of the slowest stage and all ends, by the end of the stages so far.
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0, ())}

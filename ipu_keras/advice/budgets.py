@@ -1,7 +1,6 @@
 """Finds what would make a program keep limits of its own, each remedy modelled.
 
-`fixes` are for programs that do not fit into an IPU. A budget asks for less: fewer cycles, or a
-part of the memory.
+A budget asks for fewer cycles or a part of the memory; `fixes` are for what does not fit at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,12 +21,9 @@ _LEAST_SAVING = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a program may cost.
+    """What a program may cost; `max_cycles` of a step is `None` for any number.
 
-    Args:
-        max_cycles: Tile cycles of a step; `None` for any number.
-        max_tile_bytes: Bytes on the fullest tile.
-        max_ipus: IPUs that remedies may take, for all replicas.
+    `max_ipus` are those that remedies may take, for all replicas.
     """
 
     max_cycles: int | None
@@ -48,13 +44,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """A change of a program, and what it costs with it.
-
-    Args:
-        changes: Arguments to give `profile` besides, by name.
-        max_tile_bytes: Bytes on its fullest tile.
-        keeps: Whether it keeps the limits.
-    """
+    """A change of a program (arguments for `profile` by name), and what it costs with it."""
 
     changes: Mapping[str, Any]
     cycles_per_step: int
@@ -78,15 +68,12 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """Models what might help a program that does not keep its limits.
 
+    What keeps the limits comes first, and of that what takes the least time per sample.
+
     Args:
-        model: The program after all passes.
         batch_size: Samples of a step; `None` if it has none.
         with_batch: Models it for another batch size; `None` if it cannot be. Smaller batches are
             only tried with it.
-
-    Returns:
-        What helps: first what keeps the limits, and of that what takes the least time per
-            sample. Empty if the program keeps them as it is.
     """
     before = limits.excess(model)
     if limits.are_kept(model):

@@ -34,7 +34,6 @@ class Fix:
         changes: Arguments to give `profile` besides, by name: options of `ModelOptions`, or
             `batch_size`.
         max_tile_bytes: Bytes on the fullest tile.
-        fits: Whether that is no more than a tile has.
         seconds_per_sample: Time of a step by the samples of its batch.
     """
 
@@ -78,18 +77,12 @@ def suggest_fixes(
     Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
     products may take, powers of two of IPUs or, in a pipeline, of stages in place of each, and
     halves of the batch: of each, the least that fits. If none fits, those that help are
-    combined, with more and more IPUs.
+    combined, with more and more IPUs. What fits comes first, and of that what takes the least
+    time per sample.
 
     Args:
-        model: The program after all passes.
-        batch_size: Samples of a step.
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
             Smaller batches are only tried with it.
-
-    Returns:
-        What needs less memory than the program, by a tenth at least of what is too much: first
-            what fits, and of that what takes the least time per sample. Empty if the program
-            fits.
     """
     if model.memory.fits:
         return ()
@@ -152,11 +145,9 @@ class _Search:
             yield best
 
     def _promising_batch(self, size: int, needed: int) -> int | None:
-        """Returns the largest half, quarter or so that may fit; `None` if none may.
-
-        All bytes are taken to be proportional to the batch, but those of what is always live.
-        """
+        """Returns the largest half, quarter or so that may fit; `None` if none may."""
         memory = self._model.memory
+        # All bytes are taken to be proportional to the batch, but those of what is always live.
         fixed = int(memory.always_live_by_tile.max())
         halves = [size >> k for k in range(1, size.bit_length())]
         may_fit = (b for b in halves if fixed + (needed - fixed) * b / size <= memory.tile_bytes)

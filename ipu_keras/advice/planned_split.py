@@ -20,8 +20,7 @@ class PlannedSplit:
     Args:
         ends: The number of layers up to the end of each stage.
         cycles: Tile cycles of each stage for one micro-batch, without copies to other IPUs.
-        tile_bytes: Bytes on the fullest tile of each stage's IPU.
-        capacity: Bytes that a tile has.
+        tile_bytes: Bytes on the fullest tile of each stage's IPU, and `capacity` those it has.
     """
 
     ends: tuple[int, ...]
@@ -36,7 +35,6 @@ class PlannedSplit:
 
     @property
     def fits(self) -> bool:
-        """Whether no tile needs more bytes than it has."""
         return max(self.tile_bytes) <= self.capacity
 
     @property
@@ -61,14 +59,9 @@ def planned_split(
     options: ModelOptions,
     state_share: float = 0.0,
 ) -> PlannedSplit:
-    """Models the pipeline that a split makes.
+    """Models the pipeline that a split makes, with layer k of the trace in the scope of stage k.
 
-    Args:
-        graph: The step, traced with layer k in the scope of stage k.
-        ends: The number of layers up to the end of each stage.
-        options: Options of the model without a pipeline.
-        state_share: Bytes of the optimizer's state for each byte of gradients that the step does
-            not show.
+    The optimizer's state has `state_share` bytes for each byte of gradients.
     """
     starts = (0, *ends)
     stages = {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}

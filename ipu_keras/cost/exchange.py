@@ -1,8 +1,6 @@
 """Costs moving bytes between tiles, between IPUs, and to and from the host.
 
-Cycles on one IPU, seconds beyond it. The numbers are the target's, and what the constants below
-name. Which form a formula has, such as on-chip ways at both ends of a link, was chosen with the
-first generation's microbenchmarks in view. Bytes or hops that cannot be are ValueErrors.
+Cycles on one IPU, seconds beyond it. The numbers are the target's, and the constants below.
 """
 
 import math
@@ -11,6 +9,9 @@ from dataclasses import dataclass
 from ipu_keras.cost.vertices import vertices
 from ipu_keras.machine.target import Target
 
+# Which form a formula has, such as on-chip ways at both ends of a link, was chosen with the
+# first generation's microbenchmarks in view.
+#
 # Instructions that set up what a tile sends, while payload of others moves (ipu-stack: three
 # control words for each fragment overlap the payload).
 _SET_UP_CYCLES = 3
@@ -27,12 +28,7 @@ _HOST_LINK_WIDTH = 2
 
 @dataclass(frozen=True)
 class ExchangePhase:
-    """What the busiest tile of one exchange between tiles of an IPU moves.
-
-    Args:
-        bytes_in: Bytes that the tile receives which receives most.
-        bytes_out: Bytes that the tile sends which sends most.
-    """
+    """Bytes that the busiest receiver and the busiest sender of one exchange on an IPU move."""
 
     bytes_in: int
     bytes_out: int
@@ -43,10 +39,6 @@ class ExchangePhase:
 
 def exchange_cycles(target: Target, phase: ExchangePhase) -> int:
     """Returns the cycles of one exchange on an IPU, without the synchronization before it.
-
-    The busiest tile's bytes at the width of its bus, or its set-up if that takes longer, and the
-    way to the farthest tile. Source: poplibs, ConvModel; microbenchmarks for the way; ipu-stack
-    for the set-up.
 
     Example:
 
@@ -60,6 +52,9 @@ def exchange_cycles(target: Target, phase: ExchangePhase) -> int:
     num_bytes = max(phase.bytes_in, phase.bytes_out)
     if num_bytes == 0:
         return 0
+    # The busiest tile's bytes at the width of its bus, or its set-up if that takes longer, and
+    # the way to the farthest tile. Source: poplibs, ConvModel; microbenchmarks for the way;
+    # ipu-stack for the set-up.
     payload = math.ceil(num_bytes / target.exchange_bytes)
     return max(payload, _SET_UP_CYCLES) + target.exchange_latency_cycles
 
@@ -76,8 +71,6 @@ def link_seconds(
     """Returns the seconds from the tiles of an IPU to those of another, without synchronization.
 
     Args:
-        num_bytes: Bytes in one direction.
-        hops: Links one behind the other.
         off_board: Whether the way leaves the pair of IPUs that has most links between them; more
             than one hop does. If `None`, a single hop does not.
 
@@ -107,9 +100,6 @@ def link_seconds(
 def inter_ipu_copy_seconds(target: Target, num_bytes: int, *, source: int, to: int) -> float:
     """Returns the seconds of a copy from an IPU's tiles to another's, synchronization included.
 
-    The way is along a ladder of pairs: IPUs 0 and 1, 2 and 3 and so on are neighbours, as are
-    the first, and the second, IPUs of neighbouring pairs.
-
     Example:
 
     Between neighbours, 3,600 cycles of synchronization and waiting, 2 x 157 on chip, 0.16 us
@@ -122,16 +112,14 @@ def inter_ipu_copy_seconds(target: Target, num_bytes: int, *, source: int, to: i
     (346, 346)
     """
     pairs = abs(source // _IPUS_PER_BOARD - to // _IPUS_PER_BOARD)
-    # Along one column of the ladder, then over a rung if the other column is the aim.
+    # IPUs form a ladder of pairs: 0 and 1, 2 and 3 and so on are neighbours, as are the first,
+    # and the second, IPUs of neighbouring pairs. The way is along a column, then over a rung.
     hops = pairs + (source % _IPUS_PER_BOARD != to % _IPUS_PER_BOARD)
     return _stage_seconds(target, num_bytes, hops=hops, off_board=pairs > 0)
 
 
 def host_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
-    """Returns the seconds of a copy between the host and IPUs.
-
-    Args:
-        num_bytes: Bytes to or from all IPUs together, in equal parts.
+    """Returns the seconds in which IPUs together copy so many bytes to or from the host.
 
     Example:
 
@@ -151,13 +139,8 @@ def host_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
 
 
 def remote_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
-    """Returns the seconds of a copy between an IPU and its machine's memory, with
-    synchronization.
-
-    Args:
-        num_bytes: Bytes of one IPU.
-        num_ipus: IPUs that copy as much at the same time; those of a machine share its
-            bandwidth.
+    """Returns the seconds in which each of some IPUs copies so many bytes to or from its
+    machine.
 
     Example:
 
@@ -170,17 +153,13 @@ def remote_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
     """
     _check_positive(num_ipus=num_ipus)
     _check_not_negative(num_bytes=num_bytes)
+    # IPUs of a machine share its bandwidth. Synchronization is included.
     bandwidth = target.remote_bytes_per_second / min(num_ipus, target.machine_ipus)
     return target.global_sync_cycles / target.clock_hz + num_bytes / bandwidth
 
 
 def reduce_scatter_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
-    """Returns the seconds until each replica has its part of the sum of all, around a ring.
-
-    Args:
-        num_bytes: Bytes that each IPU has to add.
-        num_ipus: Replicas with one IPU each.
-    """
+    """Returns the seconds until each replica has its part of the sum of all, around a ring."""
     part = _part_bytes(num_bytes, num_ipus)
     return (num_ipus - 1) * (
         _ring_stage_seconds(target, part, num_ipus) + _add_seconds(target, part)
@@ -188,26 +167,14 @@ def reduce_scatter_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> 
 
 
 def all_gather_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
-    """Returns the seconds until each replica has the parts of all, around a ring.
-
-    Args:
-        num_bytes: Bytes that each IPU has in the end.
-        num_ipus: Replicas with one IPU each.
-    """
+    """Returns the seconds until each replica has the parts of all, around a ring."""
+    # The bytes are those that each IPU has in the end.
     part = _part_bytes(num_bytes, num_ipus)
     return (num_ipus - 1) * _ring_stage_seconds(target, part, num_ipus)
 
 
 def all_reduce_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
-    """Returns the seconds until each replica has the sum of all.
-
-    Around a ring, which moves the fewest bytes, or by doubling, which has the fewest stages: in
-    each, all IPUs exchange everything with one that is twice as far, over links that as many
-    share. The fastest counts.
-
-    Args:
-        num_bytes: Bytes that each IPU has to add.
-        num_ipus: Replicas with one IPU each.
+    """Returns the seconds until each replica, with an IPU each, has the sum of all.
 
     Example:
 
@@ -220,6 +187,9 @@ def all_reduce_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> floa
     ... )
     True
     """
+    # A ring moves the fewest bytes. Doubling has the fewest stages: in each, all IPUs exchange
+    # everything with one that is twice as far, over links that as many share. The fastest
+    # counts.
     ring = reduce_scatter_seconds(target, num_bytes, num_ipus=num_ipus)
     ring += all_gather_seconds(target, num_bytes, num_ipus=num_ipus)
     doubling = sum(
@@ -233,18 +203,15 @@ def all_reduce_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> floa
 def all_to_all_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
     """Returns the seconds until each replica has a part from each other one.
 
-    The links in the middle of the ladder decide: half of the IPUs send their parts for the other
-    half over the two columns.
-
-    Args:
-        num_bytes: Bytes that each IPU has: equal parts for all, itself included.
-        num_ipus: Replicas with one IPU each.
+    `num_bytes` are what each has: equal parts for all, itself included.
     """
     part = _part_bytes(num_bytes, num_ipus)
     if num_ipus == 1:
         return 0.0
     if num_ipus == _IPUS_PER_BOARD:
         return _stage_seconds(target, part, hops=1)
+    # The links in the middle of the ladder decide: half of the IPUs send their parts for the
+    # other half over the two columns.
     half = num_ipus // 2
     across = math.ceil(part * half * (num_ipus - half) / _IPUS_PER_BOARD)
     return _stage_seconds(target, across, hops=_farthest_hops(num_ipus), off_board=True)
@@ -264,7 +231,6 @@ def _doubling_hops(num_ipus: int) -> list[int]:
 def _stage_seconds(
     target: Target, num_bytes: int, *, hops: int, off_board: bool | None = None
 ) -> float:
-    """Returns the seconds of one exchange of a collective between IPUs."""
     waiting = (_COLLECTIVE_IDLE_CYCLES + target.global_sync_cycles) / target.clock_hz
     return waiting + link_seconds(target, num_bytes, hops=hops, off_board=off_board)
 

@@ -1,7 +1,7 @@
 """Sizes that say how full a tile becomes, of which some have no published numbers.
 
-They are by themselves for those who only ask whether a program is small: the modules that use
-them for a model take long to import.
+They are by themselves for those who only ask whether a program is small, as models' modules take
+long to import.
 """
 
 # Share of a tile's memory that the temporaries of convolutions and products may take, unless an

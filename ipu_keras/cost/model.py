@@ -17,8 +17,6 @@ class Model:
 
     Args:
         graph: One step of it, as HLO, in the precision of the options.
-        costs: One cost for each compute set.
-        regions: Where each value lies.
         host_cycles: Tile cycles of one step in which data moves between host and IPU, and no
             tile computes.
         hidden_host_cycles: Tile cycles in which it moves while tiles compute.
@@ -58,11 +56,9 @@ class Model:
 
     @property
     def compute_cycles(self) -> int:
-        """Tile cycles of one step without copies between host and IPU.
-
-        A step is one batch on each replica. When a weight update follows several steps, each has
-        an equal share of it; in a pipeline, also of the time in which it fills and drains.
-        """
+        """Tile cycles of one step, a batch on each replica, without copies between host and IPU."""
+        # When a weight update follows several steps, each has an equal share of it; in a
+        # pipeline, also of the time in which it fills and drains.
         if self.pipeline_run is not None:
             return -(-self.pipeline_run.cycles // self.pipeline_run.plan.num_micro_batches)
         count = self.options.gradient_accumulation_count

@@ -13,10 +13,8 @@ from ipu_keras.machine.target import Target
 
 
 def check_model(model: Model, target: Target, options: ModelOptions) -> None:
-    """Checks that a finished model, without its graph, can be one for a target and options.
-
-    Raises:
-        ValueError: The model cannot be one.
+    """Raises a ValueError if a finished model, without its graph, is none for a target and
+    options.
     """
     _require(
         model.target == target and model.options == options,

@@ -166,7 +166,6 @@ class ModelOptions:
             )
 
     def product_options(self) -> Callable[[ComputeSet], ProductOptions]:
-        """Returns how the convolutions and products of the program are planned."""
         return product_options(
             self.available_memory_proportion,
             convolution_options=self.convolution_options,
@@ -181,7 +180,6 @@ class ModelOptions:
 
     @property
     def ipus_per_replica(self) -> int:
-        """IPUs that a copy of the program has."""
         pipeline = self.pipeline_as_cut
         return self.num_ipus if pipeline is None else pipeline.num_ipus
 

@@ -218,14 +218,12 @@ def run_pipeline(model: Model) -> Model:
 
 
 def estimate_host_copies(model: Model) -> Model:
-    """Costs the infeed and the outfeed; a copy begins and ends once per execution.
-
-    The host prepares what a loop takes from an infeed while the loop runs.
-    """
+    """Costs the infeed and the outfeed; a copy begins and ends once per execution."""
     target, options = model.target, model.options
     steps = options.steps_per_execution
     # Replicas of several IPUs have links to the host of their own.
     sharing = options.num_replicas if options.ipus_per_replica == 1 else 1
+    # What a loop takes from an infeed, the host prepares while the loop runs.
     sizes = _copied_bytes(model.program)
     seconds = [
         host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing) if num_bytes else 0
@@ -295,13 +293,11 @@ def _planned(
 
 
 def keep_what_costs_more_to_drop(model: Model) -> Model:
-    """Keeps all activations if their repetition needs no less memory on the fullest tile.
-
-    It has code and vertex state of its own, always live, while what is dropped may not be there
-    when the tile is fullest.
-    """
+    """Keeps all activations if their repetition needs no less memory on the fullest tile."""
     if model.kept is None:
         return model
+    # The repetition has code and vertex state of its own, always live, while what is dropped may
+    # not be there when the tile is fullest.
     kept = replace(model, program=model.kept, kept=None)
     for model_pass in PLACING_PASSES:
         kept = model_pass(kept)
@@ -341,11 +337,9 @@ def model_graph(
     *,
     around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> Model:
-    """Runs every pass over a traced step.
+    """Runs every pass over a traced step, whose `form` is `"hlo"`.
 
-    Args:
-        graph: One step; its `form` is `"hlo"`.
-        around: Opened around each pass, with its name in words.
+    `around` is opened around each pass, with the pass' name in words.
     """
     options = ModelOptions() if options is None else options
     model = Model(name=name, graph=graph, target=target, options=options)

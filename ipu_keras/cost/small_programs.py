@@ -57,12 +57,7 @@ def certainly_fits(
     *,
     memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
 ) -> bool:
-    """Whether a program certainly fits into the memory of one IPU, which takes no model to say.
-
-    Args:
-        memory_proportion: The largest share of a tile's memory that temporaries of products may
-            take.
-    """
+    """Whether a program certainly fits into the memory of one IPU, which takes no model to say."""
     pipeline = executable.program.pipeline
     if pipeline is not None and (pipeline.forward_options or pipeline.backward_options):
         # A stage may let its products take another proportion.
@@ -88,18 +83,15 @@ def is_small(
 ) -> bool:
     """Whether a step in TensorFlow's operations certainly fits into the memory of one IPU.
 
-    It does if all values that it ever has fit at once, beside its code and the most that its
-    plans may take for themselves. If shapes are unknown, it may not.
-
     Args:
         variables: Those of the step, and of the weight update if it is not in the step.
         accumulates: Whether the weight update is not in the step.
-        num_stages: Stages of a pipeline, in which each stage's values wait for up to twice as
-            many batches.
-        memory_proportion: The largest share of a tile's memory that temporaries of products may
-            take.
+        memory_proportion: The largest share of a tile that temporaries of products may take.
     """
     graph = _without_unused(graph)
+    # It fits if all values that it ever has fit at once, beside its code and the most that its
+    # plans may take for themselves. In a pipeline, each stage's values wait for up to twice as
+    # many batches as there are stages. Unknown shapes count as infinite.
     held = sum(spec.nbytes for spec in variables)
     computed = _bytes_of(graph.ops, graph)
     in_flight = 1 if num_stages == 1 else 2 * num_stages

@@ -147,13 +147,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Work:
-    """What one run of an operation does.
-
-    Args:
-        flops: Floating point operations; a multiplication and addition are two.
-        bytes_read: Bytes of all that it reads.
-        bytes_written: Bytes of its results.
-    """
+    """What one run of an operation does; a multiplication and addition are two operations."""
 
     flops: int = 0
     bytes_read: int = 0
@@ -174,12 +168,8 @@ def family_of(kind: str) -> str:
 
 
 def scanned_axis(op: Op) -> int | None:
-    """Returns the axis along which an operation combines each element with all before or behind
-    it.
-
-    XLA writes cumulative sums and products as a `"reduce-window"` that is as long as the axis,
-    with padding for all but one of its elements, and for one more if the element itself does not
-    count. Returns `None` if the operation does something else.
+    """Returns the axis along which each element is combined with all before or behind it, or
+    `None`.
 
     Example:
 
@@ -188,6 +178,9 @@ def scanned_axis(op: Op) -> int | None:
     >>> scanned_axis(sums)
     1
     """
+    # XLA writes cumulative sums and products as a window that is as long as the axis, with
+    # padding for all but one of its elements, and for one more if the element itself does not
+    # count.
     if op.kind != "reduce-window" or "window_padding" not in op.attributes:
         return None
     sizes = op.attributes["window_size"]
@@ -206,11 +199,9 @@ def scanned_axis(op: Op) -> int | None:
 
 
 def family_of_op(op: Op) -> str:
-    """Returns the family of an operation: its kind's, but `"scan"` where it has a scanned axis.
-
-    What XLA does not lower may have no result that is a tensor of known shape; it is unknown
-    then, of whichever kind.
-    """
+    """Returns the family of an operation: its kind's, but `"scan"` where it has a scanned axis."""
+    # What XLA does not lower may have no result that is a tensor of known shape; it is unknown
+    # then, of whichever kind.
     if NOT_LOWERED in op.attributes and not op.outputs:
         return UNKNOWN
     return family_of(op.kind) if scanned_axis(op) is None else "scan"
@@ -221,10 +212,7 @@ def num_elements(spec: TensorSpec) -> int:
 
 
 def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
-    """Returns the work of one operation, those that it calls not included.
-
-    Args:
-        inputs: The specs of `op.inputs`.
+    """Returns the work of one operation with such inputs, without that of those that it calls.
 
     Example:
 
@@ -275,6 +263,5 @@ def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
 
 
 def _products_per_output(op: Op, kernel: TensorSpec) -> int:
-    """Returns the size of a convolution's window times the input channels of a group."""
     output_features = kernel.shape[op.attributes["kernel_output_feature_dimension"]]
     return num_elements(kernel) // output_features

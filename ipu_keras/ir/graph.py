@@ -27,19 +27,15 @@ class Op:
             TensorFlow's, such as `"MatMul"`.
         outputs: Specs of its results. A dimension that tracing could not find is -1.
         stateful: Whether it writes something that outlives the graph's run.
-        body: Names of the graphs that the operation calls: loop bodies, branches, called
-            functions.
+        body: Names of the graphs that it calls: loop bodies, branches, called functions.
         inputs: The values that it takes: the name of an op for its only result, `"name:k"` for
             result k of several.
         after: Names of operations that must have run before, without a value.
         attributes: What else the operation's work depends on, by XLA's names, such as the
             contracted dimensions of a `"dot"`; for TensorFlow's operations only the `"seeds"` of
             draws, and the most `"turns"` of loops that say them.
-        layer: Path of the Keras layer or name scope that asked for it; empty if tracing could
-            not tell.
+        layer: Path of the Keras layer or name scope that asked for it; empty if unknown.
         backward: Whether it belongs to the gradient of that layer.
-        stage: The stage of a pipeline that it was traced in, if any.
-        weight_update: Whether it was traced as a part of the weight update.
         poplar_operation: The scope of one operation of Poplar's libraries that it is a part of,
             together with all others of that scope; empty if it is none, or the whole.
         shard: Which of a replica's IPUs it was traced for, if that was said.

@@ -136,10 +136,8 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def check_graph(graph: Graph) -> None:
-    """Checks that a traced HLO graph names nothing that it lacks, and its attributes' types.
-
-    Raises:
-        ValueError: The graph does not hang together.
+    """Raises a ValueError if a traced HLO graph names what it lacks, or attributes have other
+    types.
     """
     if graph.form != "hlo":
         raise ValueError(f"a traced graph is of form 'hlo', and not {graph.form!r}")

@@ -1,10 +1,7 @@
 """Knows the emulated machine: which IPUs it has and which TensorFlow device holds which.
 
-`SYSTEM` is the registry of the process. It decides and remembers; making devices appear in
-TensorFlow is left to the driver that connects itself, so that nothing here needs TensorFlow.
-
-Devices are configured all at once for TensorFlow, or acquired one at a time beside these: a
-configuration that is replaced or reset leaves those that were acquired alone.
+`SYSTEM` is the registry of the process. It decides and remembers; a driver that connects itself
+makes devices appear in TensorFlow, so that nothing here needs TensorFlow.
 """
 
 import itertools
@@ -151,10 +148,8 @@ class System:
             return tuple(device for _, device in sorted(self._held().items()))
 
     def device(self, name: str) -> DeviceConfiguration:
-        """Returns the configured device of this TensorFlow name.
-
-        Args:
-            name: A name such as `/device:IPU:0` or `IPU:0`. Without a number it is device 0.
+        """Returns the configured device of a TensorFlow name such as `/device:IPU:0`, `IPU:0` or
+        `IPU`.
 
         Raises:
             RuntimeError: If nothing is configured.
@@ -166,11 +161,7 @@ class System:
     def device_or_default(self, name: str, argument: str = "device") -> DeviceConfiguration:
         """Like `device`, but looks among the devices by default if nothing is configured.
 
-        Args:
-            argument: What users call the name, for the error.
-
-        Raises:
-            ValueError: If there is no such device.
+        Users call the name `argument`, which an error says.
         """
         devices = self._devices or self._by_default()
         match = re.fullmatch(_DEVICE_NAME.format(kind="ipu"), str(name), re.IGNORECASE)
@@ -195,16 +186,12 @@ class System:
             )
 
     def configure(self, config: Configuration, reset: bool = True) -> None:
-        """Replaces the devices by those that `config` describes.
-
-        Args:
-            config: An `IPUConfig`; a frozen copy of it is kept.
-            reset: Whether an existing configuration may be reset first.
+        """Replaces the devices by those that an `IPUConfig` describes; a frozen copy of it is
+        kept.
 
         Raises:
-            Exception: What the driver makes of a refusal (`RuntimeError` without
-                driver) if the machine cannot provide the IPUs, or if it is
-                configured already and `reset` is false.
+            Exception: What the driver makes of a refusal (`RuntimeError` without driver) if the
+                machine cannot provide the IPUs, or is configured already and `reset` is false.
         """
         with self._lock:
             flags = current_flags()
@@ -234,10 +221,8 @@ class System:
             self._replace(devices, active)
 
     def acquire(self, config_ids: Iterable[int]) -> DeviceConfiguration | None:
-        """Holds the first of some device configurations whose IPUs are free.
-
-        Args:
-            config_ids: Indices into `LISTING`, tried in order.
+        """Holds the first of some device configurations (indices into `LISTING`) whose IPUs are
+        free.
 
         Returns:
             The device, which holds the IPUs while somebody has it and it is not released; `None`
@@ -256,12 +241,7 @@ class System:
             return [each for each in config_ids if taken.keys().isdisjoint(LISTING[each])]
 
     def acquire_model(self, num_ipus: int) -> DeviceConfiguration:
-        """Holds IPUs of an IPU Model that nothing else uses, in a device like that of `acquire`.
-
-        Raises:
-            Exception: What the driver makes of a refusal (`RuntimeError` without driver) if the
-                IPU Model does not have so many.
-        """
+        """Holds IPUs of an IPU Model that nothing else uses, in a device like that of `acquire`."""
         if not 1 <= num_ipus <= IPU_MODEL_LIMIT:
             raise self._refuse(
                 f"An IPU Model has 1 to {IPU_MODEL_LIMIT} IPUs. Received: num_ipus={num_ipus}"
@@ -319,11 +299,9 @@ class System:
         self._devices, self._config = devices, config
 
     def _held(self) -> dict[int, DeviceConfiguration]:
-        """Returns acquired devices by ordinal; those that nobody has any more are let go first.
-
-        This is not done when the last reference goes: that may be in any thread, and in the
-        middle of anything, as the garbage collector pleases.
-        """
+        """Returns acquired devices by ordinal; those that nobody has any more are let go first."""
+        # This is not done when the last reference goes: that may be in any thread, and in the
+        # middle of anything, as the garbage collector pleases.
         devices = {ordinal: held() for ordinal, held in self._acquired.items()}
         for ordinal, device in devices.items():
             if device is None:
@@ -363,14 +341,11 @@ def resolve_devices(
     refuse: Refuse,
     held: Mapping[int, int] = _NONE,
 ) -> tuple[DeviceConfiguration, ...]:
-    """Returns the devices that the two selectors describe.
-
-    With neither there is one device with one IPU.
+    """Returns the devices that the two selectors describe; with neither, one with one IPU.
 
     Args:
         auto_select_ipus: Number of IPUs of each device, or of the only one.
         select_ipus: Index into `LISTING` for each device, or for the only one.
-        ipu_model: Whether the IPU Model is used, which has IPUs of its own for every device.
         refuse: Makes the exception for what the machine cannot provide.
         held: Ordinals of acquired devices by the IPUs that they hold.
     """
@@ -385,6 +360,7 @@ def resolve_devices(
             f"Received: select_ipus={select_ipus!r} with --use_ipu_model in "
             f"{ENVIRONMENT_VARIABLE}. Set auto_select_ipus to the number of IPUs instead.",
         )
+    # An IPU Model has IPUs of its own for every device.
     if ipu_model:
         return tuple(_modelled(counts or (1,), refuse))
     if config_ids:
@@ -393,11 +369,7 @@ def resolve_devices(
 
 
 def check_cpu_device(device: str, argument: str = "device") -> None:
-    """Checks the name of a TensorFlow CPU device, which users call `argument`.
-
-    Raises:
-        ValueError: `device` is no such name.
-    """
+    """Raises a ValueError if `device` is no name of a TensorFlow CPU device."""
     if not re.fullmatch(_DEVICE_NAME.format(kind="cpu"), str(device), re.IGNORECASE):
         raise ValueError(
             f"`{argument}` must be the CPU device that the IPUs are attached to, such as 'cpu' or "

@@ -148,18 +148,12 @@ class Target:
 
     @property
     def interleaved_bytes(self) -> int:
-        """Bytes of a tile's interleaved memory, which instructions cannot be read from.
-
-        This is all of its memory where they can be read from everywhere.
-        """
+        """Bytes of a tile's interleaved memory, which instructions cannot be read from."""
+        # Where instructions can be read from everywhere, no region is known: all counts as both.
         return max(self.tile_bytes - self.code_region_bytes, 0) or self.tile_bytes
 
     def without_tiles(self, count: int) -> "Target":
-        """Returns a target whose tiles are those that are left if some are set apart.
-
-        Raises:
-            ValueError: No tile would be left.
-        """
+        """Returns a target whose tiles are those that are left if some are set apart."""
         if count >= self.num_tiles:
             raise ValueError(
                 f"`num_io_tiles` must be less than the {self.num_tiles} tiles of {self.name}, for "
@@ -351,11 +345,7 @@ _NEVER_ATTACHED = (DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE)
 
 
 def emulated_target(config: Any, flags: PoplarFlags) -> Target:
-    """Returns the hardware that an `IPUConfig`, complete and checked, is for.
-
-    Raises:
-        ValueError: The IPU Model is to have more tiles than there are.
-    """
+    """Returns the hardware that an `IPUConfig`, complete and checked, is for."""
     if flags.use_ipu_model:
         whole = TARGETS[VERSIONS[config.ipu_model.version]]
         chosen = config.ipu_model.tiles_per_ipu
