@@ -203,9 +203,7 @@ def _original(value: Value) -> str:
 
 
 def _reach(program: FlatProgram) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns, for each value of a batch, the layer that has it first and the last that reads
-    it.
-    """
+    """Returns for values of a batch the layer that has them first, and their last reader."""
     makers: dict[str, int] = {}
     reached: dict[str, int] = {}
     for one in program.compute_sets:

@@ -97,6 +97,8 @@ def suggest_fixes(
 
 
 class _Search:
+    """Models changes of one program, whose first passes are run once for many of them."""
+
     def __init__(self, model: Model, batch_size: int):
         self._model = model
         self._batch_size = batch_size

@@ -139,8 +139,7 @@ def host_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
 
 
 def remote_seconds(target: Target, num_bytes: int, *, num_ipus: int) -> float:
-    """Returns the seconds in which each of some IPUs copies so many bytes to or from its
-    machine.
+    """Returns the seconds of a copy between each of some IPUs and the memory of its machine.
 
     Example:
 

@@ -13,9 +13,7 @@ from ipu_keras.machine.target import Target
 
 
 def check_model(model: Model, target: Target, options: ModelOptions) -> None:
-    """Raises a ValueError if a finished model, without its graph, is none for a target and
-    options.
-    """
+    """Raises a ValueError if a model from a file cannot be for a target and options."""
     _require(
         model.target == target and model.options == options,
         "target and options are those asked for",

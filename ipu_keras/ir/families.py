@@ -168,8 +168,7 @@ def family_of(kind: str) -> str:
 
 
 def scanned_axis(op: Op) -> int | None:
-    """Returns the axis along which each element is combined with all before or behind it, or
-    `None`.
+    """Returns the axis along which each element meets all before or behind it, or `None`.
 
     Example:
 

@@ -136,9 +136,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 def check_graph(graph: Graph) -> None:
-    """Raises a ValueError if a traced HLO graph names what it lacks, or attributes have other
-    types.
-    """
+    """Raises a ValueError if a graph lacks what it names, or has attributes of other types."""
     if graph.form != "hlo":
         raise ValueError(f"a traced graph is of form 'hlo', and not {graph.form!r}")
     for name, function in graph.functions.items():

@@ -148,8 +148,7 @@ class System:
             return tuple(device for _, device in sorted(self._held().items()))
 
     def device(self, name: str) -> DeviceConfiguration:
-        """Returns the configured device of a TensorFlow name such as `/device:IPU:0`, `IPU:0` or
-        `IPU`.
+        """Returns the configured device of a name such as `/device:IPU:0`, `IPU:0` or `IPU`.
 
         Raises:
             RuntimeError: If nothing is configured.
@@ -186,8 +185,7 @@ class System:
             )
 
     def configure(self, config: Configuration, reset: bool = True) -> None:
-        """Replaces the devices by those that an `IPUConfig` describes; a frozen copy of it is
-        kept.
+        """Replaces the devices by those that an `IPUConfig` describes, and keeps a copy of it.
 
         Raises:
             Exception: What the driver makes of a refusal (`RuntimeError` without driver) if the
@@ -221,8 +219,7 @@ class System:
             self._replace(devices, active)
 
     def acquire(self, config_ids: Iterable[int]) -> DeviceConfiguration | None:
-        """Holds the first of some device configurations (indices into `LISTING`) whose IPUs are
-        free.
+        """Holds the first device configuration (index into `LISTING`) whose IPUs are free.
 
         Returns:
             The device, which holds the IPUs while somebody has it and it is not released; `None`
@@ -233,9 +230,7 @@ class System:
             return None if config_id is None else self._hold(config_id, LISTING[config_id])
 
     def free(self, config_ids: Iterable[int]) -> list[int]:
-        """Returns those device configurations (indices into `LISTING`) whose IPUs no device
-        holds.
-        """
+        """Returns those indices into `LISTING` whose IPUs no device holds."""
         with self._lock:
             taken = _holders(self._devices) | _holders(self._held().values())
             return [each for each in config_ids if taken.keys().isdisjoint(LISTING[each])]

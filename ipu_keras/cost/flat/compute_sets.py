@@ -88,9 +88,7 @@ class ComputeSet:
 
     @property
     def part(self) -> tuple[int | None, bool, bool]:
-        """What compute sets have in common that run as often and, in a pipeline, at the same
-        time.
-        """
+        """What compute sets share that run as often and, in a pipeline, at the same time."""
         # Without a stage, forward and backward are one part.
         return self.stage, self.backward and self.stage is not None, self.weight_update
 

@@ -61,9 +61,7 @@ class _Scope:
 
 
 class _Flattener:
-    """Writes out one graph; `values`, `compute_sets` and the names that are taken grow as it
-    goes.
-    """
+    """Writes out one graph; `values`, `compute_sets` and taken names grow as it goes."""
 
     def __init__(
         self,
@@ -84,9 +82,7 @@ class _Flattener:
         self.num_unknown_loops = 0
 
     def run(self, graph: Graph, arguments: Sequence[str], scope: _Scope) -> tuple[str, ...]:
-        """Writes out a graph whose parameters are the given values, and returns its results'
-        names.
-        """
+        """Writes out a graph whose parameters are the given values; returns its results."""
         names: dict[str, str] = {}
         specs: dict[str, TensorSpec] = {}
         for op in graph.ops:
@@ -152,9 +148,7 @@ class _Flattener:
         return self._unique(f"{scope.prefix}{op.name}") if scope.prefix else op.name
 
     def _unique(self, name: str) -> str:
-        """Returns the name, numbered if need be: a layer may be called as a scope of a loop or
-        branch.
-        """
+        """Returns the name, numbered if a layer is called as a scope of a loop or branch."""
         found, count = name, 0
         while found in self._taken:
             count += 1
@@ -271,9 +265,7 @@ class _Flattener:
         return name
 
     def _forget(self, kept: Mapping[str, str], start: int) -> None:
-        """Lets readers take what a loop carries and never changes from where it was before the
-        loop.
-        """
+        """Lets readers take what a loop carries and never changes from its place before."""
         self.compute_sets[start:] = [
             replace(one, reads=tuple(kept.get(name, name) for name in one.reads))
             for one in self.compute_sets[start:]

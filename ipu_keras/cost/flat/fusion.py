@@ -1,5 +1,6 @@
-"""Makes fewer compute sets that do the same: equal ones become one, and chains of elementwise
-operations one vertex, as in popops' map expressions. Both take single operations.
+"""Makes fewer compute sets that do the same, from compute sets of single operations.
+
+Equal ones become one, and chains of elementwise operations one vertex, as in popops::map.
 """
 
 from collections import Counter

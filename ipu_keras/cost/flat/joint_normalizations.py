@@ -16,9 +16,7 @@ _NORMALIZATIONS = frozenset({"norm", "softmax"})
 
 
 def with_normalized_bodies(program: FlatProgram) -> FlatProgram:
-    """Does `fuse_normalizations` for the bodies of a program; an operation and its gradient are
-    one.
-    """
+    """Does `fuse_normalizations` for bodies, those of an operation and its gradient jointly."""
     sets = dict(enumerate(program.compute_sets))
     values = dict(program.values)
     users = Counter(name for one in sets.values() for name in dict.fromkeys(one.reads))
@@ -50,9 +48,7 @@ def _in_layer_of(call: ComputeSet, sets: Sequence[ComputeSet]) -> tuple[ComputeS
 
 
 def _pairs(sets: Mapping[int, ComputeSet]) -> Iterator[tuple[int, int]]:
-    """Yields the positions of operations and of their gradients, which read some of their
-    results.
-    """
+    """Yields positions of operations, each with that of the gradient that reads its results."""
     makers: dict[str, int] = {}
     paired = set()
     for position, one in sets.items():

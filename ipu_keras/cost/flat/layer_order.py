@@ -8,8 +8,7 @@ from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 
 @dataclass(frozen=True)
 class LayerOrder:
-    """The forward pass of a program, layer by layer; a compute set without a layer is one
-    itself.
+    """The forward pass, layer by layer; a compute set without a layer counts as one.
 
     Args:
         index: Positions by the layer's path and, where that is empty, the compute set's name.
@@ -21,9 +20,7 @@ class LayerOrder:
     forward: tuple[bool, ...]
 
     def layer_of(self, one: ComputeSet) -> int | None:
-        """Returns the index of a compute set's layer; `None` if the forward pass does not have
-        it.
-        """
+        """Returns the index of a compute set's layer; `None` outside of the forward pass."""
         return self.index.get(_key(one))
 
 

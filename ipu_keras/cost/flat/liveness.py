@@ -50,6 +50,8 @@ def schedule(program: FlatProgram) -> FlatProgram:
 
 
 class _Order:
+    """Which compute sets can run, and what they would free."""
+
     def __init__(self, program: FlatProgram):
         self._sets = program.compute_sets
         self._sizes = {name: value.spec.nbytes for name, value in program.values.items()}

@@ -58,8 +58,7 @@ _MERE_OPERANDS = frozenset(["broadcast", "cast", "elementwise"])
 
 
 def fuse_normalizations(program: FlatProgram) -> FlatProgram:
-    """Replaces single operations of normalizations and softmax by the families of their
-    vertices.
+    """Replaces single operations of normalizations and softmax by popnn's vertices.
 
     A layer is recognised by its structure: a tensor is multiplied by a reciprocal square root
     that was broadcast to its size, or is the exponent of its difference to its maximum. What
@@ -102,6 +101,8 @@ def _without_unread(compute_sets: Sequence[ComputeSet], reader: "_Reader") -> li
 
 
 class _Reader:
+    """A program, and who makes and reads its values."""
+
     def __init__(self, program: FlatProgram):
         self.sets = program.compute_sets
         self.values = program.values
@@ -162,9 +163,7 @@ class _Reader:
 
 
 def _anchor(reader: _Reader, positions: Sequence[int]) -> tuple[str, str] | None:
-    """Returns a layer's family and the tensor that it normalizes; `None` if there is not just
-    one.
-    """
+    """Returns a layer's family and the tensor that it normalizes; `None` if not just one."""
     scales: dict[str, int] = {}  # made of a reciprocal square root, with that one's size
     found = set()
     for position in positions:
@@ -242,6 +241,8 @@ _There = dict[str, _Phase | None]
 
 
 class _Layer:
+    """A normalization or softmax with its gradient, and the passes that these become."""
+
     def __init__(self, reader: _Reader, family: str, source: str):
         self._reader = reader
         self._family = family
@@ -404,9 +405,7 @@ class _Layer:
         there.update((name, phase) for name in found if name not in there)
 
     def _summand(self, one: ComputeSet, phases: Sequence[_Phase]) -> str:
-        """Returns what a reduction reads: for a square, what is squared, if need be without its
-        mean.
-        """
+        """Returns what is reduced: of a square the root, if need be without its mean."""
         reader, name = self._reader, one.reads[0]
         if not self._is_square(name):
             return name
@@ -487,18 +486,14 @@ class _Layer:
         return frozenset().union(*(found for found in axes if found is not None))
 
     def _vertex_of(self, one: ComputeSet) -> Op:
-        """Returns the operation of a vertex: a division by a vector multiplies by its
-        reciprocals.
-        """
+        """Returns a vertex's operation: a division by a vector multiplies by reciprocals."""
         op = one.ops[-1]
         if op.kind == "divide" and self._axes(one.reads[1]) is not None:
             return replace(op, kind="multiply")
         return op
 
     def _divisors_of(self, one: ComputeSet) -> Iterable[str]:
-        """Yields the vector that a tensor is divided by, if it is known only when the program
-        runs.
-        """
+        """Yields the vector that divides a tensor, if only the run makes it known."""
         if one.ops[-1].kind != "divide":
             return
         name = one.reads[1]
@@ -508,9 +503,7 @@ class _Layer:
             yield name
 
     def _inverted(self, vector: str, division: ComputeSet) -> ComputeSet:
-        """Returns what computes the reciprocals of a vector, of which there are fewer than
-        quotients.
-        """
+        """Returns what computes a vector's reciprocals, which are fewer than quotients."""
         # popnn's stable softmax does so. XLA's own form divides every element, which takes 10
         # cycles for 2 floats and 21 for 4 halves, where a multiplication takes one.
         spec, name = self._reader.values[vector].spec, f"{division.name}/reciprocals"

@@ -59,9 +59,7 @@ def _is_deterministic(body: FlatProgram) -> bool:
 
 @dataclass(frozen=True)
 class _Uses:
-    """Where values are read: `forward` in the forward pass, by segments; `first_late` first
-    after it.
-    """
+    """Segments of the forward pass that read a value, and who reads it first afterwards."""
 
     forward: Mapping[str, set[int]]
     first_late: Mapping[str, int]
@@ -141,9 +139,7 @@ class _Recomputation:
         )
 
     def _segments_by_variable(self) -> dict[str, list[int]]:
-        """Returns the segments that read a variable again, which must happen before it is
-        updated.
-        """
+        """Returns segments that read a variable again, which has to be before its update."""
         found: dict[str, list[int]] = defaultdict(list)
         for segment, positions in self._repeated.items():
             reads = {name for k in positions for name in self._program.compute_sets[k].reads}

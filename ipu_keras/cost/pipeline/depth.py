@@ -32,9 +32,7 @@ def overlap(schedule: PipelineSchedule, device_mapping: Sequence[int], *, traini
 
 
 def depth_message(step: int, num_micro_batches: int) -> str:
-    """Says that a number of micro-batches does not suit a schedule, by the `step` from
-    `overlap`.
-    """
+    """Says that a number of micro-batches does not suit a schedule with such an `overlap`."""
     return (
         f"The number of iterations of the pipeline must be a multiple of {step}, but it is "
         f"{num_micro_batches}. This number might be called `gradient_accumulation_count` or "

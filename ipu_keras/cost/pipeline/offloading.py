@@ -114,9 +114,7 @@ class _Elsewhere:
         )
 
     def _results(self) -> Iterator[str]:
-        """Yields what the step returns; of a new value that is written back, what the replica
-        keeps.
-        """
+        """Yields the step's results; of new values that are written back, what stays here."""
         for name in self._program.results:
             kept = self._kept.get(name, name)
             # A result that is no variable's new value would be fetched by the host.

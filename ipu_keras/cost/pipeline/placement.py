@@ -28,9 +28,7 @@ def place_stages(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 
 
 def work_of_part(one: ComputeSet, source_ipu: int) -> Part:
-    """Returns what a compute set counts for in the schedule; `source_ipu` has what it reads
-    first.
-    """
+    """Returns what a compute set, which reads first from `source_ipu`, is in the schedule."""
     if one.weight_update:
         return Part(Work.WEIGHT_UPDATE, one.ipu)
     if one.family == COPY_FAMILY:
@@ -109,9 +107,7 @@ class _Copies:
     def _arrive(
         self, one: ComputeSet, ipu: int, position: int
     ) -> tuple[tuple[str, ...], list[ComputeSet]]:
-        """Returns what it reads by names on its own IPU, and copies that the weight update waits
-        for.
-        """
+        """Returns what is read by its names here, and copies that the weight update waits for."""
         reads, late = [], defaultdict(list)
         for name in one.reads:
             source = self._values[name]
@@ -239,9 +235,7 @@ def _stashing(
     put: Mapping[int, Sequence[str]],
     taken: Mapping[int, Sequence[str]],
 ) -> Iterator[ComputeSet]:
-    """Yields the program with what puts values away behind parts, and takes them back before
-    parts.
-    """
+    """Yields the program with what puts values away behind parts and takes them back."""
     parts = groupby(program.compute_sets, key=lambda one: position_of(one, plan.num_stages))
     for position, members in parts:
         sets = list(members)

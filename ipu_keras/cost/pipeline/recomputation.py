@@ -43,9 +43,7 @@ class _Stages:
         return replace(self._program, compute_sets=tuple(compute_sets), values=values)
 
     def _needed_before(self, one: ComputeSet, values: dict[str, Value]) -> list[ComputeSet]:
-        """Returns what has to run again, and has not yet, before a compute set of a backward
-        part.
-        """
+        """Returns what has still to run again before a compute set of a backward part."""
         if not one.backward or one.weight_update:
             return []
         names = self._reads_of_stage(one.stage) if self._at_once else iter(one.reads)
@@ -83,9 +81,7 @@ class _Stages:
         return again != name and again not in values and self._makers[name].name not in found
 
     def _renamed(self, name: str, reader: ComputeSet) -> str:
-        """Returns the name of a value that comes again, as a backward part reads its own
-        stage's.
-        """
+        """Returns the name of a value for a reader, another one if the value comes again."""
         maker = self._makers.get(name)
         if maker is None or not reader.backward or reader.weight_update:
             return name

@@ -205,7 +205,7 @@ class _Pattern:
 
 
 def _pattern(plan: PipelinePlan) -> _Pattern:
-    """The pattern of a schedule."""
+    """Returns when the parts of a schedule run."""
     # Of S stages, micro-batch m is in:
     # - `Grouped`, where forward and backward steps alternate: F_k in the (m + k)-th forward
     #   step, B_k in the (m + 2S - 2 - k)-th backward step.
@@ -323,9 +323,7 @@ def _times_of_parts(steps: Sequence[Step]) -> dict[tuple[int | None, bool, int |
 
 
 def _check_stashes(plan: PipelinePlan, steps: Sequence[Step]) -> None:
-    """Asserts that stashes are taken back in the order that they were put away, and never
-    overflow.
-    """
+    """Asserts that stashes give back in the order that they took, and never overflow."""
     counts = plan.stash_counts
     stashed: dict[int | None, list[int | None]] = {}
     for instruction in (one for step in steps for one in step.instructions):

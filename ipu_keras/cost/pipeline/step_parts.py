@@ -93,6 +93,8 @@ def _check_stages(compute_sets: Iterable[ComputeSet], num_stages: int) -> None:
 
 
 class _Attribution:
+    """Finds the positions of one program, where there are loops loop by loop."""
+
     def __init__(self, program: FlatProgram, num_stages: int):
         self._sets = program.compute_sets
         self._num_stages = num_stages

@@ -113,9 +113,7 @@ def _combined(form: Form) -> Form:
 
 
 def _padded(form: Form, grain: int) -> Form:
-    """Returns the form with input channels filled with zeros to whole groups, if they are not
-    whole.
-    """
+    """Returns the form with input channels filled with zeros to whole groups."""
     if form.in_channels % grain == 0:
         return form
     factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels

@@ -1,8 +1,7 @@
-"""Costs the vertices that compute convolutions, in cycles of one tile, whose counts are
-arguments.
+"""Costs the vertices that compute convolutions, in cycles of one tile.
 
 The closed forms are those of poplibs' cycle estimators (poplin PerformanceEstimation). Counts
-may be arrays, so that the planner costs all its candidates at once.
+are the tile's, or arrays of counts, so that the planner costs all its candidates at once.
 """
 
 import numpy as np

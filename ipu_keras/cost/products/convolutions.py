@@ -115,13 +115,13 @@ class Convolution:
 def matmul(
     batch: int, rows: int, inner: int, columns: int, dtype: str, partials_dtype: str = "float32"
 ) -> Convolution:
-    """Returns a product of (rows, inner) and (inner, columns) as convolution by one-element
-    kernels.
+    """Returns a product of (rows, inner) and (inner, columns) as a convolution.
 
     Example:
 
     >>> matmul(8, 2, 3, 4, "float32").flops
     384
     """
+    # One-element kernels multiply rows, which are a field; products of a batch are groups.
     channels = (batch * inner, batch * columns)
     return Convolution(1, (rows,), (1,), *channels, batch, (), dtype, partials_dtype)

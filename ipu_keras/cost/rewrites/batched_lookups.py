@@ -67,9 +67,7 @@ def num_batches(op: Op, table: TensorSpec) -> int:
 
 
 def num_lookups(op: Op, indices: TensorSpec) -> int:
-    """Returns how many rows an operation looks up: one for each index vector, however long it
-    is.
-    """
+    """Returns how many rows an operation looks up: one for each index vector."""
     axis = op.attributes.get("index_vector_dim", len(indices.shape))
     return math.prod(size for k, size in enumerate(indices.shape) if k != axis)
 

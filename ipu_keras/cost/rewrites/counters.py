@@ -10,8 +10,7 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 
 
 def with_counters_of_one_axis(graph: Graph) -> Graph:
-    """Gives counters one axis each, and broadcasts these, by the counters' names, to their
-    shape.
+    """Gives counters one axis each; broadcasts of these take the counters' names.
 
     Example:
 

@@ -47,9 +47,7 @@ class Cost:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
     def in_step(self, one: ComputeSet, batches_per_update: int) -> "Cost":
-        """Returns what all runs of a compute set take in one step; a weight update, its share of
-        that.
-        """
+        """Returns what all runs take in one step; of a weight update, its share."""
         share = batches_per_update if one.weight_update else 1
         return replace(
             self,
