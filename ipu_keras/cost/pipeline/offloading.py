@@ -30,8 +30,8 @@ def offload(
     - With `replicated_weight_sharding`, so it is with variables that stages read, before each
       part that does; `offload_weights` puts these parts into remote memory.
 
-    An option that is `None` leaves things on the IPU, as one replica shares nothing; so do
-    variables with less than `minimum_bytes`.
+    An option that is `None` leaves things on the IPU, a single replica shares nothing, and
+    variables with fewer than `minimum_bytes` stay where they are.
     """
     accumulators, states, weights = _variables(program, minimum_bytes)
     if pipeline.offload_activations:
