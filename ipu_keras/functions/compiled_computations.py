@@ -260,6 +260,7 @@ class _Computation:
             before=self._prepare,
             during=lambda: running(self._programs, self._device),
             explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
+            feeds=self._feeds,
         )
         mark(call, step)
         return list(found), call
@@ -288,6 +289,10 @@ class _Computation:
             for result, tensor in zip(self._results, found, strict=True):
                 set_input(result.op, tensor)
             set_control_input(self._operation, call)
+
+    def _feeds(self) -> dict[Any, Any]:
+        begun = [one.begun for one in self._programs if one.begun is not None]
+        return {key: value for one in begun for key, value in one.feeds().items()}
 
     def _prepare(self) -> None:
         self._configure()

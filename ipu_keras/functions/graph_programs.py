@@ -16,6 +16,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
+from ipu_keras.functions.begun_op_by_op import BegunOpByOp
 from ipu_keras.functions.place import Place, outermost_graph
 from ipu_keras.functions.together import note_together
 from ipu_keras.functions.update_results import UpdateResults
@@ -25,6 +26,7 @@ from ipu_keras.host.replica_values import Captures
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.host.rewrites.table import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
+from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations, is_within_xla
 from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.internals.tensorflow.shapes import static_sizes
@@ -32,6 +34,7 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.counts import divisors
+from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.accumulations import check_accumulations
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
@@ -61,6 +64,7 @@ class GraphProgram:
         check: Called before it is compiled; raises if it cannot run.
         is_named: As of `Work`.
         variables: Of its replicas, if it is all that they do.
+        begun: Has it run op by op until XLA pays; `None` if XLA compiles all executions, or none.
     """
 
     executable: Executable
@@ -69,6 +73,7 @@ class GraphProgram:
     synchronize: Callable[[], None] = _nothing
     note_execution: Callable[[], None] = _nothing
     variables: ReplicaVariables | None = None
+    begun: BegunOpByOp | None = None
 
     @property
     def num_replicas(self) -> int:
@@ -86,10 +91,14 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
     """
     for program in programs:
         program.synchronize()
+        if program.begun is not None:
+            program.begun.begin()
     with device.engine.running():
         yield
     for program in programs:
         program.note_execution()
+        if program.begun is not None:
+            program.begun.note_execution()
         device.engine.note_execution(program.executable)
 
 
@@ -298,6 +307,9 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
     )
     host: Any = executable.host
     call = host.in_a_graph()
+    begun = BegunOpByOp.of(host, program.repeat_count)
+    if begun is not None:
+        call = begun.either(host.op_by_op_in_a_graph(), call)
     if work.infeed is not None:
         note_infeed(work.infeed)
     in_session = not tf.compat.v1.executing_eagerly_outside_functions()
@@ -306,12 +318,13 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
             executable=replace(executable, program=program, host=None),
             synchronize=_nothing if in_session else host.synchronize,
             note_execution=_nothing if in_session else host.note_execution,
+            begun=begun,
             check=lambda: _check(work, step),
             is_named=work.is_named,
             variables=host.variables,
         )
     )
-    execution = _Execution(work, program, list(found.written), found.updates, num_steps)
+    execution = _Execution(work, program, list(found.written), found.updates, num_steps, begun)
     if num_replicas == 1:
         return execution(call, work.carried)
     return _by_all(execution, host, call, step.whole.captured_inputs)
@@ -332,6 +345,7 @@ class _Execution:
         queues: Those that its steps write.
         updates: What its weight updates write.
         num_steps: How many steps the host runs at once.
+        begun: Has it run op by op until XLA pays; `None` if XLA compiles all executions, or none.
     """
 
     work: Work
@@ -339,6 +353,7 @@ class _Execution:
     queues: Sequence[ResultQueue]
     updates: Sequence[UpdateResults]
     num_steps: int
+    begun: BegunOpByOp | None
 
     def __call__(self, call: Callable, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Puts an execution into the graph that is being built.
@@ -419,6 +434,9 @@ def _beside_others(
 
         def all_replicas() -> list[tf.Tensor]:
             call = host.in_a_graph_of_replicas(variables, captures_of)
+            if execution.begun is not None:
+                plain = host.in_a_graph_of_replicas(variables, captures_of, op_by_op=True)
+                call = execution.begun.either(plain, call)
             return execution(call, [t for own in by_replica for t in own[:num_carried]])
 
         handed = list(tf.function(all_replicas, autograph=False).get_concrete_function()())
@@ -479,7 +497,18 @@ def _program(work: Work, step: StepInAGraph, found: StepResults, num_replicas: i
         own_updates=found.own_updates,
         pipeline=work.pipeline,
         carried=tuple(map(_spec_of, work.carried)),
+        first_steps=None if _may_begin_op_by_op(step) else 0,
     )
+
+
+def _may_begin_op_by_op(step: StepInAGraph) -> bool:
+    """Whether executions may round otherwise after the first ones, and should.
+
+    What writes nothing has to give equal answers to equal feeds. XLA inside of what XLA compiles
+    would compile both ways, and who asked for it, or for determinism, has it from the start.
+    """
+    asked_for = has_deterministic_operations() or is_within_xla()
+    return graph_of(step.whole).writes_state and not asked_for
 
 
 def refuse_another_trace(given: Any) -> Any:

@@ -5,7 +5,7 @@ What the package has to do before and after is noted with the operations of the 
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,15 @@ class SessionStep:
         after: Called when it has run.
         explain: Called with the error of a run; raises one that says more, if it can.
         during: What is open while it runs.
+        feeds: Called when all of that is open; returns what is fed besides what the user feeds, by
+            reference of a tensor.
     """
 
     before: Callable[[], None] = _nothing
     after: Callable[[], None] = _nothing
     explain: Callable[[Exception], None] = _no_better
     during: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    feeds: Callable[[], Mapping[Any, Any]] = dict
 
 
 class _Marks:
@@ -144,7 +147,9 @@ def serve_sessions(configure: Callable[[], None]) -> None:
     """
 
     def run_checked(
-        session: tf.compat.v1.Session, operations: Sequence[tf.Operation], run: Callable[[], Any]
+        session: tf.compat.v1.Session,
+        operations: Sequence[tf.Operation],
+        run: Callable[[dict], Any],
     ) -> Any:
         for prepare in session.graph.get_collection(_BEFORE):
             prepare()
@@ -164,24 +169,27 @@ def _ordinals(session: tf.compat.v1.Session, operations: Sequence[tf.Operation])
     return getattr(session, _PLACEMENTS).of(operations)
 
 
-def _run(operations: Sequence[tf.Operation], run: Callable[[], Any]) -> Any:
+def _run(operations: Sequence[tf.Operation], run: Callable[[dict], Any]) -> Any:
     """Runs what a session was asked for.
 
     Args:
         operations: What it fetches and runs.
-        run: Does it.
+        run: Does it, with what is fed besides.
     """
     marks = operations[0].graph.get_collection(_COLLECTION) if operations else ()
     steps = marks[0].steps_of(operations) if marks else ()
     if not steps:
-        return run()
+        return run({})
     with contextlib.ExitStack() as opened:
         for step in steps:
             step.before()
         for step in steps:
             opened.enter_context(step.during())
+        fed: dict[Any, Any] = {}
+        for step in steps:
+            fed.update(step.feeds())
         try:
-            found = run()
+            found = run(fed)
         except tf.errors.OpError as error:
             for step in steps:
                 step.explain(error)

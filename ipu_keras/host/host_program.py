@@ -164,13 +164,16 @@ class HostCallable:
 
     def _op_by_op(self, tensors: list) -> Any:
         if self._first is None:
-            others = tuple(each for each in self._executions if not each.is_compiled)
-            plan = replace(self._plan, executions=others)
-            self._first = HostCallable(plan, self._step, self._device, plainly=True)
+            self._first = self._plainly_op_by_op()
         outfeed = self._first(tensors)
         assert self._first_steps is not None
         self._first_steps.note(self._plan.program.repeat_count)
         return outfeed
+
+    def _plainly_op_by_op(self) -> "HostCallable":
+        others = tuple(each for each in self._executions if not each.is_compiled)
+        plan = replace(self._plan, executions=others)
+        return HostCallable(plan, self._step, self._device, plainly=True)
 
     def _weights_written(self) -> bool:
         """Whether what it only reads has other values than when this was last asked."""
@@ -220,8 +223,26 @@ class HostCallable:
             self._function = self._build()
         return self._function
 
+    @property
+    def first_steps_in_a_graph(self) -> FirstSteps | None:
+        """What ends the first steps of a program in a graph, once `in_a_graph` was called.
+
+        It is `None` if XLA compiles nothing there, or from the start.
+        """
+        return self._first_steps if self.execution.is_compiled else None
+
+    def op_by_op_in_a_graph(self) -> Callable:
+        """As `in_a_graph`, of an execution by TensorFlow's executor, with the same variables."""
+        first = self._plainly_op_by_op()
+        first._variables = self._variables
+        return first.in_a_graph()
+
     def in_a_graph_of_replicas(
-        self, variables: ReplicaVariables, captures_of: Callable[[int], Captures]
+        self,
+        variables: ReplicaVariables,
+        captures_of: Callable[[int], Captures],
+        *,
+        op_by_op: bool = False,
     ) -> Callable:
         """As `in_a_graph`, where replicas do more than the program, which `in_a_graph` was for.
 
@@ -229,7 +250,12 @@ class HostCallable:
             variables: Those of the replicas, which are this program's from now on.
             captures_of: What a replica has instead of all that the step and the weight update take
                 from outside.
+            op_by_op: Whether TensorFlow's executor runs it.
         """
+        if op_by_op:
+            first = self._plainly_op_by_op()
+            first._leave_xla()
+            return first.in_a_graph_of_replicas(variables, captures_of)
         self._variables = variables
         return self._function_of(captures_of, apart=True)
 

@@ -25,6 +25,9 @@ from ipu_keras.pipelining_ops import (
 from ipu_keras.scopes import ipu_scope
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
+# How they begin op by op is tested in `test_begun_op_by_op.py`.
+pytestmark = pytest.mark.usefixtures("xla_from_the_start")
+
 v1 = tf.compat.v1
 WIDTH, BATCH = 3, 4
 GROUPED, INTERLEAVED, SEQUENTIAL = (

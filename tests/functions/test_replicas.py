@@ -128,9 +128,14 @@ def jit(request):
 
 
 @pytest.fixture
-def make_door(jit):
-    """Makes the way to run a function on a device of so many IPUs."""
+def make_door(jit, monkeypatch):
+    """Makes the way to run a function on a device of so many IPUs.
+
+    Programs in it begin op by op in one of the ways, as they do for users, else XLA compiles them.
+    """
     doors = []
+    if jit is not None:
+        monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "0")
 
     def make(num_ipus):
         configure(num_ipus)

@@ -10,7 +10,7 @@ from ipu_keras.internals.tensorflow.sessions import is_closed, session_class
 
 
 def replace_session_runs(
-    around: Callable[[tf.compat.v1.Session, Sequence[tf.Operation], Callable[[], Any]], Any],
+    around: Callable[[tf.compat.v1.Session, Sequence[tf.Operation], Callable[[dict], Any]], Any],
     concerns: Callable[[tf.Graph], bool],
 ) -> None:
     """Calls a function around every run of a session.
@@ -21,7 +21,8 @@ def replace_session_runs(
 
     Args:
         around: Takes the session, the operations that are fetched or run, and a function that
-            runs them; it returns what that returns.
+            runs them with what it is given to feed besides, by reference of a tensor; returns what
+            that function returns.
         concerns: Whether a graph has anything for `around`.
     """
 
@@ -29,10 +30,11 @@ def replace_session_runs(
         def _do_run(self, handle, target_list, fetch_list, feed_dict, options, run_metadata):
             operations = [*target_list, *(tensor.op for tensor in fetch_list)]
 
-            def run():
+            def run(fed_besides):
+                fed = {**feed_dict, **fed_besides}
                 try:
                     return original(
-                        self, handle, target_list, fetch_list, feed_dict, options, run_metadata
+                        self, handle, target_list, fetch_list, fed, options, run_metadata
                     )
                 except tf.errors.OutOfRangeError as error:
                     if not is_closed(self):

@@ -57,6 +57,9 @@ _COPY = PrivateName(
 _IS_DETERMINISTIC = PrivateName(
     "tensorflow.python.framework.config", "is_op_determinism_enabled", Function()
 )
+_IN_XLA = PrivateName(
+    "tensorflow.python.ops.control_flow_util", "GraphOrParentsInXlaContext", Function("graph")
+)
 _COULD_RECORD = PrivateName("tensorflow.python.eager.record", "could_possibly_record", Function())
 
 
@@ -97,6 +100,11 @@ def may_record() -> bool:
 def has_deterministic_operations() -> bool:
     """Whether `tf.config.experimental.enable_op_determinism`, which has no public answer, is on."""
     return _IS_DETERMINISTIC.get()()
+
+
+def is_within_xla() -> bool:
+    """Whether XLA is to compile the function that is being traced, or one around it."""
+    return _IN_XLA.get()(tf.compat.v1.get_default_graph())
 
 
 def seeds_in_a_function() -> tuple[int, int] | None:
