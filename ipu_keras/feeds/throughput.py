@@ -1,4 +1,4 @@
-"""How fast a dataset is read."""
+"""Measures how fast a dataset is read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +14,9 @@ def measure(
     """Reads a dataset as programs do: in a graph, one element after the other.
 
     Args:
-        dataset: What is read; epochs go on where the one before has ended.
+        dataset: The dataset to read; each epoch goes on where the one before has ended.
         num_epochs: How many times the clock is stopped.
-        elements_per_epoch: How many elements each time.
+        elements_per_epoch: How many elements are read each time.
         copies: Whether each tensor is copied after it was read.
 
     Returns:
@@ -64,11 +64,12 @@ def _epochs(
 
 
 def _epoch(iterator: Any, num_elements: int, copies: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Seconds and bytes of some elements."""
+    """Returns seconds and bytes of reading some elements."""
     begin = tf.timestamp()
 
     def read(index: tf.Tensor, num_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         tensors = tf.nest.flatten(iterator.get_next(), expand_composites=True)
+        # `tf.identity` would hand on the same memory.
         done = [tf.raw_ops.DeepCopy(x=tensor) for tensor in tensors] if copies else tensors
         with tf.control_dependencies(done):
             return index + 1, num_bytes + _size(tensors)
@@ -83,7 +84,7 @@ def _epoch(iterator: Any, num_elements: int, copies: bool) -> tuple[tf.Tensor, t
 
 
 def _size(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Bytes of tensors."""
+    """Returns the number of bytes of tensors."""
     sizes = [
         tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64))
         if tensor.dtype == tf.string
