@@ -1,4 +1,4 @@
-"""IPUMultiWorkerStrategy: the strategy of a cluster of workers, for a cluster of one."""
+"""The strategy of a cluster of workers, for a cluster of one."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
 
     Raises:
         NotImplementedError: The cluster has several workers.
-        TypeError: `cluster_resolver` is none.
+        TypeError: `cluster_resolver` is no cluster resolver.
         ValueError: The device is an IPU that is not configured.
 
     Example:
@@ -68,7 +68,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
 
 
 class _HostVariables(IPUExtended):
-    """What TensorFlow asks a strategy whose variables are on the host."""
+    """Answers what TensorFlow asks of a strategy whose variables are on the host."""
 
     @property
     def parameter_devices(self):
