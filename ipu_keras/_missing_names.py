@@ -70,7 +70,6 @@ def documented_by_real_name() -> Mapping[str, str]:
 
 
 def documented_names() -> list[str]:
-    """Returns all documented names, sorted."""
     return (resources.files("ipu_keras") / "documented_names.txt").read_text("utf-8").split()
 
 

@@ -156,9 +156,9 @@ def configure_ipu_system(
     Raises:
         TypeError: If `config` is not an `IPUConfig`.
         ValueError: If `device` is not a CPU, or options contradict each other.
-        tf.errors.FailedPreconditionError: If the machine does not have the
-            requested IPUs, or is configured already and may not be reset. It is
-            a `RuntimeError` as long as TensorFlow's side is not loaded.
+        tf.errors.FailedPreconditionError: If the machine does not have the requested IPUs, or is
+            configured already and may not be reset. It is a `RuntimeError` as long as
+            TensorFlow's side is not loaded.
 
     Example:
 

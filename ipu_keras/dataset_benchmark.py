@@ -160,7 +160,6 @@ def _benchmark(
 
 
 def _statistics(num_elements: int, seconds: np.ndarray, num_bytes: np.ndarray) -> str:
-    """Returns what was measured, as JSON."""
     return json.dumps(
         {
             "epochs": [

@@ -41,20 +41,18 @@ _TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.Concrete
 class IPUStrategy(tf.distribute.Strategy):
     """Places models, variables and functions on one IPU device.
 
-    Everything inside `scope()` targets the device: a Keras model made there
-    trains on it, and a `tf.function` called with `run` is dispatched to it as
-    one program. A process without a configured IPU system gets the default
-    one, a single device with one IPU.
+    Everything inside `scope()` targets the device: a Keras model made there trains on it, and a
+    `tf.function` called with `run` is dispatched to it as one program. A process without a
+    configured IPU system gets the default one, a single device with one IPU.
 
     Args:
         ipu_device: Name of the TensorFlow device.
-        enable_dataset_iterators: Whether reading datasets eagerly inside the
-            scope is refused, as it is on hardware, where it would move every
-            element to the IPU and back. Datasets that the strategy has
-            distributed can be read.
-        enable_keras_extensions: Whether Keras models made inside the scope
-            get the IPU extensions. Without them a model keeps Keras's own
-            training loop, with its steps dispatched to the device one by one.
+        enable_dataset_iterators: Whether reading datasets eagerly inside the scope is refused,
+            as it is on hardware, where it would move every element to the IPU and back. Datasets
+            that the strategy has distributed can be read.
+        enable_keras_extensions: Whether Keras models made inside the scope get the IPU
+            extensions. Without them a model keeps Keras's own training loop, with its steps
+            dispatched to the device one by one.
 
     Raises:
         TypeError: `ipu_device` is not a text.

@@ -230,8 +230,8 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
     """Chooses how operations round to half precision.
 
     It changes no numbers: the host rounds to the nearest, as it does with
-    `IPUConfig.floating_point_behaviour.esr`. Nor does it change costs, as an IPU rounds either way
-    in the same time. Operations of a graph get the attribute, and `True` warns once.
+    `IPUConfig.floating_point_behaviour.esr`. Nor does it change costs, as an IPU rounds either
+    way in the same time. Operations of a graph get the attribute, and `True` warns once.
 
     Args:
         override: Whether to round stochastically. `True` has no effect: the host rounds to the

@@ -426,10 +426,9 @@ def reset_ipu_seed(
 
     TensorFlow has one seed for operations without one of their own, on all of its devices, and
     takes it when a function is traced: it holds for programs that are compiled from now on,
-    without a graph, and in all graphs that have no seed of their own.
-    `ipu.rand_ops` starts anew in all programs.
-    Keras's layers have seeds of their own, which it leaves alone.
-    It may be called before a configuration, which leaves the seed as it is.
+    without a graph, and in all graphs that have no seed of their own. `ipu.rand_ops` starts anew
+    in all programs. Keras's layers have seeds of their own, which it leaves alone. It may be
+    called before a configuration, which leaves the seed as it is.
 
     Args:
         seed: The new seed, an integer.

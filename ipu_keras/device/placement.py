@@ -65,7 +65,6 @@ class ContextExtension:
         self.forget_scopes()
 
     def remove(self) -> None:
-        """Puts TensorFlow back as it was."""
         undo_devices()
 
     def forget_scopes(self) -> None:

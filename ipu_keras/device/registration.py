@@ -77,7 +77,6 @@ class IpuDevice:
 
     @property
     def engine(self) -> Engine:
-        """Runs the programs of this device."""
         return self._engine
 
     @property
@@ -97,11 +96,7 @@ class IpuDevice:
         self._custom_device.reset_counters()
 
     def register_program(self, name: str) -> None:
-        """Counts the executions of a function separately from now on.
-
-        Args:
-            name: Name of the function in the eager context, such as "__inference_step_42".
-        """
+        """Counts the executions of a function apart, by its name such as "__inference_step_42"."""
         self._custom_device.register_program(name)
 
     def __repr__(self) -> str:
@@ -147,9 +142,9 @@ class DeviceDriver:
         self._extension = ContextExtension(lambda: self._configured, lambda: self._acquired)
 
     def install(self) -> None:
-        """Refuses scopes of unconfigured IPU devices from now on.
+        """Refuses scopes of unconfigured devices, without initialising TensorFlow's context.
 
-        `attach` does it as well. It does not initialise TensorFlow's context.
+        `attach` does it as well.
         """
         with self._lock:
             self._extension.install()
@@ -263,11 +258,7 @@ DRIVER = DeviceDriver()
 def device_for(device: str | int) -> IpuDevice:
     """Returns the configured or acquired IPU device of this name or ordinal.
 
-    Args:
-        device: A name or number, such as 0, "IPU:0", "/device:IPU:0" or the full name.
-
-    Raises:
-        ValueError: If no configured or acquired device is called this.
+    It may be 0, "IPU:0", "/device:IPU:0" or the full name; any other is a `ValueError`.
 
     Example:
 

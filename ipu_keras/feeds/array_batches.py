@@ -54,12 +54,7 @@ class Shuffle:
 
 
 class ArrayBatches:
-    """The batches of passes over arrays.
-
-    Args:
-        arrays: One for each tensor of a batch, each `(rows, ...)`.
-        batch_size: Rows of a batch. Each pass leaves out rows that fill no batch.
-        shuffle: The order of rows, if it is not that of the arrays.
+    """The batches of passes over arrays, `(rows, ...)`; rows that fill no batch are left out.
 
     Example:
 

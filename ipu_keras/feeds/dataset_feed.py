@@ -44,8 +44,8 @@ class ElementFormat:
 
     Args:
         specs: The tensors of an element in the order of `tf.nest.flatten`.
-        structure: The element's structure with, at each leaf, the tensor's
-            position in `specs`, or `None` where the element has no tensor.
+        structure: The element's structure with, at each leaf, the tensor's position in `specs`,
+            or `None` where the element has no tensor.
     """
 
     specs: tuple[TensorSpec, ...]
@@ -61,7 +61,6 @@ class ElementFormat:
         return tf.nest.flatten(self.structure)
 
     def flatten(self, element: Any) -> list[np.ndarray]:
-        """Returns the arrays of an element."""
         is_flat = type(element) is tuple and len(element) == len(self.specs)
         if is_flat and all(type(leaf) is np.ndarray for leaf in element):
             # As mostly, and `tf.nest` takes 10 us to find that out.
@@ -70,7 +69,6 @@ class ElementFormat:
         return [_array(leaf) for position, leaf in leaves if position is not None]
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
-        """Returns the element that has these tensors."""
         return tf.nest.map_structure(
             lambda position: None if position is None else tensors[position], self.structure
         )
@@ -100,14 +98,7 @@ def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
 
 
 def element_format(element_spec: Any) -> ElementFormat:
-    """Finds the format of the elements of a dataset.
-
-    Args:
-        element_spec: Nested structure of `tf.TensorSpec`, as
-            `tf.data.Dataset.element_spec`.
-
-    Returns:
-        The `ElementFormat`; float64 becomes float32, which is what feeds carry.
+    """Finds the format of a dataset's elements; float64 becomes float32, which is what feeds carry.
 
     Raises:
         ValueError: A shape is not fully defined.
@@ -128,7 +119,6 @@ def element_format(element_spec: Any) -> ElementFormat:
 
 
 def dtype_of(leaf: Any) -> tf.DType:
-    """Returns the data type of an array, a tensor or a number."""
     return tf.as_dtype(getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
 
 

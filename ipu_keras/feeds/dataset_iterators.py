@@ -17,15 +17,10 @@ _NOT_INITIALIZED = "has not been initialized"
 
 
 class DatasetIterator:
-    """An iterator from which a function reads the elements of a dataset.
+    """An iterator from which a function reads the elements of a dataset, all of dense tensors.
 
     In a graph of TensorFlow 1 it is an operation of that graph, and each session has elements of
     its own, which are there once the operation of `begin` has run.
-
-    Args:
-        dataset: A dataset whose elements are structures of dense tensors.
-        name: What errors call the iterator.
-        prefetch_depth: How many elements are read ahead.
     """
 
     def __init__(self, dataset: tf.data.Dataset, name: str, prefetch_depth: int = PREFETCH_DEPTH):
@@ -79,8 +74,7 @@ class DatasetIterator:
     def read_by(self, num_replicas: int) -> None:
         """Notes that a program of so many replicas reads it.
 
-        Raises:
-            tf.errors.FailedPreconditionError: Another program has another number of replicas.
+        Raises a `FailedPreconditionError` if another program has another number of replicas.
         """
         if self._num_replicas not in (None, num_replicas):
             raise tf.errors.FailedPreconditionError(
@@ -94,7 +88,6 @@ class DatasetIterator:
 
     @property
     def began(self) -> bool:
-        """Whether `begin` was called."""
         return self._began
 
     def is_behind(self, error: tf.errors.OpError) -> bool:

@@ -23,11 +23,10 @@ def export_dataset(
 ) -> None:
     """Writes elements of a dataset, stacked: a file for each tensor of an element.
 
+    If an element has several tensors, their numbers go before the suffix of `path`. A dataset of
+    a session's graph is read by a session of its own.
+
     Args:
-        dataset: A dataset; one of a session's graph is read by a session of its own.
-        path: The file's path. If an element has several tensors, their numbers go before the
-            suffix.
-        num_elements: How many elements are written, from the first.
         name: What the arrays in the files are called.
         apply_options: Whether TensorFlow may rearrange the dataset.
 
@@ -56,15 +55,10 @@ def export_dataset(
 
 
 def export_graph_inputs(inputs: Any, path: Path, feed_dict: Any) -> None:
-    """Writes the values of tensors of a graph to one file, each by its name.
+    """Writes the values of tensors and variables of a graph to one file, each by its name.
 
-    Args:
-        inputs: A list of tensors and variables of one graph.
-        feed_dict: Values of placeholders, as `Session.run` takes them.
-
-    Raises:
-        TypeError: `inputs` are none, or have other values than numbers.
-        OSError: The file cannot be written.
+    Raises a `TypeError` if they are none or have other values than numbers, and an `OSError` if
+    the file cannot be written.
     """
     given = list(inputs) if isinstance(inputs, list | tuple) else None
     if not given or not all(map(_is_of_a_graph, given)):
@@ -89,7 +83,6 @@ def export_graph_inputs(inputs: Any, path: Path, feed_dict: Any) -> None:
 
 
 def _elements(dataset: tf.data.Dataset) -> Iterator[Sequence[np.ndarray]]:
-    """Yields the tensors of each element."""
     if tf.executing_eagerly():
         for element in dataset:
             yield [tensor.numpy() for tensor in tf.nest.flatten(element)]

@@ -23,13 +23,7 @@ class ResultQueue:
     last result, is done by one thread at a time.
 
     With several replicas, the queue holds a row of each, one after the other. How many there are
-    may be known only when a session runs.
-
-    Args:
-        specs: A `tf.TensorSpec` for each tensor of a result of one replica.
-        mode: Whether all results are kept, or the last one only.
-        name: What errors call the queue.
-        num_replicas: How many replicas write a result together.
+    may be known only when a session runs. `specs` are of the tensors of one replica's result.
     """
 
     def __init__(
@@ -73,7 +67,6 @@ class ResultQueue:
 
     @property
     def handle(self) -> tf.Tensor:
-        """The resource of TensorFlow's queue."""
         return self._queue.queue_ref
 
     def take(self) -> tuple[list[tf.Tensor], tf.Tensor]:
@@ -100,7 +93,6 @@ class ResultQueue:
             return [tf.identity(tensor) for tensor in result]
 
     def close(self) -> tf.Operation | None:
-        """Drops the results that are there."""
         tensors, _ = self.take()
         return None if tf.executing_eagerly() else tf.group(*tensors)
 

@@ -103,11 +103,10 @@ class Shuffle:
 class BatchedRows:
     """A dataset of rows of arrays: `from_tensor_slices`, shuffled or not, then batched.
 
+    Rows that fill no batch are left out of each pass.
+
     Args:
         one_pass: The dataset of one pass, which TensorFlow reads.
-        arrays: What the rows are taken from, one for each tensor of a batch.
-        batch_size: Rows of a batch. Those that fill none are left out.
-        shuffle: The order of rows; `None` if it is that of the arrays.
         num_passes: How often it is repeated; -1 for without end.
     """
 

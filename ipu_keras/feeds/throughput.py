@@ -13,18 +13,14 @@ def measure(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads a dataset as programs do: in a graph, one element after the other.
 
+    Returns for each epoch its seconds, and its bytes. In a graph, these are tensors that are
+    computed anew whenever they are asked for. A dataset with fewer elements ends in an
+    `OutOfRangeError`.
+
     Args:
-        dataset: The dataset to read; each epoch goes on where the one before has ended.
-        num_epochs: How many times the clock is stopped.
-        elements_per_epoch: How many elements are read each time.
+        num_epochs: How many times the clock is stopped. Each epoch goes on where the one before
+            has ended.
         copies: Whether each tensor is copied after it was read.
-
-    Returns:
-        For each epoch its seconds, and its bytes. In a graph, tensors that are computed anew
-        whenever they are asked for.
-
-    Raises:
-        tf.errors.OutOfRangeError: The dataset has fewer elements; in a graph when it is run.
 
     Example:
 
@@ -84,7 +80,6 @@ def _epoch(iterator: Any, num_elements: int, copies: bool) -> tuple[tf.Tensor, t
 
 
 def _size(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the number of bytes of tensors."""
     sizes = [
         tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64))
         if tensor.dtype == tf.string

@@ -26,8 +26,6 @@ class Signature:
 
     Args:
         tensors: Names and types of a step's inputs, such as `"data[0]"`.
-        repeat_count: Number of steps per execution.
-        outfeed_mode: Which results of the steps reach the host.
         compiled: Whether the user asked for XLA or ruled it out; `None` for neither.
         values: Names and texts of other arguments of a function, such as `"args[1]"` and `"3"`.
     """

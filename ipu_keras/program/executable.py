@@ -40,8 +40,8 @@ class Executable:
 
     Args:
         graph: One step of the program, traced.
-        host: Computes an execution from the tensors of a super-batch, each
-            `(repeat_count, ...)`; `None` for a function that TensorFlow dispatches.
+        host: Computes an execution from a super-batch's tensors, each `(repeat_count, ...)`;
+            `None` for a function that TensorFlow dispatches.
         reason: Why the host runs the steps as it does.
         variables: What the step, and a weight update that is not in it, read and write.
         as_written: Returns the step as the user wrote it, traced so that XLA can lower

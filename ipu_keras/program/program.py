@@ -48,9 +48,8 @@ class Program:
 
     Args:
         name: What the work is called in counters and errors.
-        step: The computation of one step. It takes the element of the infeed
-            (a structure as `unflatten` makes it) and returns a structure of
-            tensors for the outfeed.
+        step: The computation of one step. It takes the element of the infeed (a structure as
+            `unflatten` makes it) and returns a structure of tensors for the outfeed.
         infeed: The tensors of one element, in the order of the feed.
         unflatten: Makes the element of `step` from a list of tensors.
         repeat_count: Number of steps per execution.
@@ -68,8 +67,8 @@ class Program:
             own. Batch k is for replica k modulo their number. `update` gets the sum over all.
         own_updates: Whether `update` gets a replica's own gradients instead, and writes variables
             that each replica has for itself.
-        compiled: `True` or `False` when the user asked for XLA or ruled it
-            out, `None` to let the plan of the host choose.
+        compiled: `True` or `False` when the user asked for XLA or ruled it out, `None` to let
+            the plan of the host choose.
         fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
         first_steps: How many steps the host runs op by op, before it has XLA compile the program;
             `None` for as many as its content says (`ipu_keras/host/first_steps.py`).

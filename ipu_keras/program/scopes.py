@@ -25,5 +25,4 @@ def legal_in_scopes(name: str) -> str:
 
 
 def stage_scope(stage: int) -> str:
-    """The name scope of the operations of a pipeline stage."""
     return _STAGE_SCOPE.format(stage)

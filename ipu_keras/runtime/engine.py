@@ -89,7 +89,6 @@ class Engine:
                 self._idle.notify_all()
 
     def wait(self) -> None:
-        """Waits until nothing is running."""
         with self._idle:
             self._idle.wait_for(lambda: not self._num_running)
 
@@ -114,7 +113,6 @@ class Engine:
         self._last = weakref.ref(executable) if executable.variables else lambda: executable
 
     def count_compilation(self, program: str) -> None:
-        """Counts a compilation of a program of this name for the device."""
         with self._lock:
             self._num_compilations[program] += 1
 

@@ -11,8 +11,8 @@ import numpy as np
 from ipu_keras._engine import FeedMemory, Ring, Slot
 from ipu_keras.ir import TensorSpec
 
-# How long to wait for the producer when a feed closes. It is between two
-# batches then, or inside the user's own dataset code, which cannot be stopped.
+# How long to wait for the producer when a feed closes. It is between two batches then, or inside
+# the user's own dataset code, which cannot be stopped.
 _CLOSE_SECONDS = 5.0
 
 _END: Any = object()
@@ -57,10 +57,8 @@ class Feed:
     Args:
         open_source: Called on the thread when it starts; returns the batches, each a
             sequence of arrays in the order of `specs`.
-        specs: The tensors of one batch.
         num_steps: Number of batches per super-batch.
         prefetch_depth: Super-batches that may wait to be taken.
-        name: What errors call the feed.
         memory: The memory of super-batches; feeds that share it use it one after the
             other. Defaults to memory of the feed's own.
         ahead: Whether a thread makes them ahead of time. Else each is made when it is asked for,
@@ -92,9 +90,8 @@ class Feed:
         self._open_source = open_source
         self._batches: Iterator | None = None
         self._ring = Ring(_sizes(specs), num_steps, prefetch_depth, memory)
-        # The thread knows the ring but not the feed, so that a dropped feed is
-        # collected, and is a daemon, so that the interpreter can exit: the
-        # finalizer runs before it does.
+        # The thread knows the ring but not the feed, so that a dropped feed is collected, and is
+        # a daemon, so that the interpreter can exit: the finalizer runs before it does.
         self._asked = threading.Event()
         self._thread: threading.Thread | None = None
         if ahead:

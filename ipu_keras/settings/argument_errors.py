@@ -12,9 +12,7 @@ _SHOWN = 300
 def converted(argument: str, convert: Callable[..., Any], value: Any, *args: Any) -> Any:
     """Returns what `convert` makes of an argument; if it raises, the error names the argument.
 
-    Raises:
-        TypeError: `convert` has raised a TypeError.
-        ValueError: `convert` has raised another error.
+    A TypeError stays one, any other error becomes a ValueError.
 
     Example:
 

@@ -23,13 +23,11 @@ def check_config(opts: Any) -> None:
 def write_arguments(config: ConfigTree, **arguments: tuple[str, Any]) -> None:
     """Writes arguments to the options that they set: all of them, or none if one is refused.
 
+    Numbers of NumPy count as Python's, and integers as floats. Raises a `TypeError` or
+    `ValueError` if an option does not take its value.
+
     Args:
         **arguments: For each argument, by its name, the full name of an option and what was given.
-
-    Raises:
-        TypeError: A value is of another type than its option. Numbers of NumPy count as Python's,
-            and integers as floats.
-        ValueError: A value is one that its option does not take.
 
     Example:
 

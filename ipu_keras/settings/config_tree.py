@@ -39,16 +39,13 @@ class AttributeMetadata:
 
     Args:
         name: Full dotted name, relative to the root of the tree.
-        hint: The class or type hint that values must satisfy exactly, or
-            `None` for a category.
+        hint: The class or type hint that values must satisfy exactly, or `None` for a category.
         default: The default value. Each reader gets its own copy.
         documentation: What the option means, with units.
-        effect: What the option does in the emulator today, or `None` if
-            nothing reads it.
+        effect: What the option does in the emulator today, or `None` if nothing reads it.
         why_idle: A sentence on why nothing reads it.
         constraint: Condition on values of the right type, if any.
-        also_accepts: Further classes that values may have although `type`
-            does not name them.
+        also_accepts: Further classes that values may have although `type` does not name them.
         deprecated_msg: What to use instead, or `None` if not deprecated.
         stands_for: Full name of the option that this is another name of; empty
             if it is one of its own.
@@ -213,11 +210,10 @@ def category(
 class ConfigCategory:
     """One branch of a `ConfigTree`: reads and writes the options below a path.
 
-    The values live in the root, so a category stays valid however long it is
-    held. Reading a name that does not exist is a `ValueError`, as it is for
-    writing, so that a misspelt option in a `getattr` with default or a
-    `hasattr` does not pass unnoticed. Names with a leading underscore are not
-    options; for them the usual `AttributeError` keeps Python's protocols
+    The values live in the root, so a category stays valid however long it is held. Reading a
+    name that does not exist is a `ValueError`, as it is for writing, so that a misspelt option
+    in a `getattr` with default or a `hasattr` does not pass unnoticed. Names with a leading
+    underscore are not options; for them the usual `AttributeError` keeps Python's protocols
     (copying, pickling, inspection) working.
     """
 
@@ -324,8 +320,8 @@ class ConfigCategory:
 class ConfigTree(ConfigCategory):
     """The root of a tree of options; subclasses name the table.
 
-    A class body cannot declare the options as ordinary attributes: an unknown
-    name must be an error on writing too, and each option has metadata.
+    A class body cannot declare the options as ordinary attributes: an unknown name must be an
+    error on writing too, and each option has metadata.
 
     Example:
 
@@ -370,9 +366,9 @@ class ConfigTree(ConfigCategory):
     def frozen_copy(self) -> Self:
         """Returns a checked, complete and unchangeable copy of this configuration.
 
-        Every value is checked again, because a dictionary or list can be
-        changed in place after it was set. A configuration that is frozen
-        already is returned as it is. `copy.deepcopy` of it can be changed again.
+        Every value is checked again, because a dictionary or list can be changed in place after
+        it was set. A configuration that is frozen already is returned as it is. `copy.deepcopy`
+        of it can be changed again.
 
         Raises:
             TypeError: If a value has the wrong type.

@@ -15,9 +15,7 @@ MOST = 2**31 - 1
 def positive_integer(name: str, value: Any) -> int:
     """Returns a count as a Python integer, or raises a `ValueError`.
 
-    Args:
-        value: An integer of Python or NumPy, or a tensor of one, such as the cardinality of a
-            dataset.
+    It may be an integer of NumPy, or a tensor of one, such as the cardinality of a dataset.
 
     Example:
 

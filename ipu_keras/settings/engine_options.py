@@ -50,11 +50,9 @@ class EngineOptions:
 
     @classmethod
     def parse(cls, text: str) -> "EngineOptions":
-        """Reads the JSON of the environment variable; an empty text has no options.
+        """Reads the JSON object of the environment variable; an empty text has no options.
 
-        Raises:
-            ValueError: The text is no JSON object, the directory is no text, or another value is
-                not `"true"` or `"false"`.
+        Raises a `ValueError` if it is none, or `of` refuses its values.
         """
         return cls.of(_given(text))
 
@@ -62,8 +60,8 @@ class EngineOptions:
     def of(cls, options: Mapping[str, Any]) -> "EngineOptions":
         """Reads options by name, of which the emulator may have no use for some.
 
-        Raises:
-            ValueError: The directory is no text, or another value is not `"true"` or `"false"`.
+        Raises a `ValueError` if the directory is no text, or another value is not `"true"` or
+        `"false"`.
         """
         return cls(
             writes_reports=any(_truth(options, name) for name in _REPORTS if name in options),

@@ -66,9 +66,9 @@ class SyntheticDataCategory(enum.Enum):
 class SchedulingAlgorithm(enum.Enum):
     """How the compiler orders instructions.
 
-    * `CHOOSE_BEST`: tries the others and takes the order with the lowest
-      predicted peak of live memory. The prediction is for the IPU as a whole,
-      so the fullest tile may still be worse off.
+    * `CHOOSE_BEST`: tries the others and takes the order with the lowest predicted peak of live
+      memory. The prediction is for the IPU as a whole, so the fullest tile may still be worse
+      off.
     * `CLUSTERING`: keeps related instructions together.
     * `POST_ORDER`: the order of a post-order walk of the graph.
     * `LOOK_AHEAD`: searches a limited number of steps ahead for low memory use.

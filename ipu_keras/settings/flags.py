@@ -216,14 +216,11 @@ _FIELDS: Mapping[str, dataclasses.Field] = {
 
 
 def parse_flags(text: str) -> PoplarFlags:
-    """Returns the flags written in a text, as `TF_POPLAR_FLAGS` has them.
+    """Returns the flags of a text, as `TF_POPLAR_FLAGS` has them, or raises a `ValueError`.
 
     Flags are separated by white space and look like `--name=value`; a flag that is true or false
     may stand alone for true. Values with spaces are quoted as in a shell, and directories may
     begin with a `~` for the home directory. If a flag is repeated, the last one counts.
-
-    Raises:
-        ValueError: A flag is unknown, or its value has the wrong form.
 
     Example:
 

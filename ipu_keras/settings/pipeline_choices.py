@@ -43,8 +43,8 @@ class RecomputationMode(enum.Enum):
 class SelectionOrder(enum.Enum):
     """Which IPU of a device gets which shard or pipeline stage.
 
-    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and
-    only neighbours are linked directly.
+    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and only neighbours are
+    linked directly.
 
     * `AUTO`: chosen to suit the program: `SNAKE` for pipelines, else `ZIGZAG`.
     * `ZIGZAG`: by number: 0, 1, 2, 3, 4, 5, 6, 7.
@@ -92,10 +92,7 @@ _RECOMPUTATION_MODES = {
 
 
 def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> RecomputationMode:
-    """Returns the mode, or the schedule's default for `Auto`.
-
-    Raises:
-        ValueError: The schedule does not support the mode.
+    """Returns the mode, or the schedule's default for `Auto`; others are a `ValueError`.
 
     Example:
 

@@ -18,13 +18,8 @@ def report_flags(
 ) -> dict[str, str]:
     """Returns the engine's flags that arguments ask for.
 
-    Args:
-        profile_execution: A truth value, an `ExecutionProfileType` or `None`.
-        report_directory: The path of a directory, or empty.
-
-    Raises:
-        TypeError: An argument is of another type.
-        ValueError: Some arguments contradict each other.
+    Raises a `TypeError` for an argument of another type, and a `ValueError` if they contradict
+    each other.
     """
     profiles = checked_switch("profiling", profiling)
     if checked_switch("enable_ipu_events", enable_ipu_events) and profiles:
@@ -75,10 +70,7 @@ def idle_report_arguments(
     """Returns for each argument whether it asks for anything that is missing here, and why.
 
     `report_flags` has checked `profiling`, `enable_ipu_events` and `report_directory` before.
-
-    Raises:
-        TypeError: An argument is no truth value.
-        ValueError: A number is negative, or is no integer.
+    Other arguments are refused by a `TypeError` or `ValueError`.
     """
     text = checked_switch("use_poplar_text_report", use_poplar_text_report)
     graphs = checked_switch("enable_poplar_serialized_graph", enable_poplar_serialized_graph)

@@ -18,14 +18,8 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Writes a file that a user has named; the old one stays until all is written.
 
     As with `open`, links are followed, an existing file keeps its permissions, and devices and
-    pipes are written into.
-
-    Args:
-        content: The bytes of the file, or its parts one after the other.
-
-    Raises:
-        FileNotFoundError: The folder of the file does not exist.
-        OSError: Nothing can be written there, or nobody reads a pipe.
+    pipes are written into. Raises an `OSError` if there is no such folder, nothing can be
+    written there, or nobody reads a pipe.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -125,13 +119,10 @@ def _opened_for_a_reader(path: str, flags: int) -> int:
 def read_whole(path: Path, most_bytes: int, *, takes_pipes: bool = False) -> bytes:
     """Reads a file that may come from anybody.
 
-    Args:
-        most_bytes: Limit of the file's size.
-        takes_pipes: Whether it may be a pipe; one that nobody writes into is waited for.
+    Raises an `OSError` if it is larger than `most_bytes`, no regular file, or cannot be read.
 
-    Raises:
-        FileNotFoundError: There is no such file.
-        OSError: The file is larger, is no regular file, or cannot be read.
+    Args:
+        takes_pipes: Whether it may be a pipe; one that nobody writes into is waited for.
     """
     with open(path, "rb", opener=None if takes_pipes else _opened_at_once) as file:
         found = os.fstat(file.fileno())

@@ -35,12 +35,8 @@ _Reader = Callable[[Any], Any]
 def to_json(value: Any) -> str:
     """Returns the JSON of a value, without spaces.
 
-    Args:
-        value: A value made of dataclasses, tuples, mappings, enumerations, NumPy arrays and
-            scalars, texts, numbers, truth values and `None`.
-
-    Raises:
-        TypeError: Something else is in the value.
+    It may have dataclasses, tuples, mappings, enumerations, NumPy arrays and scalars, texts,
+    numbers, truth values and `None`; anything else is a `TypeError`.
 
     Example:
 
@@ -54,9 +50,7 @@ def to_json(value: Any) -> str:
 def from_json(kind: type[T], text: str) -> T:
     """Returns the value of a type that `to_json` made a text of.
 
-    Args:
-        kind: The type that the value had; annotations say what is in it. Where they
-            say `Any`, lists become tuples.
+    Annotations say what is in it. Where they say `Any`, lists become tuples.
 
     Raises:
         TypeError: An annotation has a type that `to_json` does not take, or the text is of

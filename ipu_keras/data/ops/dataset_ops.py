@@ -38,8 +38,6 @@ class BufferDataset(_Base):
                 f"input_dataset={input_dataset!r} of type {type(input_dataset).__name__}"
             )
         size = positive_integer("buffer_size", buffer_size)
-        # A window has a dataset for each tensor; TensorFlow cannot zip those of None into
-        # elements.
         # TensorFlow cannot make elements that have None out of a window again.
         specs = tf.nest.flatten(input_dataset.element_spec)
         if any(spec.is_compatible_with(None) for spec in specs):

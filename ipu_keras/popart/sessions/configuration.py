@@ -55,7 +55,6 @@ class Configuration:
     `poplar_exception` for options of an engine or of convolutions that do not exist.
 
     Args:
-        num_ipus: Number of IPUs of the device.
         target: Hardware of the device; `None` if nothing is to be modelled.
         device_choices: What programs are compiled for, in terms of TensorFlow's programs.
     """
@@ -165,7 +164,6 @@ class Configuration:
 
     @property
     def ipus_per_replica(self) -> int:
-        """How many IPUs a copy of the graph needs."""
         if not self.placement.has_ipus:
             return 1
         last = max((node.annotations.get(IPU, 0) for node in _nodes(self.graph)), default=0)
@@ -209,7 +207,6 @@ class Configuration:
             )
 
     def options_in_words(self) -> dict[str, str]:
-        """Returns all options as text, by name."""
         return {name: repr(getattr(self.options, name)) for name in type(self.options).options()}
 
     def synthetic(self, stream: Stream) -> np.ndarray:

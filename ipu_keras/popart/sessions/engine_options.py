@@ -41,7 +41,6 @@ def check_engine_options(options: Mapping[str, str]) -> None:
 
 
 def warn_of_convolution_options(options: Mapping[str, str]) -> None:
-    """Warns of options of convolutions that nothing acts on."""
     OPTION_WARNINGS.warn(
         "SessionOptions.convolutionOptions",
         sorted(options.keys() - _OF_CONVOLUTIONS),

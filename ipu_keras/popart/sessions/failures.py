@@ -87,7 +87,6 @@ def _blamed(graph: Graph, text: str) -> Node | None:
 
 
 def _node_in(nodes: Mapping[str, Sequence[Node]], scope: str) -> Node | None:
-    """Returns the node of a name scope."""
     if scope in nodes:
         return nodes[scope][0]
     # TensorFlow appends `_1`, `_2` ... to a scope that is opened again.

@@ -101,7 +101,6 @@ def _goes_back(
 
 
 def _annotated(graph: Graph, name: str, values: list[int]) -> Graph:
-    """Gives each node that runs an annotation."""
     left = iter(values)
     nodes = (
         node

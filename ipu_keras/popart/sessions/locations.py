@@ -47,7 +47,6 @@ def least_bytes_elsewhere(options: Any) -> int | None:
 
 
 def warn_of_locations(options: Any, num_replicas: int, *, trains: bool) -> None:
-    """Warns of locations of tensors that nothing acts on."""
     in_pipeline, default = options.enablePipelining, TensorLocationSettings()
     weights = options.weightTensorLocationSettings
     are_shared = in_pipeline and num_replicas > 1 and _is_shared(weights)

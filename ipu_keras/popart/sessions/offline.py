@@ -44,8 +44,7 @@ def check_executes(device: DeviceInfo) -> None:
 def compiled_offline(program: Program) -> Executable:
     """Compiles a program that does not run; its variables are on the device of `place_of`.
 
-    Raises:
-        tf.errors.ResourceExhaustedError: The modelled program does not fit on the device.
+    Raises a `ResourceExhaustedError` of TensorFlow if the modelled program does not fit.
     """
     step = trace(program, for_xla=True)
     executable = Executable(

@@ -70,8 +70,6 @@ class Session:
 
     Attributes:
         flow: What users asked of a step.
-        size: Micro-batches of a step.
-        written_model: Writes the model with its weights to files.
         random_seeds: The state that random operations draw from.
     """
 
@@ -124,15 +122,11 @@ class Session:
 
     @logged("Compiling the program", logging.INFO)
     def prepare(self, *, loads: bool = True) -> None:
-        """Compiles the program.
+        """Compiles the program, which may run right away if `loads`.
 
-        Raises:
-            popart_exception: A node of the model cannot be computed, or the device is detached, or
-                to be attached now and not free.
-            tf.errors.ResourceExhaustedError: The modelled program does not fit on the device.
-
-        Args:
-            loads: Whether the program may run right away.
+        Raises a `popart_exception` if a node cannot be computed, or the device is detached or
+        not free, and a `ResourceExhaustedError` of TensorFlow if the modelled program does not
+        fit.
         """
         self._check_process()
         if loads:
@@ -180,11 +174,10 @@ class Session:
     def run(self, step_io: IStepIO) -> None:
         """Runs a step.
 
-        Raises:
-            popart_exception: Nothing was prepared, the device is detached, or an array does not
-                fit, and nothing has run then; or a node failed.
-            poplar_exception: The program aborted itself, or a number was not finite though
-                `enableFloatingPointChecks` is set. Results are not written then.
+        Raises a `popart_exception` if nothing was prepared, the device is detached or an array
+        does not fit, and nothing has run then; or if a node failed. A `poplar_exception` says
+        that the program aborted itself, or that a number was not finite though
+        `enableFloatingPointChecks` is set; results are not written then.
         """
         if not isinstance(step_io, IStepIO):
             raise TypeError(
@@ -267,7 +260,6 @@ class Session:
         return report_of_program(program, model, batch_size_of(program))
 
     def serialized_graph(self) -> bytes:
-        """Returns the program's operations as JSON."""
         graph = self._prepared("report").graph
         return json.dumps([_operation(op) for op in graph.ops]).encode()
 
@@ -292,7 +284,6 @@ class Session:
 
     @logged("Giving the device the host's weights", logging.DEBUG)
     def weights_to_device(self) -> None:
-        """Gives the device the host's weights."""
         self._prepared("weightsFromHost")
         self._weights.to_device()
 
@@ -331,7 +322,7 @@ class Session:
         """Compiles the program, and writes what was modelled of it to a file.
 
         Raises a `popart_exception` if the device cannot compile offline, and a
-        `tf.errors.ResourceExhaustedError` if the program does not fit on it.
+        `ResourceExhaustedError` of TensorFlow if the program does not fit on it.
         """
         if not self._device.canCompileOffline:
             raise popart_exception(
@@ -376,7 +367,6 @@ class Session:
         )
 
     def _prepare_offline(self) -> None:
-        """Compiles the program for a device that is not there."""
         self._place(place_of(self._device))
         with in_words_of_popart(self._loaded.model.graph, "compile"):
             executable = compiled_offline(self._program())
@@ -515,7 +505,6 @@ def _kept_in(program: Program, folder: str) -> Program:
 
 
 def _placed(loaded: LoadedModel, options: Any, num_ipus: int) -> LoadedModel:
-    """Returns a model whose nodes say where they run."""
     replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
     graph = placed(loaded.model.graph, options, max(num_ipus // max(replicas, 1), 1))
     return replace(loaded, model=replace(loaded.model, graph=graph))
@@ -526,7 +515,6 @@ def _spec(stream: Stream) -> TensorSpec:
 
 
 def no_such_anchor(name: str, names: Sequence[str]) -> popart_exception:
-    """Returns the error for an anchor that is no tensor."""
     return popart_exception(
         f"Anchor tensor {name!r} not found in the model. It has: {', '.join(names)}."
     )

@@ -47,9 +47,6 @@ class Step:
 
     Args:
         model: The model, with initialisers in the types of the device.
-        inputs: Names of the tensors that are fed.
-        anchors: Names of the tensors that are returned.
-        placement: Which of the nodes' annotations count.
         checks_numbers: Whether the position of the first node whose result was not finite is
             returned behind the anchors.
         infos: Filled with shape and type of all tensors of the main graph, at each trace. A

@@ -64,7 +64,6 @@ class Anchor:
 
     @cached_property
     def mode(self) -> OutfeedMode:
-        """Which of its values the program returns."""
         return mode_of(self.returns)
 
     @cached_property
@@ -82,8 +81,8 @@ class Anchor:
         """Returns what users asked for, from what the program returned.
 
         Args:
-            values: `(micro-batches, ...)`, or `(replicas, ...)`; for tensors of updates `(batches,
-                ...)`, or the last one or the sum.
+            values: `(micro-batches, ...)`, or `(replicas, ...)`; for tensors of updates
+                `(batches, ...)`, or the last one or the sum.
         """
         if self.is_of_updates:
             return self._repeated(values)

@@ -40,9 +40,6 @@ class TrainedSession(Session):
     Args:
         model: A serialized model, or the path of a file. Initialisers named like the optimizer's
             state are what the optimizer goes on with.
-        loss: Name of the scalar tensor that training makes less.
-        optimizer: How weights are trained; it is copied.
-        options: A `popart.SessionOptions`, which is copied.
         patterns: Only `SoftMaxGradDirect` has an effect.
         name: What programs are called in counters and reports.
     """
@@ -105,7 +102,6 @@ class TrainedSession(Session):
 
     @property
     def host_streams(self) -> list[str]:
-        """The streams between the device and callbacks of the host."""
         return [] if self._host_reduction is None else self._host_reduction.streams
 
     def connect(self, stream: str, callback: Callable[[Any], None], replica: int) -> None:

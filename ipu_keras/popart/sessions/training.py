@@ -108,12 +108,11 @@ class _TrainingSessionCore(SessionMethods):
         Args:
             arg0: A name that `getHostReduceStreamIds` returns.
             arg1: A function that is called with a capsule, a `PyCapsule` without a name, that
-                has the
-                address of the stream's memory: as many elements as the weight has, of its type, in
-                the order of the model. A stream that stores has the gradient there, of the scaled
-                loss; to one that loads, the callback writes what the device goes on with: the
-                reduced gradient, or with `hostWeightUpdate` the weight. The memory stays where it
-                is until the stream is connected again.
+                has the address of the stream's memory: as many elements as the weight has, of
+                its type, in the order of the model. A stream that stores has the gradient there,
+                of the scaled loss; to one that loads, the callback writes what the device goes
+                on with: the reduced gradient, or with `hostWeightUpdate` the weight. The memory
+                stays where it is until the stream is connected again.
             arg2: The number of the replica. Replicas have to be given the same numbers.
 
         Raises:

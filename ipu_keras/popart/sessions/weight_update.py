@@ -32,16 +32,12 @@ class WeightUpdate:
     """Updates weights after a batch. It knows no session, as devices keep it.
 
     Args:
-        optimizer: How weights are trained; it is copied.
-        factors: How many gradients are reduced to one, and how.
-        arrays: The trained weights by name.
         loss_scaler: Changes the loss scaling from batch to batch; `None` if nothing does.
         host_reduction: Lets callbacks on the host reduce gradients; `None` if the device does.
 
     Attributes:
         states: The optimizer's state before the first batch, by tensor name.
         infos: Shapes and types of the tensors that exist after an update and may be anchors.
-        scalars: The optimizer's numbers on the device.
     """
 
     def __init__(
@@ -214,7 +210,6 @@ class WeightUpdate:
 
 
 def _states(slots: Mapping[str, Sequence[Slot]]) -> dict[str, np.ndarray]:
-    """Returns an optimizer's initial state, by tensor name."""
     return {
         slot.prefix + name: np.array(slot.initial, slot.dtype).reshape(slot.shape)
         for name, kept in slots.items()
