@@ -41,7 +41,7 @@ class EngineOptions:
 
     >>> EngineOptions.parse('{"autoReport.all": "true", "autoReport.directory": "reports"}')
     EngineOptions(writes_reports=True, report_directory=PosixPath('reports'), \
-    allows_out_of_memory=None)
+allows_out_of_memory=None)
     """
 
     writes_reports: bool = False
