@@ -1,8 +1,8 @@
 """A typed tree of options, built from one flat table.
 
 Owns what every option has in common: metadata, exact type and value checks, the did-you-mean
-errors, copying and freezing, and the reference table. Which options exist and what they mean is
-the business of `config.py`.
+errors, copying and freezing, and the reference table. `ipu_options.py` has the options
+themselves.
 """
 
 import copy
