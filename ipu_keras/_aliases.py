@@ -1,8 +1,8 @@
 """The documented import names, as aliases of our own modules.
 
-`import_hook.pth` makes the first import of such a name import this package;
-from then on `AliasFinder` answers for them. Importing `ipu_keras` by its own
-name installs the finder too, so nothing depends on the hook.
+`import_hook.pth` makes the first import of such a name import this package; from then on
+`AliasFinder` answers for them. Importing `ipu_keras` by its own name installs the finder too, so
+nothing depends on the hook.
 """
 
 import importlib
@@ -118,8 +118,8 @@ def load(module: ModuleType) -> None:
 class AliasFinder(MetaPathFinder, Loader):
     """Finds and loads aliases.
 
-    It must stand before Python's own finders: in the folder of `ipu_keras`, they
-    would find the file for `tensorflow.python.ipu.config` and run it a second time.
+    It must stand before Python's own finders: in the folder of `ipu_keras`, they would find the
+    file for `tensorflow.python.ipu.config` and run it a second time.
     """
 
     def find_spec(

@@ -1,4 +1,4 @@
-"""What a documented name that this version lacks is answered with, whichever way it is asked for.
+"""Answers for documented names that this version lacks, whichever way they are asked for.
 
 `documented_names.txt` has all names that are documented at the top of a module. Which of them
 exist is nowhere written down: they are looked for here after nothing else was found.
@@ -38,14 +38,13 @@ class MissingNameFinder(MetaPathFinder):
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:
-    """The error for a name that a module does not have, as its `__getattr__` raises it.
+    """Returns the error for a name that a module does not have, as its `__getattr__` raises it.
 
-    `from module import name` shows it only if the module has a `__path__`: otherwise Python
-    says in its own words that the name cannot be imported, and no finder is asked.
+    `from module import name` shows it only if the module has a `__path__`: otherwise Python says
+    in its own words that the name cannot be imported, and no finder is asked.
 
     Args:
-        module: The real name of the module.
-        name: What was read.
+        module: The real name of the module, not an alias.
     """
     documented = documented_by_real_name().get(f"{module}.{name}")
     if documented is None:
@@ -55,7 +54,7 @@ def missing_attribute(module: str, name: str) -> AttributeError:
 
 @functools.cache
 def documented_by_real_name() -> Mapping[str, str]:
-    """By the name in this package the documented name, of modules too; the shortest if of several.
+    """Returns documented names by the names in this package, modules included; the shortest ones.
 
     Example:
 
@@ -71,7 +70,6 @@ def documented_by_real_name() -> Mapping[str, str]:
 
 
 def documented_names() -> list[str]:
-    """All documented names, sorted."""
     return (resources.files("ipu_keras") / "documented_names.txt").read_text("utf-8").split()
 
 

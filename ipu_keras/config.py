@@ -64,10 +64,9 @@ _SWITCHED_BY_SET_ALL = ("inv", "div0", "oflo", "esr", "nanoo")
 class IPUConfig(ConfigOptions, options=OPTIONS):
     """All options of an IPU system, as a tree of typed attributes.
 
-    Set what you need, then hand the whole to the system with
-    `configure_ipu_system`. Types are checked exactly when an attribute is set,
-    values too; conditions between options when the system is configured.
-    `docs/ipu_config.md` lists the options and what each does today.
+    Set what you need, then hand the whole to the system with `configure_ipu_system`. Types are
+    checked exactly when an attribute is set, values too; conditions between options when the
+    system is configured. `docs/ipu_config.md` lists the options and what each does today.
 
     Raises:
         ValueError: On reading or writing an attribute that does not exist, and
@@ -145,12 +144,11 @@ def configure_ipu_system(
 ) -> None:
     """Configures the IPU system: from now on its devices exist in TensorFlow.
 
-    A copy of `config` is taken; changing it later has no effect until the
-    system is configured again. If anything is wrong, an existing configuration
-    stays as it is.
+    A copy of `config` is taken; changing it later has no effect until the system is configured
+    again. If anything is wrong, an existing configuration stays as it is.
 
     Args:
-        config: An `IPUConfig`.
+        config: The `IPUConfig` to use.
         device: The CPU device that the IPUs are attached to.
         reset_configuration: Whether an existing configuration is reset first,
             with a warning. Otherwise it is an error that there is one.
@@ -158,9 +156,9 @@ def configure_ipu_system(
     Raises:
         TypeError: If `config` is not an `IPUConfig`.
         ValueError: If `device` is not a CPU, or options contradict each other.
-        tf.errors.FailedPreconditionError: If the machine does not have the
-            requested IPUs, or is configured already and may not be reset. It is
-            a `RuntimeError` as long as TensorFlow's side is not loaded.
+        tf.errors.FailedPreconditionError: If the machine does not have the requested IPUs, or is
+            configured already and may not be reset. It is a `RuntimeError` as long as
+            TensorFlow's side is not loaded.
 
     Example:
 
@@ -238,7 +236,7 @@ def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:
 
 
 def _idle_options(config: IPUConfig) -> dict[str, str]:
-    """Why the options that differ from their default have no effect, of those that have none."""
+    """Returns why options without an effect have none, for those that differ from the default."""
     # OFF is the other spelling of the default of `esr`.
     idle = {
         name: config.TABLE[name].why_idle or ""

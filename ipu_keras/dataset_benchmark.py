@@ -28,7 +28,7 @@ def dataset_benchmark(
     before has ended: a dataset of one epoch needs `repeat()` for more.
 
     Args:
-        dataset: A `tf.data.Dataset`.
+        dataset: The `tf.data.Dataset` to read.
         number_of_epochs: How many epochs are measured.
         elements_per_epochs: How many elements each of them has.
         print_stats: Whether a line for each epoch is printed.
@@ -77,18 +77,18 @@ def infeed_benchmark(
 ) -> Any:
     """Measures how fast an infeed is read.
 
-    As `dataset_benchmark`, of the dataset of a queue with what it reads ahead. The queue need not
-    be initialized, and keeps its place.
+    It does what `dataset_benchmark` does, for the dataset of a queue with its prefetching. The
+    queue need not be initialized, and keeps its place.
 
     Args:
-        infeed_queue: An `IPUInfeedQueue`.
+        infeed_queue: The `IPUInfeedQueue` to measure.
         number_of_epochs: How many epochs are measured.
         elements_per_epochs: How many elements each of them has.
         print_stats: Whether a line for each epoch is printed.
         do_memcpy: Whether each tensor is copied, as an infeed copies it to a buffer of Poplar's.
 
     Returns:
-        As of `dataset_benchmark`.
+        The same as `dataset_benchmark`.
 
     Raises:
         TypeError: `infeed_queue` is no `IPUInfeedQueue`, or one of the last two no truth value.
@@ -113,11 +113,7 @@ def infeed_benchmark(
 
 
 def dataset_of(infeed_queue: IPUInfeedQueue) -> tf.data.Dataset:
-    """The dataset of a queue, with what it reads ahead.
-
-    Args:
-        infeed_queue: The queue.
-    """
+    """Returns the dataset of a queue, with what it reads ahead."""
     return infeed_queue._iterator._dataset
 
 
@@ -164,7 +160,6 @@ def _benchmark(
 
 
 def _statistics(num_elements: int, seconds: np.ndarray, num_bytes: np.ndarray) -> str:
-    """What was measured, as JSON."""
     return json.dumps(
         {
             "epochs": [
@@ -175,7 +170,7 @@ def _statistics(num_elements: int, seconds: np.ndarray, num_bytes: np.ndarray) -
                     "elements_per_second": num_elements / duration,
                     "bandwidth": size / duration / 1e9,
                 }
-                # The clock need not have moved.
+                # A short epoch may take no time by the clock, and is divided by.
                 for duration, size in zip(
                     np.maximum(seconds, 1e-9).tolist(), num_bytes.tolist(), strict=True
                 )

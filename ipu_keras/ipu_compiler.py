@@ -26,19 +26,19 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     device has one IPU. Without a session the program runs now.
 
     Args:
-        computation: Takes `inputs`; returns tensors, then operations. All that it does is done
-            whenever one of its results is computed.
+        computation: A function that takes `inputs`, and returns tensors, then operations. All of
+            it runs whenever one of its results is computed.
         inputs: A list of structures of tensors, or of what can be made one.
 
     Returns:
         What `computation` returns: its tensors in a list, or in the structure of lists, tuples and
-        dicts in which they are nested. Of a variable, the value before the computation. If there
-        are no tensors, the operation that runs it.
+        dicts in which they are nested. A variable is returned as its value before the computation.
+        If there are no tensors, the operation that runs it.
 
     Raises:
-        Exception: It is placed on an IPU neither here nor in `computation`.
+        Exception: Neither the scope here nor one in `computation` places it on an IPU.
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor, or in a nested structure.
+        ValueError: `computation` returns an operation before a tensor, or in a nested structure.
 
     Example:
 
@@ -71,7 +71,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 
 
 def _strategy_of(ordinal: int) -> IPUStrategy:
-    """A strategy for a device: the one whose scope this is, as there can be no other one in it."""
+    """Returns a strategy for a device: the one in whose scope this is, as scopes cannot nest."""
     current = tf.distribute.get_strategy()
     device = current.device if isinstance(current, IPUStrategy) else None
     if device is not None and device.ordinal == ordinal:
@@ -80,7 +80,7 @@ def _strategy_of(ordinal: int) -> IPUStrategy:
 
 
 def _current_placement() -> tuple[int | None, str]:
-    """The IPU device that operations are placed on now, if any, and TensorFlow's name of theirs."""
+    """Returns the IPU device that operations are placed on now, or None, and TensorFlow's name."""
     probe = tf.constant(0) if tf.executing_eagerly() else tf.no_op("ipu_device")
     ordinal = ordinal_of_placement(probe.device)
     strategy = tf.distribute.get_strategy()
@@ -92,7 +92,7 @@ def _current_placement() -> tuple[int | None, str]:
 def _check_placement(
     ordinal: int | None, placement: str, graph: tf.Graph, has_results: bool
 ) -> None:
-    """Refuses a computation that nothing has placed on an IPU, around it or in it."""
+    """Refuses a computation that no scope, around it or in it, has placed on an IPU."""
     if ordinal is not None or not has_results:
         return
     inside = placements_in(graph)
@@ -122,8 +122,8 @@ def _configure() -> None:
 def _may_use_ipus(graph: tf.Graph) -> bool:
     """Whether a graph has something on an IPU, or may get it while its session is open.
 
-    Many graphs are built in their session. One that has other devices than CPUs, and no IPU, is
-    none of these.
+    Many graphs are built while their session is open, and have nothing, or only the CPU's, so
+    far. A graph with other devices than CPUs, but no IPU, is none of these.
     """
     operations = graph.get_operations() if isinstance(graph, tf.Graph) else ()
     devices = {operation.device for operation in operations} - {""}

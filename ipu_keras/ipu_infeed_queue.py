@@ -22,29 +22,29 @@ _DEFAULT_PREFETCH_DEPTH = 3
 
 
 class IPUInfeedQueue:
-    """A dataset that `loops` and `pipelining_ops.pipeline` read one element of in each step.
+    """A dataset of which `loops` and `pipelining_ops.pipeline` read one element in each step.
 
     Give it to them, and initialize it before they run: in a session by running `initializer`,
-    else by asking for it. The elements become arguments of a loop's body: the parts of a tuple one
-    after the other, those of a dict by name.
+    else by reading that property. The elements become arguments of a loop's body: the parts of a
+    tuple one after the other, those of a dict by name.
 
     Args:
         dataset: A `tf.data.Dataset` whose elements are structures of dense tensors of fully
             defined shapes.
-        feed_name: Deprecated: what errors call it.
-        device_ordinal: Which device reads it, the k of `/device:IPU:k`.
+        feed_name: Deprecated: what errors call the queue.
+        device_ordinal: Which device reads the queue, the k of `/device:IPU:k`.
         replication_factor: Deprecated: the device says how many replicas there are. Element k is
             for replica k modulo their number.
         data_to_prefetch: Deprecated: `prefetch_depth` says it.
         prefetch_depth: How many elements are read ahead, 1 to 255. Defaults to 3.
-        optimise_latency: Of later releases: whether small elements are sent faster, by a further
-            copy. It changes no result, and the cost model has one way to send them.
+        optimise_latency: An argument of later releases: whether small elements are sent faster,
+            by a further copy. It changes no result, and the cost model has one way to send them.
 
-    Later releases have `device_ordinal` and `prefetch_depth` after the dataset: so they are taken
-    if a number comes first.
+    Later releases have `device_ordinal` and `prefetch_depth` after the dataset: they are taken in
+    this order if a number comes first.
 
     Raises:
-        TypeError: `dataset` is none, or a part of its elements is no dense tensor.
+        TypeError: `dataset` is no dataset, or a part of its elements is no dense tensor.
         ValueError: A shape is not fully defined, or a number is out of its range.
 
     Example:
@@ -95,7 +95,7 @@ class IPUInfeedQueue:
 
     @property
     def dequeued(self) -> bool:
-        """Whether a loop or a pipeline reads it."""
+        """Whether a loop or a pipeline reads the queue."""
         return self._dequeued
 
     @property
@@ -105,14 +105,14 @@ class IPUInfeedQueue:
 
     @property
     def initializer(self) -> tf.Operation | None:
-        """What makes it begin with the first element of the dataset.
+        """Begins with the first element of the dataset.
 
         Returns:
-            In a graph of a session, the operation that does it. Else it is done, as often as this
-            is asked for.
+            In a graph of a session, the operation that does it. Else it is done whenever this
+            property is read, and `None` returned.
 
         Raises:
-            ValueError: In a graph, it was asked for before.
+            ValueError: In a graph, the property was read before.
             tf.errors.FailedPreconditionError: The dataset has elements of a type that an IPU's
                 feeds do not carry, such as int64. In a session, when the operation is run.
         """
@@ -131,7 +131,7 @@ class IPUInfeedQueue:
 
     @property
     def deleter(self) -> tf.Operation | None:
-        """What forgets the elements; in a graph of a session, the operation that does it."""
+        """Forgets the elements; in a graph of a session, returns the operation that does it."""
         if tf.executing_eagerly() and not self._iterator.began:
             self._refuse_deletion()
         deleter = self._iterator.delete()
@@ -143,7 +143,7 @@ class IPUInfeedQueue:
         """Obsolete: give the queue to a loop or a pipeline.
 
         Raises:
-            NotImplementedError: Always.
+            NotImplementedError: Whenever it is called.
         """
         raise NotImplementedError(
             "`IPUInfeedQueue.get_next` is obsolete: pass the queue as `infeed_queue` to "
@@ -152,12 +152,12 @@ class IPUInfeedQueue:
 
     @property
     def _elements(self) -> DatasetIterator:
-        """What programs read."""
+        """The iterator that programs read; whoever asks for it makes the queue `dequeued`."""
         self._dequeued = True
         return self._iterator
 
     def _dequeue(self) -> Any:
-        """The next element, read where a function is being traced."""
+        """Returns the next element, read in the function that is being traced."""
         elements = self._elements
         instead = infeed_of(elements)
         if instead is not None:
@@ -201,14 +201,7 @@ class IPUInfeedQueue:
 
 
 def check_infeed(infeed_queue: Any) -> None:
-    """Checks what a loop or a pipeline is to read.
-
-    Args:
-        infeed_queue: An `IPUInfeedQueue`; `None` for nothing.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """Raises a `TypeError` for anything but an `IPUInfeedQueue` or `None`."""
     if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
         raise TypeError(
             "`infeed_queue` must be an IPUInfeedQueue. "
@@ -217,14 +210,7 @@ def check_infeed(infeed_queue: Any) -> None:
 
 
 def checked_ordinal(device_ordinal: Any) -> int:
-    """Checks the number of a device.
-
-    Args:
-        device_ordinal: The k of `/device:IPU:k`.
-
-    Raises:
-        ValueError: It is no number of a device.
-    """
+    """Returns the number of a device, or raises a `ValueError`."""
     ordinal = integer_in(device_ordinal)
     if ordinal is None or not 0 <= ordinal <= MOST:
         raise noted(
@@ -236,11 +222,7 @@ def checked_ordinal(device_ordinal: Any) -> int:
 
 
 def unused_feed_name(kind: str) -> str:
-    """A name that no other feed of the process has.
-
-    Args:
-        kind: What it begins with.
-    """
+    """Returns a name that begins with `kind` and that no other feed of the process has."""
     return f"{kind}_{unused_number()}"
 
 

@@ -1,4 +1,4 @@
-"""IPUMultiWorkerStrategy: the strategy of a cluster of workers, for a cluster of one."""
+"""The strategy of a cluster of workers, for a cluster of one."""
 
 from typing import Any
 
@@ -14,14 +14,13 @@ _HOST = "/device:CPU:0"
 class IPUMultiWorkerStrategy(IPUStrategy):
     """Places variables and functions on the IPU of each worker of a cluster, of which there is one.
 
-    On hardware the workers keep their variables in sync: they add gradients and reduce
-    variables over all of them, by TensorFlow's collective operations over gRPC. With one
-    worker there is nothing to reduce, so that it computes the same here. More workers are
-    refused.
+    On hardware the workers keep their variables in sync: they add gradients and reduce variables
+    over all of them, by TensorFlow's collective operations over gRPC. With one worker there is
+    nothing to reduce, so that it computes the same here. More workers are refused.
 
-    It is for training loops of one's own, which `run` or its older name
-    `experimental_run_v2` runs. Keras models made in its scope do not get the IPU
-    extensions, as Keras's `fit` is not supported with it on hardware.
+    It is for training loops of one's own, which `run` or its older name `experimental_run_v2`
+    runs. Keras models made in its scope do not get the IPU extensions, as Keras's `fit` is not
+    supported with it on hardware.
 
     Args:
         cluster_resolver: Says who is in the cluster, such as a `TFConfigClusterResolver`. A
@@ -34,7 +33,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
 
     Raises:
         NotImplementedError: The cluster has several workers.
-        TypeError: `cluster_resolver` is none.
+        TypeError: `cluster_resolver` is no cluster resolver.
         ValueError: The device is an IPU that is not configured.
 
     Example:
@@ -68,7 +67,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
 
 
 class _HostVariables(IPUExtended):
-    """What TensorFlow asks a strategy whose variables are on the host."""
+    """Answers what TensorFlow asks of a strategy whose variables are on the host."""
 
     @property
     def parameter_devices(self):

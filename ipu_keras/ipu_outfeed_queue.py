@@ -28,7 +28,7 @@ from ipu_keras.tracing.infeeds import is_traced_for_model
 class IPUOutfeedMode(enum.Enum):
     """Which of the results that are sent reach the host.
 
-    - `ALL`: every one of them.
+    - `ALL`: all of them.
     - `LAST`: the one that was sent last.
     """
 
@@ -42,23 +42,23 @@ _MODES = {IPUOutfeedMode.ALL: OutfeedMode.ALL, IPUOutfeedMode.LAST: OutfeedMode.
 class IPUOutfeedQueue:
     """What programs write results to, and the host takes them from.
 
-    A function, or the body of a loop, calls `enqueue` once; `dequeue` gives what has arrived. Of
+    A function, or the body of a loop, calls `enqueue` once; `dequeue` gives what has arrived. With
     several replicas a result has an axis for them, before those of the tensor.
 
     Args:
-        feed_name: Deprecated: what errors call it.
+        feed_name: Deprecated: what errors call the queue.
         outfeed_mode: `IPUOutfeedMode.ALL`, the default, or `IPUOutfeedMode.LAST`.
-        device_ordinal: Which device writes it, the k of `/device:IPU:k`.
+        device_ordinal: Which device writes to the queue, the k of `/device:IPU:k`.
         replication_factor: Deprecated: the device says how many replicas there are.
         io_batch_size: Deprecated: how many results an IPU sends at once. It changes no result,
             and the cost model counts each on its own.
-        buffer_depth: Of later releases: how many results may wait for the host. It changes no
-            result: the host has memory for all.
-        optimise_latency: Of later releases: whether small results are sent faster, by a further
-            copy. It changes no result, and the cost model has one way to send them.
+        buffer_depth: An argument of later releases: how many results may wait for the host. It
+            changes no result: the host has memory for all.
+        optimise_latency: An argument of later releases: whether small results are sent faster, by
+            a further copy. It changes no result, and the cost model has one way to send them.
 
     Later releases have their arguments in the order `outfeed_mode`, `device_ordinal`,
-    `buffer_depth`, `optimise_latency`: so they are taken if a mode comes first.
+    `buffer_depth`, `optimise_latency`: they are taken in this order if a mode comes first.
 
     Raises:
         ValueError: `outfeed_mode` is no `IPUOutfeedMode`, or a number is out of its range.
@@ -122,7 +122,7 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether a program of the current graph writes to it; without one, of no graph."""
+        """Whether a program of the current graph, or eagerly of none, writes to the queue."""
         return self._queue is not None and self._queue.is_of_current_graph
 
     def enqueue(self, tensors: Any) -> tf.Operation:
@@ -167,8 +167,8 @@ class IPUOutfeedQueue:
 
         Raises:
             ValueError: No program writes to the queue.
-            tf.errors.FailedPreconditionError: Of `IPUOutfeedMode.LAST`, nothing has been sent. In
-                a session, when the tensors are run.
+            tf.errors.FailedPreconditionError: With `IPUOutfeedMode.LAST`, nothing has been sent.
+                In a session, when the tensors are run.
         """
         if self._queue is None:
             raise noted(
@@ -191,14 +191,14 @@ class IPUOutfeedQueue:
 
     @property
     def deleter(self) -> tf.Operation | None:
-        """What drops the results that are there; in a session's graph, the operation that does."""
+        """Drops the results that are there; in a session's graph, returns an operation for it."""
         return None if self._queue is None else self._queue.close()
 
     def __iter__(self) -> Iterator[Any]:
-        """The results that have arrived, one after the other.
+        """Iterates over the results that have arrived.
 
         Raises:
-            RuntimeError: In a graph, or of `IPUOutfeedMode.LAST`.
+            RuntimeError: This is in a graph, or the mode is `IPUOutfeedMode.LAST`.
         """
         if not tf.executing_eagerly():
             raise noted(
@@ -275,6 +275,7 @@ class IPUOutfeedQueue:
             raise
 
     def _explain(self, error: Exception) -> None:
+        # What `ResultQueue.last` fails with when the queue is empty.
         if "slice index -1" in str(error) and self._mode is IPUOutfeedMode.LAST:
             raise noted(
                 tf.errors.FailedPreconditionError(

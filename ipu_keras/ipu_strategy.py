@@ -34,30 +34,28 @@ from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
-# What is a program, or becomes one when it is called.
+# Functions that are a program, or become one when they are called.
 _TRACED = (tf.types.experimental.GenericFunction, tf.types.experimental.ConcreteFunction)
 
 
 class IPUStrategy(tf.distribute.Strategy):
     """Places models, variables and functions on one IPU device.
 
-    Everything inside `scope()` targets the device: a Keras model made there
-    trains on it, and a `tf.function` called with `run` is dispatched to it as
-    one program. A process without a configured IPU system gets the default
-    one, a single device with one IPU.
+    Everything inside `scope()` targets the device: a Keras model made there trains on it, and a
+    `tf.function` called with `run` is dispatched to it as one program. A process without a
+    configured IPU system gets the default one, a single device with one IPU.
 
     Args:
         ipu_device: Name of the TensorFlow device.
-        enable_dataset_iterators: Whether reading datasets eagerly inside the
-            scope is refused, as it is on hardware, where it would move every
-            element to the IPU and back. Datasets that the strategy has
-            distributed can be read.
-        enable_keras_extensions: Whether Keras models made inside the scope
-            get the IPU extensions. Without them a model keeps Keras's own
-            training loop, with its steps dispatched to the device one by one.
+        enable_dataset_iterators: Whether reading datasets eagerly inside the scope is refused,
+            as it is on hardware, where it would move every element to the IPU and back. Datasets
+            that the strategy has distributed can be read.
+        enable_keras_extensions: Whether Keras models made inside the scope get the IPU
+            extensions. Without them a model keeps Keras's own training loop, with its steps
+            dispatched to the device one by one.
 
     Raises:
-        TypeError: `ipu_device` is no name.
+        TypeError: `ipu_device` is not a text.
         ValueError: The device is an IPU that is not configured.
 
     Example:
@@ -86,13 +84,13 @@ class IPUStrategy(tf.distribute.Strategy):
         self._ipu_device = device_for(ipu_device) if "IPU" in ipu_device.upper() else None
         self._guards_iterators = guards_iterators
         self.enable_keras_extensions = has_extensions
-        # By function what it was compiled to.
+        # All are by the user's function, and weak, so that a function that is dropped is freed:
+        # its programs, its function for all replicas, and for XLA, which may not compile it as a
+        # whole, the same function in parts.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
-        # Functions for all replicas by the function of one.
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
-        # By functions for XLA that it cannot compile as a whole, the same in parts.
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
@@ -105,7 +103,7 @@ class IPUStrategy(tf.distribute.Strategy):
         return self._ipu_device
 
     def scope(self) -> "StrategyScope":
-        """In this context, what is made and called is for the device.
+        """Returns a context in which what is made and called is for the device.
 
         Returns:
             The context, for a `with` statement. It raises a `ValueError`, and changes nothing, if
@@ -136,7 +134,7 @@ class IPUStrategy(tf.distribute.Strategy):
             options: Accepted for `tf.distribute`; a single device has none.
 
         Returns:
-            What `fn` returns, on the device; of several replicas the first one's.
+            What `fn` returns, on the device; with several replicas, what the first one returns.
 
         Raises:
             ValueError: `fn` is a plain function, called eagerly.
@@ -171,7 +169,7 @@ class IPUStrategy(tf.distribute.Strategy):
 
         Args:
             reduce_op: `tf.distribute.ReduceOp` or its name, `"SUM"` or `"MEAN"`.
-            value: A tensor.
+            value: The tensor to reduce.
             axis: The axis of a replica's value to reduce too; `None` for none.
 
         Returns:
@@ -220,14 +218,14 @@ class IPUStrategy(tf.distribute.Strategy):
         return self._programs[fn]
 
     def _call_in_replica(self, fn: Any, args, kwargs) -> Any:
-        """Calls `fn` in the context of a replica, which it may be in already."""
+        """Calls `fn` in the context of a replica, unless it is in one already."""
         inside = tf.distribute.get_strategy() is self
         if inside and not tf.distribute.in_cross_replica_context():
             return fn(*args, **kwargs)
         return self.extended.call_for_each_replica(fn, args, kwargs)
 
     def _compilable(self, fn: Any, args, kwargs) -> Any:
-        """What is called within another function, for which XLA has all operations if it must."""
+        """Returns the function to call within another one, so that XLA has all operations."""
         if jit_compile_of(fn) and fn not in self._in_parts:
             # The call that follows finds this trace in the function's cache.
             traced = self.extended.call_for_each_replica(fn.get_concrete_function, args, kwargs)
@@ -235,13 +233,13 @@ class IPUStrategy(tf.distribute.Strategy):
         return self._in_parts.get(fn, fn) if jit_compile_of(fn) else fn
 
     def _take_apart(self, fn: Any, concrete: Any) -> None:
-        """Has XLA compile a function in parts if it lacks one of its operations."""
+        """Makes XLA compile a function in parts if it lacks one of its operations."""
         is_new = jit_compile_of(fn) and fn not in self._in_parts
         if is_new and lacked_by_xla(graph_of(concrete)):
             self._in_parts[fn] = compiled_in_parts(fn, concrete)
 
     def _replicated_function(self, fn: Any) -> ReplicatedFunction | None:
-        """What all replicas of the device run; `None` if there is one."""
+        """Returns the function that all replicas of the device run; `None` for one replica."""
         device = self._ipu_device
         # A trace that a user made is of one replica.
         traced = not isinstance(fn, tf.types.experimental.GenericFunction)
@@ -253,10 +251,10 @@ class IPUStrategy(tf.distribute.Strategy):
 
 
 class IPUExtended(OneDeviceExtended):
-    """What TensorFlow asks a strategy; differs from one plain device in placement.
+    """Answers what TensorFlow asks of a strategy; places otherwise than one plain device.
 
-    Ops inside a `tf.function` get no device: TensorFlow ignores a custom device
-    there, and XLA refuses the name. The call as a whole is placed instead.
+    Ops inside a `tf.function` get no device: TensorFlow ignores a custom device there, and XLA
+    refuses the name. The call as a whole is placed instead.
     """
 
     def __init__(self, strategy: IPUStrategy, device: str):
@@ -308,12 +306,11 @@ class StrategyScope:
     """The scope of an `IPUStrategy`: TensorFlow's own, entered as a whole or not at all.
 
     TensorFlow enters the strategy first and the device last. Where that raises, the strategy
-    would stay entered, and no other one could be from then on. Errors that leave it, of models
-    made in it say, are explained if Keras 2 would not have raised them.
+    would stay entered, and no other one could be from then on. Errors that leave the scope, of
+    models made in it say, are explained if Keras 2 would not have raised them.
 
     Args:
-        scope: TensorFlow's scope.
-        check: Refuses a device that is not configured.
+        check: Raises if the device is not configured.
     """
 
     def __init__(
@@ -340,8 +337,8 @@ class StrategyScope:
 def _forget_caching_device() -> None:
     """Takes back what `tf.map_fn` leaves behind where the function that it maps raises.
 
-    It gives the scope of variables a device to cache them on, for as long as it traces. With one,
-    no strategy can be entered outside of graphs, and TensorFlow would stay half way in it.
+    It gives the scope of variables a device to cache them on, for as long as it traces. With
+    one, no strategy can be entered outside of graphs, and TensorFlow would stay half way in it.
     """
     scope = tf.compat.v1.get_variable_scope()
     if tf.executing_eagerly() and scope.caching_device is not None:
@@ -355,7 +352,7 @@ IPUStrategyV1 = IPUStrategy
 
 
 def current_ipu_strategy() -> IPUStrategy | None:
-    """The `IPUStrategy` whose scope is entered; `None` outside of one."""
+    """Returns the `IPUStrategy` whose scope is entered; `None` outside of one."""
     if not tf.distribute.has_strategy():
         return None
     strategy = tf.distribute.get_strategy()
@@ -385,7 +382,7 @@ def _check_device_name(ipu_device: Any) -> None:
 
 
 def _signature(value: Any) -> tuple | None:
-    """What a trace depends on, hashable; `None` if that is more than types and constants.
+    """Returns what a trace depends on, hashable; `None` if that is more than types and constants.
 
     Looking a trace up in TensorFlow takes as long as running a small function.
     """
@@ -406,12 +403,10 @@ def _signature(value: Any) -> tuple | None:
 
 
 def _infeed_instead(iterator: Any) -> Iterator | None:
-    """What a dataset is read from in place of TensorFlow's iterator; `None` for nothing else.
+    """Returns what a dataset is read from in place of TensorFlow's iterator; `None` for nothing.
 
-    That is an infeed where a function is traced to be modelled.
-
-    Raises:
-        RuntimeError: It is read eagerly, inside the scope of a strategy that refuses this.
+    That is an infeed where a function is traced to be modelled. A dataset that is read eagerly,
+    inside the scope of a strategy that refuses this, is a `RuntimeError`.
     """
     if tf.executing_eagerly():
         strategy = current_ipu_strategy()

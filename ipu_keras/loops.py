@@ -1,4 +1,4 @@
-"""Loops within programs."""
+"""Loops within programs, which run a body many times before they return to the host."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,13 +41,13 @@ def repeat(
     where that is faster, for all replicas of the device.
 
     Args:
-        n: How often, an integer. 0 leaves the infeed where it is. A tensor whose value is known
-            only when the program runs makes a loop as `while_loop` does.
-        body: Takes the tensors that are handed on, then the parts of an element of the infeed.
-            Returns the tensors to hand on, then operations to run.
-        inputs: What the first call is handed, a list of tensors.
-        infeed_queue: Each call takes its next element; with several replicas, each of them does.
-        use_while_v1: Kinds of loops of TensorFlow, which make no difference here.
+        n: How often `body` runs, an integer. 0 leaves the infeed where it is. A tensor whose value
+            is known only when the program runs makes a loop as `while_loop` does.
+        body: A function that takes the tensors that are handed on, then the parts of an element of
+            the infeed. It returns the tensors to hand on, then operations to run.
+        inputs: A list of the tensors that the first call is handed.
+        infeed_queue: The queue whose next element each call, of each replica, takes.
+        use_while_v1: The kind of loop of TensorFlow, which makes no difference here.
 
     Returns:
         What the last call hands on: a tensor, or a list of several; if that is nothing, the
@@ -56,15 +56,15 @@ def repeat(
     Raises:
         TypeError: `body` cannot be called with so many arguments, or what it hands on is of
             another type than what it takes.
-        ValueError: It returns an operation before a tensor, what it hands on is of another shape
-            than what it takes, or `n` is no count.
+        ValueError: `body` returns an operation before a tensor, or what it hands on is of another
+            shape than what it takes; or `n` is no count.
     """
     count = _count_or_tensor("n", n)
     carried = tensors_of("inputs", inputs)
     converted = as_autograph_does(checked_function("body", body))
     check_infeed(infeed_queue)
     checked_switch("use_while_v1", use_while_v1)
-    # Also what is not run may make variables and names queues.
+    # A loop of 0 turns is traced too, as its body may make variables and name queues.
     if not isinstance(count, int) or count == 0 or not is_program_allowed():
         return _plain_repeat(count, converted, carried, infeed_queue)
     element_spec = None if infeed_queue is None else infeed_queue._iterator.element_spec
@@ -101,19 +101,22 @@ def while_loop(
     """Runs a function as long as a condition holds.
 
     Args:
-        condition: Takes the tensors that are handed on; returns whether to go on, a scalar.
-        body: As of `repeat`.
-        inputs: As of `repeat`.
-        infeed_queue: As of `repeat`.
-        maximum_iterations: After so many it ends in any case; `None` for no limit.
-        use_while_v1: As of `repeat`.
+        condition: A function that takes the tensors that are handed on, and returns a scalar:
+            whether to go on.
+        body: A function as `repeat` takes it.
+        inputs: A list of the tensors that the first call is handed.
+        infeed_queue: The queue whose next element each call, of each replica, takes.
+        maximum_iterations: How often `body` runs at most; `None` for no limit.
+        use_while_v1: The kind of loop of TensorFlow, which makes no difference here.
 
     Returns:
-        As `repeat`.
+        What the last call hands on, in the form in which `repeat` returns it.
 
     Raises:
-        TypeError: As of `repeat`; `condition` cannot be called with so many arguments.
-        ValueError: As of `repeat`.
+        TypeError: `body` or `condition` cannot be called with so many arguments, or what is handed
+            on is of another type than what is taken.
+        ValueError: `body` returns an operation before a tensor, or what it hands on is of another
+            shape than what it takes.
     """
     carried = tensors_of("inputs", inputs)
     converted_condition = as_autograph_does(checked_function("condition", condition))
@@ -146,7 +149,7 @@ def _plain_repeat(
     carried: list[tf.Tensor],
     infeed_queue: IPUInfeedQueue | None,
 ) -> tf.Tensor | list[tf.Tensor] | tf.Operation:
-    """A loop of TensorFlow, where there can be no program of its own."""
+    """Makes a loop of TensorFlow, where there can be no program of its own."""
 
     def counting(index: tf.Tensor, *given: Any) -> list[Any]:
         element = () if infeed_queue is None else infeed_queue._dequeue()
@@ -163,7 +166,7 @@ def _plain_repeat(
 
 
 def _called(body: Callable, carried: Any, element: Any) -> list[tf.Tensor]:
-    """What a body hands on; what it returns to be run has to be run before."""
+    """Returns what a body hands on, once the operations that it returns have run."""
     returned = call_with_element("loop body", body, carried, element)
     tensors, operations = tensors_then_operations(returned, _ORDER)
     taken, handed = ([tensor.dtype for tensor in given] for given in (carried, tensors))
@@ -198,7 +201,7 @@ def _count(argument: str, value: Any) -> int:
 
 
 def _count_or_tensor(argument: str, value: Any) -> int | tf.Tensor:
-    """A count; of a tensor its value if that is known, and else a scalar of int32."""
+    """Returns a count, also that of a tensor if it is known, or else an int32 scalar."""
     given = value.read_value() if isinstance(value, tf.Variable) else value
     if not tf.is_tensor(given):
         return _count(argument, value)
@@ -213,7 +216,7 @@ def _count_or_tensor(argument: str, value: Any) -> int | tf.Tensor:
 def _handed_on(
     tensors: Sequence[tf.Tensor], last: tf.Operation
 ) -> tf.Tensor | list[tf.Tensor] | tf.Operation:
-    """What a loop returns: one tensor is no list, so that users compute with it."""
+    """Returns what a loop returns: a single tensor is in no list, so that users compute with it."""
     if not tensors:
         return last
     return tensors[0] if len(tensors) == 1 else list(tensors)

@@ -40,9 +40,9 @@ class OptimizerFunctionOutput:
         opt: A `tf.compat.v1.train.Optimizer`, which computes the gradients and updates weights.
         loss: The tensor that it minimizes.
         compute_gradients_args: Positional arguments of `opt.compute_gradients` after the loss.
-        compute_gradients_kwargs: Its keyword arguments.
+        compute_gradients_kwargs: Keyword arguments of `opt.compute_gradients`.
         apply_gradients_args: Positional arguments of `opt.apply_gradients` after the gradients.
-        apply_gradients_kwargs: Its keyword arguments.
+        apply_gradients_kwargs: Keyword arguments of `opt.apply_gradients`.
 
     Raises:
         TypeError: `opt` is no such optimizer, or arguments are no list or no dict.
@@ -113,44 +113,44 @@ def pipeline(
 
     Args:
         computational_stages: Two functions or more. The first takes `inputs` and then the parts of
-            an element of the infeed, each other what the one before returns, of a dict by name.
+            an element of the infeed, each other what the one before returns; the values of a dict
+            by name.
         gradient_accumulation_count: How many batches pass the stages in an execution, an integer
             or a tensor whose value is known.
-        gradient_accumulation_dtype: Of the accumulated gradients: `None` for that of each variable,
-            a dtype, or a function from a variable to one. The optimizer gets gradients of this
-            type.
+        gradient_accumulation_dtype: The type of accumulated gradients, which the optimizer gets:
+            `None` for that of each variable, a dtype, or a function from a variable to one.
         repeat_count: How many executions there are.
         batch_serialization_iterations: Parts in which a batch is computed, each an element of the
             infeed; with `PipelineSchedule.Sequential` and all stages on one IPU.
         inputs: Tensors that are the same for all batches, such as a learning rate.
         infeed_queue: Elements for the first stage.
-        outfeed_queue: Gets what the last stage returns, as a list or a dict; needed if that is
-            something.
-        optimizer_function: Takes what the last stage returns, of a dict by name; returns an
-            `OptimizerFunctionOutput`. Without it, nothing is trained.
+        outfeed_queue: Gets what the last stage returns, as a list or a dict; needed if it returns
+            anything.
+        optimizer_function: A function that takes what the last stage returns, values of a dict by
+            name, and returns an `OptimizerFunctionOutput`. Without it, nothing is trained.
         device_mapping: The IPU of each stage. Defaults to one after the other. Stages that use the
             same variables must be on one IPU.
-        pipeline_schedule: Defaults to `PipelineSchedule.Grouped`.
-        recomputation_mode: Defaults to `RecomputationMode.Auto`.
-        forward_propagation_stages_poplar_options: For each stage.
-        backward_propagation_stages_poplar_options: For the gradients of each stage.
-        weight_update_poplar_options: For the weight update.
-        offload_weight_update_variables: Whether variables that only the weight update needs lie in
+        pipeline_schedule: The order in which stages run. Defaults to `PipelineSchedule.Grouped`.
+        recomputation_mode: How activations are recomputed. Defaults to `RecomputationMode.Auto`.
+        forward_propagation_stages_poplar_options: Poplar options for each stage.
+        backward_propagation_stages_poplar_options: Poplar options for the gradients of each stage.
+        weight_update_poplar_options: Poplar options for the weight update.
+        offload_weight_update_variables: Whether variables that only the weight update needs are in
             remote memory.
-        replicated_optimizer_state_sharding: Whether each replica has a part of those.
-        offload_activations: Whether activations that wait lie in remote memory.
-        offload_gradient_accumulation_buffers: Whether the accumulators do.
+        replicated_optimizer_state_sharding: Whether each replica has a part of those variables.
+        offload_activations: Whether activations that wait are in remote memory.
+        offload_gradient_accumulation_buffers: Whether accumulated gradients are in remote memory.
         replicated_weight_sharding: Whether each replica has a part of the weights.
-        offload_weights: Whether those parts lie in remote memory.
+        offload_weights: Whether those parts of weights are in remote memory.
         continuous_weight_updates: Not implemented, as in IPU software.
         outfeed_loss: Whether the loss is sent to `outfeed_queue`, instead of what the last stage
             returns.
         accumulate_outfeed: Whether what is sent is added up, and sent once in an execution.
-        accumulate_outfeed_dtype: Of these sums, as `gradient_accumulation_dtype`.
+        accumulate_outfeed_dtype: The type of these sums, given as `gradient_accumulation_dtype`.
         outfeed_mask: For each result of the last stage, whether it is left out.
-        name: Of the program.
-        reduction_method: How the gradients of the batches become one, a
-            `GradientAccumulationReductionMethod` or its name. Of later releases.
+        name: Name of the program in reports.
+        reduction_method: How the gradients of the batches are reduced to one, a
+            `GradientAccumulationReductionMethod` or its name; an argument of later releases.
 
     Returns:
         The operation that runs the pipeline.
@@ -278,14 +278,14 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 
     Args:
         tensors: A tensor or a structure of tensors.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
-        The same in the same structure.
+        The same tensors in the same structure.
 
     Raises:
-        TypeError: There is what no tensor can be made of.
-        ValueError: As of `TypeError`; TensorFlow has either of them.
+        TypeError: A value cannot be made a tensor.
+        ValueError: TensorFlow raises this one for some of these values.
 
     Example:
 
@@ -299,7 +299,7 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
 
 
 def _checkpoint(tensor: Any, name: str | None) -> tf.Tensor:
-    # XLA forgets an identity; a new shape that is the old one it keeps, with the name.
+    # XLA removes an identity, and with it the mark; it keeps a reshape to the same shape.
     tensor = converted("tensors", tf.convert_to_tensor, tensor)
     return tf.reshape(tensor, tf.shape(tensor), name=name)
 

@@ -1,4 +1,4 @@
-"""Scopes of operations."""
+"""Scopes that say where operations run, how they are compiled and how they compute."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ from ipu_keras.tracing.frontend_attributes import (
 )
 from ipu_keras.tracing.poplar_operation import OUTSIDE_COMPILATION, poplar_operation
 
-# As XLA calls them: operations that it would compile together, and those that it would leave out.
+# XLA's names of attributes: operations that it compiles together, and those that it leaves out.
 _JIT_COMPILED = "_XlaCompile"
 _JIT_SCOPE = "_XlaScope"
 _GRADIENTS_APART = "_XlaSeparateCompiledGradients"
@@ -46,8 +46,8 @@ def ipu_scope(device: str) -> Iterator[None]:
 
     Raises:
         TypeError: `device` is no string.
-        ValueError: It is not the name of a device; or it is executed eagerly, and no system with
-            this device is configured.
+        ValueError: `device` is not the name of a device; or the scope is entered eagerly, and no
+            system with this device is configured.
 
     Example:
 
@@ -89,9 +89,9 @@ def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
             take the first.
 
     Raises:
-        ValueError: It is no such number, or a Keras model runs it, or a stage of a pipeline; or
-            within a function, what was traced before is for more replicas than there are of
-            programs with such a shard.
+        ValueError: `index` is no such number, or a Keras model or a stage of a pipeline runs the
+            scope; or within a function, what was traced before is for more replicas than there
+            are of programs with such a shard.
 
     Example:
 
@@ -120,7 +120,7 @@ def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
         ipu_scope: Name of the group, which tells groups apart.
 
     Raises:
-        TypeError: It is no string.
+        TypeError: `ipu_scope` is no string.
 
     Example:
 
@@ -143,14 +143,14 @@ def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
-    """Has operations run on the host, in the middle of a program of the IPU.
+    """Makes operations run on the host, in the middle of a program of the IPU.
 
-    They may be such as an IPU lacks: `tf.print`, `tf.py_function`, texts. What a scope costs are
-    the copies of what it takes to the host, and of what it gives back. What XLA lacks is left to
-    TensorFlow's executor here.
+    They may be operations that an IPU lacks: `tf.print`, `tf.py_function`, texts. A scope costs
+    the copies to the host and back of what it takes and returns. Operations that XLA lacks are
+    left to TensorFlow's executor here.
 
     Args:
-        name: Of the scope.
+        name: Name of the scope.
 
     Raises:
         TypeError: `name` is no string.
@@ -197,13 +197,13 @@ def frontend_attribute(
 ) -> Iterator[None]:
     """Gives operations of a graph an attribute for the compiler.
 
-    Operations have those of all scopes that they are in; of one name that of the innermost. They
-    are in the attribute `_XlaFrontendAttributes` of an operation. Executed eagerly, operations
-    have none.
+    Operations have the attributes of all scopes that they are in, the innermost one's of each
+    name. They are in the attribute `_XlaFrontendAttributes` of an operation. Executed eagerly,
+    operations have none.
 
     Args:
         attribute_name: Name of the attribute.
-        attribute_value: Its value, a string.
+        attribute_value: A string, the attribute's value.
         restore_to: The value that operations after the scope get, if there was none before it.
 
     Raises:
@@ -230,14 +230,15 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
     """Chooses how operations round to half precision.
 
     It changes no numbers: the host rounds to the nearest, as it does with
-    `IPUConfig.floating_point_behaviour.esr`. Nor does it have one on costs, as an IPU rounds either
+    `IPUConfig.floating_point_behaviour.esr`. Nor does it change costs, as an IPU rounds either
     way in the same time. Operations of a graph get the attribute, and `True` warns once.
 
     Args:
-        override: Whether stochastically. `True` has no effect: the host rounds to the nearest.
+        override: Whether to round stochastically. `True` has no effect: the host rounds to the
+            nearest.
 
     Raises:
-        TypeError: It is no truth value.
+        TypeError: `override` is no truth value.
     """
     if not isinstance(override, bool | np.bool_):
         raise TypeError(
@@ -246,7 +247,7 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
         )
     if override:
         _warn_of_rounding()
-    # What is not said is the configuration's.
+    # "undefined" behind the scope leaves the choice to the configuration.
     with frontend_attribute(STOCHASTIC_ROUNDING, "true" if override else "false", "undefined"):
         yield
 
@@ -262,8 +263,8 @@ def partials_type(override_type: Any) -> Iterator[None]:
         override_type: `np.float16` or `np.float32`, or TensorFlow's types of these names.
 
     Raises:
-        TypeError: It is no type.
-        ValueError: It is another type.
+        TypeError: `override_type` is no type.
+        ValueError: `override_type` is another type.
     """
     try:
         dtype = None if override_type is None else tf.as_dtype(override_type)
@@ -286,7 +287,7 @@ def partials_type(override_type: Any) -> Iterator[None]:
 
 def _shards(index: Any) -> list[int]:
     one = integer_in(index)
-    # Not whatever can be iterated: tensors of graphs and datasets say so, and cannot.
+    # Not every `Iterable`: tensors of graphs and datasets claim to be one, and raise.
     is_array = isinstance(index, np.ndarray) and index.ndim == 1
     is_list = is_array or isinstance(index, list | tuple | set | frozenset | range)
     shards = [integer_in(each) for each in index] if is_list and one is None else [one]

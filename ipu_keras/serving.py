@@ -40,7 +40,7 @@ def export_single_step(
     """Writes a function as a SavedModel for TensorFlow Serving.
 
     Args:
-        predict_step: What is computed of one batch.
+        predict_step: The function that is computed for one batch.
         export_dir: A directory, which is made if need be.
         iterations: How many batches an IPU computes before it returns to the host. It changes no
             result.
@@ -49,11 +49,11 @@ def export_single_step(
         input_dataset: In place of a signature: a dataset with elements like the arguments.
         output_names: What the server calls the outputs; by default `"output_0"` and so on, or
             the keys of a dictionary that is returned.
-        preprocessing_step: Called on the server's inputs; returns the arguments of
+        preprocessing_step: A function from the server's inputs to the arguments of
             `predict_step`.
-        preprocessing_step_signature: Specs of its arguments, which then are the server's inputs.
-        postprocessing_step: Called on the results of `predict_step`; returns the outputs.
-        postprocessing_step_signature: Specs of its arguments, which are checked.
+        preprocessing_step_signature: Specs of the server's inputs, if there is such a step.
+        postprocessing_step: A function from the results of `predict_step` to the outputs.
+        postprocessing_step_signature: Specs of those results, which are checked.
         purge_export_dir: Whether to delete what is in `export_dir` before.
         input_signature: The name that `predict_step_signature` has in the first releases.
 
@@ -111,31 +111,34 @@ def export_pipeline(
     """Writes the stages of a pipeline as a SavedModel for TensorFlow Serving.
 
     Args:
-        computational_stages: As of `pipelining_ops.pipeline`.
-        export_dir: As of `export_single_step`.
-        iterations: As of `export_single_step`.
+        computational_stages: Two functions or more, as `pipelining_ops.pipeline` takes them.
+        export_dir: A directory, which is made if need be.
+        iterations: How many batches an IPU computes before it returns to the host. It changes no
+            result.
         inputs: Values that the first stage takes before those of a batch. They are exported.
-        device_mapping: As of `pipelining_ops.pipeline`. It changes no result.
-        pipeline_schedule: As of `pipelining_ops.pipeline`. It changes no result.
-        poplar_options: For each stage. They change no result.
-        name: Of the exported operations.
-        predict_step_signature: Specs of what the first stage takes after `inputs`; as of
-            `export_single_step`.
-        input_dataset: As of `export_single_step`.
-        output_names: As of `export_single_step`.
-        preprocessing_step: As of `export_single_step`.
-        preprocessing_step_signature: As of `export_single_step`.
-        postprocessing_step: As of `export_single_step`.
-        postprocessing_step_signature: As of `export_single_step`.
-        purge_export_dir: As of `export_single_step`.
-        input_signature: As of `export_single_step`.
+        device_mapping: The IPU of each stage. It changes no result.
+        pipeline_schedule: The order in which stages run. It changes no result.
+        poplar_options: Poplar options for each stage. They change no result.
+        name: Name scope of the exported operations.
+        predict_step_signature: Specs of what the first stage takes after `inputs`, with names as
+            in `export_single_step`.
+        input_dataset: In place of a signature: a dataset with elements like these arguments.
+        output_names: What the server calls the outputs, as in `export_single_step`.
+        preprocessing_step: A function from the server's inputs to the arguments of the first
+            stage.
+        preprocessing_step_signature: Specs of the server's inputs, if there is such a step.
+        postprocessing_step: A function from the results of the last stage to the outputs.
+        postprocessing_step_signature: Specs of those results, which are checked.
+        purge_export_dir: Whether to delete what is in `export_dir` before.
+        input_signature: The name that `predict_step_signature` has in the first releases.
 
     Returns:
         The exported function, of which the server's outputs are the results.
 
     Raises:
-        TypeError: As of `export_single_step`.
-        ValueError: As of `export_single_step`; or the stages and their IPUs do not fit.
+        TypeError: An argument has a wrong type.
+        ValueError: An argument is one that `export_single_step` refuses, or the stages and their
+            IPUs do not fit.
     """
     stages = _stages(computational_stages)
     _mapping(device_mapping, len(stages))
@@ -188,21 +191,23 @@ def export_keras(
     Args:
         model: A functional or sequential model, whose inputs are known. It is called as for
             prediction.
-        export_dir: As of `export_single_step`.
-        batch_size: Of the server's inputs; needed if the model's have none.
-        output_names: As of `export_single_step`; by default the names of the model's outputs.
-        preprocessing_step: As of `export_single_step`.
-        preprocessing_step_signature: As of `export_single_step`.
-        postprocessing_step: As of `export_single_step`.
-        postprocessing_step_signature: As of `export_single_step`.
-        purge_export_dir: As of `export_single_step`.
+        export_dir: A directory, which is made if need be.
+        batch_size: Batch size of the server's inputs; needed if the model's have none.
+        output_names: What the server calls the outputs; by default the names of the model's
+            outputs.
+        preprocessing_step: A function from the server's inputs to those of the model.
+        preprocessing_step_signature: Specs of the server's inputs, if there is such a step.
+        postprocessing_step: A function from the results of the model to the outputs.
+        postprocessing_step_signature: Specs of those results, which are checked.
+        purge_export_dir: Whether to delete what is in `export_dir` before.
 
     Returns:
         The exported function, of which the server's outputs are the results.
 
     Raises:
-        TypeError: As of `export_single_step`; or `model` is no Keras model.
-        ValueError: As of `export_single_step`; or the inputs of the model have no batch size.
+        TypeError: An argument has a wrong type, or `model` is no Keras model.
+        ValueError: An argument is one that `export_single_step` refuses, or the inputs of the model
+            have no batch size.
 
     Example:
 
@@ -254,7 +259,7 @@ def export_keras(
 
 
 def _specs_of_step(signature: Any, dataset: Any, older: Any) -> Any:
-    """Specs of what a step takes: a list, or a dictionary by name."""
+    """Returns the specs of a step's arguments: a list, or a dictionary by name."""
     given = {
         "predict_step_signature": signature,
         "input_signature": older,
@@ -316,9 +321,11 @@ def _export(
 
     _prepare(export_dir, checked_switch("purge_export_dir", purge_export_dir))
     function = tf.function(served, input_signature=given)
+    # In no scope of a device: a server has no IPU.
     with tf.device(None):
         concrete = function.get_concrete_function()
     exported = tf.Module()
+    # TensorFlow saves only variables that the exported object refers to.
     exported.serve, exported.tracked = function, [concrete.graph.variables, tracked]
     tf.saved_model.save(exported, os.fspath(export_dir), signatures={_SIGNATURE: concrete})
     return function
@@ -331,7 +338,7 @@ def _called(function: Callable[..., Any], values: Any) -> Any:
 def _checked_specs(
     argument: str, specs: Any, function: Callable[..., Any], names: Sequence[str] | None
 ) -> list[tf.TensorSpec]:
-    """Specs of a server's inputs, each with a name."""
+    """Returns the specs of a server's inputs, each with a name."""
     if specs is None:
         raise ValueError(
             f"`{argument}` is needed, or `input_dataset` for the predict step: a server's inputs "
@@ -375,7 +382,7 @@ def _check_given(argument: str, specs: Any, values: Sequence[Any]) -> None:
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
-    """Names of what a function takes by position; none if they are not known."""
+    """Returns the names of a function's positional parameters; none if they are unknown."""
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # written in another language
@@ -384,7 +391,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _named(outputs: Any, names: Any) -> dict[str, tf.Tensor]:
-    """Outputs by name, as signatures have them."""
+    """Returns outputs by name, as signatures have them."""
     if isinstance(outputs, Mapping) and names is None:
         return dict(outputs)
     values = list(outputs.values()) if isinstance(outputs, Mapping) else as_list(outputs)
@@ -400,7 +407,7 @@ def _named(outputs: Any, names: Any) -> dict[str, tf.Tensor]:
 
 
 def _prepare(export_dir: str | os.PathLike, purge: bool) -> None:
-    """Checks, or clears, the directory."""
+    """Checks that the directory is empty, or clears it."""
     path = os.fspath(export_dir)
     if os.path.isdir(path) and os.listdir(path):
         if not purge:

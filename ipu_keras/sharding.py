@@ -19,16 +19,17 @@ from ipu_keras.tracing.frontend_attributes import (
 )
 from ipu_keras.tracing.replication import note_shards
 
-# Where XLA too looks for it. In functions, which XLA may compile for one CPU, it must not find it.
+# XLA looks for this attribute too. In functions, which XLA may compile for one CPU, it must not
+# find it: there a frontend attribute says the shard.
 _SHARDING = "_XlaSharding"
 _COLOCATION_PREFIX = "loc:@"
 
 
 def dependencies(roots: Iterable[Any]) -> list[tf.Operation]:
-    """All operations that others need.
+    """Returns all operations that others need.
 
     Args:
-        roots: Operations, or tensors.
+        roots: Operations, or tensors of a graph.
 
     Returns:
         The roots and their ancestors, by data or by control, each once; the nearest first.
@@ -63,8 +64,8 @@ def has_attr(o: tf.Operation, attr_name: str) -> bool:
     """Whether an operation has an attribute.
 
     Args:
-        o: The operation.
-        attr_name: Of the attribute.
+        o: The operation that is asked.
+        attr_name: Name of the attribute.
 
     Raises:
         TypeError: `o` is no operation, or `attr_name` no text.
@@ -79,7 +80,7 @@ def has_attr(o: tf.Operation, attr_name: str) -> bool:
 
 
 def get_shard_from_colocation(op: tf.Operation) -> int | None:
-    """The shard of an operation that this one is to be colocated with.
+    """Returns the shard of an operation that this one is to be colocated with.
 
     Args:
         op: An operation, such as one of a backward pass.
@@ -88,7 +89,7 @@ def get_shard_from_colocation(op: tf.Operation) -> int | None:
         The number of the shard; `None` if no such operation has one.
 
     Raises:
-        TypeError: It is no operation.
+        TypeError: `op` is no operation.
     """
     _check("op", op, tf.Operation)
     shards = (shard_of(other) for other in _colocated(op))
@@ -103,10 +104,10 @@ def propagate_sharding(g: tf.Graph) -> None:
     that have a shard keep it.
 
     Args:
-        g: The graph. Its operations are changed in place.
+        g: The graph, whose operations are changed in place.
 
     Raises:
-        TypeError: It is no graph.
+        TypeError: `g` is no graph.
 
     Example:
 
@@ -126,11 +127,7 @@ def propagate_sharding(g: tf.Graph) -> None:
 
 
 def shard_of(op: tf.Operation) -> int | None:
-    """The shard of an operation itself; `None` if it has none, or is spread over several.
-
-    Args:
-        op: The operation.
-    """
+    """Returns the shard of an operation; `None` if it has none, or is spread over several."""
     sharding = sharding_of(op)
     if sharding is None:
         return shard_in(attributes_of(op))
@@ -138,12 +135,7 @@ def shard_of(op: tf.Operation) -> int | None:
 
 
 def assign_shard(op: tf.Operation, shard: int) -> None:
-    """Puts an operation on a shard.
-
-    Args:
-        op: The operation, which is changed in place.
-        shard: The number of the shard, from 0 on.
-    """
+    """Puts an operation on a shard, in place."""
     if is_trace(op.graph):
         set_attribute_of(op, SHARD, str(shard))
     else:
@@ -152,12 +144,7 @@ def assign_shard(op: tf.Operation, shard: int) -> None:
 
 @contextlib.contextmanager
 def sharded(graph: Any, shards: Sequence[int]) -> Iterator[None]:
-    """While this is open, new operations of a graph are on shards.
-
-    Args:
-        graph: In which operations are made.
-        shards: Their numbers; reports and costs know the first.
-    """
+    """Puts new operations of a graph on shards; reports and costs know the first one."""
     if is_trace(graph):
         note_shards(graph, max(shards) + 1)
         with attributed(graph, SHARD, ",".join(map(str, shards))):

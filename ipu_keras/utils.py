@@ -1,7 +1,7 @@
 """Questions about the configured IPU system, and the older home of its configuration.
 
-The older functions that set options, which are in `settings/`, return the `IPUConfig` that they are
-given, for `configure_ipu_system`.
+The older functions that set options, which are in `settings/`, return the `IPUConfig` that they
+are given, for `configure_ipu_system`.
 """
 
 import concurrent.futures
@@ -98,7 +98,7 @@ __all__ = [
     "use_synthetic_data_for",
 ]
 
-# So that importing a documented name from here that is missing says so, as reading it does.
+# With a path, `from ipu_keras.utils import name` says that a documented name is missing.
 __path__: list[str] = []
 
 
@@ -173,27 +173,33 @@ def create_ipu_config(
         max_report_size: Has no effect: reports are files, of any size.
         report_directory: With `profiling`, where reports are written to: the engine's flag
             `autoReport.directory`. Empty for the current directory.
-        scheduler_selection: `scheduling.algorithm`, by its name in `IPUConfig`, as those below.
-        always_rearrange_copies_on_the_host: `experimental.always_rearrange_copies_on_the_host`.
-        merge_infeed_io_copies: `optimizations.merge_infeed_io_copies`.
-        disable_graph_outlining: The opposite of `optimizations.enable_graph_outlining`.
+        scheduler_selection: Sets the option `scheduling.algorithm`.
+        always_rearrange_copies_on_the_host: Sets the option
+            `experimental.always_rearrange_copies_on_the_host`.
+        merge_infeed_io_copies: Sets the option `optimizations.merge_infeed_io_copies`.
+        disable_graph_outlining: Sets the option `optimizations.enable_graph_outlining` to the
+            opposite.
         retain_control_dependencies: Has no effect: the host always keeps to them, and models have
             one order.
-        max_cross_replica_sum_buffer_size: `optimizations.maximum_cross_replica_sum_buffer_size`.
-        max_inter_ipu_copies_buffer_size: `optimizations.maximum_inter_ipu_copies_buffer_size`.
-        max_scheduler_lookahead_depth: `scheduling.maximum_scheduler_lookahead_depth`.
-        max_scheduler_search_space_size: `scheduling.maximum_scheduler_search_space_size`.
-        prefetch_data_streams: `optimizations.prefetch_data_streams`.
-        selection_order: `selection_order`.
-        enable_experimental_remote_buffer_embedding:
+        max_cross_replica_sum_buffer_size: Sets the option
+            `optimizations.maximum_cross_replica_sum_buffer_size`, in bytes.
+        max_inter_ipu_copies_buffer_size: Sets the option
+            `optimizations.maximum_inter_ipu_copies_buffer_size`, in bytes.
+        max_scheduler_lookahead_depth: Sets the option
+            `scheduling.maximum_scheduler_lookahead_depth`.
+        max_scheduler_search_space_size: Sets the option
+            `scheduling.maximum_scheduler_search_space_size`.
+        prefetch_data_streams: Sets the option `optimizations.prefetch_data_streams`.
+        selection_order: Sets the option `selection_order`.
+        enable_experimental_remote_buffer_embedding: Sets the option
             `experimental.enable_remote_buffer_embedding`.
 
     Returns:
-        An `IPUConfig`.
+        An `IPUConfig` with these options.
 
     Raises:
         TypeError: An argument is of another type than its option.
-        ValueError: Its option does not take it, or arguments contradict each other.
+        ValueError: An option does not take its value, or arguments contradict each other.
 
     Example:
 
@@ -282,9 +288,9 @@ def export_dataset_to_file(
     Args:
         dataset_or_infeed: A `tf.data.Dataset`, of which each element has the same shapes, or an
             `IPUInfeedQueue`, whose own place in its dataset stays where it is.
-        output_filename: Where to, in a directory that exists. Files that are there are replaced,
+        output_filename: The file's path, in a directory that exists. Existing files are replaced,
             each in one piece.
-        num_elements: How many of the elements, from the first.
+        num_elements: How many elements are written, from the first.
         feed_name: What the arrays are called. Empty for `feed_name` of the queue, or "feed".
         apply_options: Whether TensorFlow may rearrange the dataset to be read faster.
 
@@ -323,8 +329,8 @@ def export_inputs_to_file(inputs: Any, output_filename: str, feed_dict: Any) -> 
 
     Args:
         inputs: A list of placeholders, variables or other tensors of one graph.
-        output_filename: Where to, in a directory that exists. A file that is there is replaced, in
-            one piece.
+        output_filename: The file's path, in a directory that exists. An existing file is replaced,
+            in one piece.
         feed_dict: Values of placeholders, as `Session.run` takes them.
 
     Raises:
@@ -372,11 +378,11 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
     """Computes the initial values of a graph's variables on the CPU.
 
-    What computes them is moved, wherever it was placed; the variables stay where they are, and so
-    does what reads other variables.
+    The operations that compute them are moved, wherever they were placed; the variables stay where
+    they are, and so do operations that read other variables.
 
     Args:
-        graph: With the variables, those of its collection `GLOBAL_VARIABLES`. `None` for the
+        graph: The graph with the variables, in its collection `GLOBAL_VARIABLES`. `None` for the
             default graph.
 
     Raises:
@@ -420,13 +426,12 @@ def reset_ipu_seed(
 
     TensorFlow has one seed for operations without one of their own, on all of its devices, and
     takes it when a function is traced: it holds for programs that are compiled from now on,
-    without a graph, and in all graphs that have no seed of their own.
-    `ipu.rand_ops` starts anew in all programs.
-    Keras's layers have seeds of their own, which it leaves alone.
-    It may be called before a configuration, which leaves the seed as it is.
+    without a graph, and in all graphs that have no seed of their own. `ipu.rand_ops` starts anew
+    in all programs. Keras's layers have seeds of their own, which it leaves alone. It may be
+    called before a configuration, which leaves the seed as it is.
 
     Args:
-        seed: The new seed.
+        seed: The new seed, an integer.
         device: The IPU device whose replicas the last argument is about.
         cpu_device: The CPU device that the IPUs are attached to.
         experimental_identical_replicas: Whether all replicas draw the same numbers. By default each
@@ -443,13 +448,13 @@ def reset_ipu_seed(
     seed = check_integer("seed", seed)
     check_cpu_device(cpu_device, "cpu_device")
     identical = checked_switch("experimental_identical_replicas", experimental_identical_replicas)
-    # Which need not be configured yet: it keeps its engine through all configurations.
+    # The device need not be configured yet: it keeps its engine through all configurations.
     engine = DRIVER.known_device(SYSTEM.device_or_default(device).ordinal).engine
     engine.identical_replicas = identical
     engine.num_seedings += 1
     engine.seed = seed
     tf.random.set_seed(seed)
-    # Within a graph that is the seed of the graph. A thread of its own is in none.
+    # Within a graph, `set_seed` sets the graph's seed only. Another thread is in no graph.
     with concurrent.futures.ThreadPoolExecutor(1) as outside:
         outside.submit(_seed_without_graph, seed).result()
 
@@ -473,7 +478,7 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
     nevertheless, as a warning says when the system is configured.
 
     Args:
-        synthetic_data_category: The kind.
+        synthetic_data_category: The kind of data.
 
     Raises:
         TypeError: `synthetic_data_category` is no `SyntheticDataCategory`.

@@ -1,3 +1,3 @@
-"""Datasets, in `ops`."""
+"""Datasets for IPUs, in `ops`."""
 
 from ipu_keras.data import ops as ops

@@ -1,9 +1,8 @@
 """What `tf.device` and `tf.config` know about IPU devices.
 
-TensorFlow lists its physical devices only, and runs the ops of a device scope
-that names no existing device on the CPU. Neither has a hook for custom devices,
-so the eager context is extended (`ipu_keras.hooks`); which devices there are is
-decided in `ipu_keras.device.registration`.
+TensorFlow lists its physical devices only, and runs the ops of a device scope that names no
+existing device on the CPU. Neither has a hook for custom devices, so the eager context is
+extended (`ipu_keras.hooks`); `ipu_keras.device.registration` decides which devices there are.
 """
 
 import re
@@ -24,12 +23,7 @@ _ENDS_WITH_IPU = re.compile(r"IPU:(\d+)$")
 
 
 def not_configured(requested: str, configured: Sequence[str]) -> str:
-    """The message for an IPU device that is not part of the configuration.
-
-    Args:
-        requested: Name of the device that was asked for.
-        configured: Names of those that are configured, such as "/device:IPU:0".
-    """
+    """Returns the message for an IPU device that is not part of the configuration."""
     fix = "Use one of these, or ask for more" if configured else "Ask for some"
     return (
         f"{requested} is not configured; configured devices: {', '.join(configured) or 'none'}. "
@@ -49,7 +43,7 @@ class ContextExtension:
 
     Args:
         configured: Returns the full names of the configured devices.
-        acquired: Returns those of devices beside them, which are not listed.
+        acquired: Returns the full names of acquired devices, which are not listed.
     """
 
     def __init__(
@@ -63,15 +57,14 @@ class ContextExtension:
     def install(self) -> None:
         """Extends the context class, and the scope cache in use now.
 
-        Calling it again renews what a reset of the context has replaced. It does
-        not initialise the context.
+        Calling it again renews what a reset of the context has replaced. It does not initialise
+        the context.
         """
         check_device_scopes(self._check)
         extend_device_lists(self._logical_devices, self._physical_devices, "IPU")
         self.forget_scopes()
 
     def remove(self) -> None:
-        """Puts TensorFlow back as it was."""
         undo_devices()
 
     def forget_scopes(self) -> None:
@@ -103,20 +96,13 @@ class ContextExtension:
 
 
 def ordinal_of_placement(device: str) -> int | None:
-    """The k of `/device:IPU:k`.
-
-    Args:
-        device: Where an operation of a graph is placed, "" if that was not said.
-
-    Returns:
-        `None` if it is placed elsewhere, or on any IPU.
-    """
+    """Returns the k of `/device:IPU:k`; `None` if an operation is elsewhere, or on any IPU."""
     match = _ENDS_WITH_IPU.search(device)
     return None if match is None else int(match[1])
 
 
 def short_name(name: str) -> str:
-    """The name as users write it: without the parts that say "this process"."""
+    """Returns a name as users write it, without the parts that say "this process"."""
     return name.removeprefix(TASK)
 
 

@@ -1,7 +1,7 @@
 """Makes the IPU devices of a configuration exist in TensorFlow.
 
-Which devices a configuration has is decided in `ipu_keras.machine.system`, what a
-device does with an op in `ipu_keras._device`.
+`ipu_keras.machine.system` decides which devices a configuration has, `ipu_keras._device` what a
+device does with an op.
 """
 
 import re
@@ -28,16 +28,15 @@ class DeviceCounters:
     """What a device did since its counters were reset.
 
     Args:
-        num_operations: Ops that ran eagerly.
-        num_function_calls: Calls of `tf.function`s, the forward and backward
-            functions of a tape included.
-        num_copies_to_device: Tensors that came from the host: Python values,
-            explicit copies, and CPU tensors given to an op.
+        num_operations: How many ops ran eagerly.
+        num_function_calls: Calls of `tf.function`s, with the forward and backward functions of a
+            tape.
+        num_copies_to_device: Tensors that came from the host: Python values, explicit copies, and
+            CPU tensors given to an op.
         num_copies_from_device: Tensors that went to another device or to NumPy.
-        num_bytes_to_device: Size of the first; strings count as 0.
-        num_bytes_from_device: Size of the second; strings count as 0.
-        program_executions: Calls of each registered program by name; they are
-            among the function calls too.
+        num_bytes_to_device: Bytes of tensors from the host; strings count as 0.
+        num_bytes_from_device: Bytes of tensors that left the device; strings count as 0.
+        program_executions: Calls of each registered program by name, which are function calls too.
     """
 
     num_operations: int
@@ -50,13 +49,10 @@ class DeviceCounters:
 
 
 class IpuDevice:
-    """One `/device:IPU:k` of this process; get it from `device_for`.
+    """The device `/device:IPU:k` of this process, k being `ordinal`; get it from `device_for`.
 
-    It is the same object through all configurations, because TensorFlow cannot
-    give up a device that was registered. One that is acquired begins with a new engine.
-
-    Args:
-        ordinal: The k of the name.
+    It is the same object through all configurations, because TensorFlow cannot give up a device
+    that was registered. One that is acquired begins with a new engine.
     """
 
     def __init__(self, ordinal: int):
@@ -72,7 +68,6 @@ class IpuDevice:
 
     @property
     def ordinal(self) -> int:
-        """The k of `/device:IPU:k`."""
         return self._ordinal
 
     @property
@@ -82,7 +77,6 @@ class IpuDevice:
 
     @property
     def engine(self) -> Engine:
-        """Runs the programs of this device."""
         return self._engine
 
     @property
@@ -102,12 +96,7 @@ class IpuDevice:
         self._custom_device.reset_counters()
 
     def register_program(self, name: str) -> None:
-        """Counts the executions of a function separately from now on.
-
-        Args:
-            name: Name of the function in the eager context, such as
-                "__inference_step_42".
-        """
+        """Counts the executions of a function apart, by its name such as "__inference_step_42"."""
         self._custom_device.register_program(name)
 
     def __repr__(self) -> str:
@@ -133,14 +122,11 @@ class IpuDevice:
 
 
 class DeviceDriver:
-    """Attaches the devices of a `System` to TensorFlow, and gives them up.
+    """The registry of the process's devices: attaches those of a `System` to TensorFlow.
 
-    It is the registry of the devices of the process. TensorFlow has no way to
-    remove a custom device, so one that left the configuration stays registered
-    and refuses to work.
-
-    Devices that were acquired work as configured ones do, but TensorFlow does not list them: they
-    are for those who acquired them.
+    TensorFlow has no way to remove a custom device, so one that left the configuration stays
+    registered and refuses to work. Devices that were acquired work as configured ones do, but
+    TensorFlow does not list them: they are for those who acquired them.
 
     Example:
 
@@ -156,9 +142,9 @@ class DeviceDriver:
         self._extension = ContextExtension(lambda: self._configured, lambda: self._acquired)
 
     def install(self) -> None:
-        """Refuses scopes of unconfigured IPU devices from now on.
+        """Refuses scopes of unconfigured devices, without initialising TensorFlow's context.
 
-        `attach` does it as well. It does not initialise TensorFlow's context.
+        `attach` does it as well.
         """
         with self._lock:
             self._extension.install()
@@ -169,14 +155,10 @@ class DeviceDriver:
             self._extension.remove()
 
     def attach(self, devices: tuple[DeviceConfiguration, ...], config: Any) -> None:
-        """Makes exactly these devices usable.
+        """Makes exactly these devices usable; `config` is not needed, as ops are forwarded alike.
 
-        Devices that TensorFlow does not know, or not since its context was reset,
-        are registered. If that fails the previous devices stay as they were.
-
-        Args:
-            devices: The devices of the configuration.
-            config: The configuration; forwarding ops depends on none of it.
+        Devices that TensorFlow does not know, or not since its context was reset, are
+        registered. If that fails the previous devices stay as they were.
         """
         with self._lock:
             self._extension.install()
@@ -184,11 +166,7 @@ class DeviceDriver:
             self._configure({device.ordinal: device.ipus for device in devices})
 
     def acquire(self, device: DeviceConfiguration) -> None:
-        """Makes one more device usable, whatever is configured now or later.
-
-        Args:
-            device: It. Its ordinal is none that a configuration has.
-        """
+        """Makes one more device usable, of an ordinal that no configuration has."""
         with self._lock:
             self._extension.install()
             self._register([device.ordinal])
@@ -198,11 +176,7 @@ class DeviceDriver:
             self._acquired = (*self._acquired, known.name)
 
     def release(self, ordinal: int) -> None:
-        """Waits for ops that are under way, then refuses a device that was acquired.
-
-        Args:
-            ordinal: Of the device.
-        """
+        """Waits for ops that are under way, then refuses a device that was acquired."""
         with self._lock:
             wait_for_operations()
             known = self._devices[ordinal]
@@ -227,14 +201,7 @@ class DeviceDriver:
         return tf.errors.FailedPreconditionError(None, None, message)
 
     def device_for(self, device: str | int) -> IpuDevice:
-        """Returns the configured or acquired device of this name or ordinal.
-
-        Args:
-            device: Such as 0, "IPU:0", "/device:IPU:0" or the full name.
-
-        Raises:
-            ValueError: If no configured or acquired device is called this.
-        """
+        """Returns the configured or acquired device of a name or ordinal; see `device_for`."""
         with self._lock:
             ordinal = self._ordinal(device)
             found = self._devices.get(ordinal)
@@ -243,11 +210,7 @@ class DeviceDriver:
             return found
 
     def known_device(self, ordinal: int) -> IpuDevice:
-        """Returns the device of an ordinal, which need not be configured yet.
-
-        Args:
-            ordinal: The k of `/device:IPU:k`.
-        """
+        """Returns the device `/device:IPU:k`, which need not be configured yet."""
         with self._lock:
             if ordinal not in self._devices:
                 self._devices[ordinal] = IpuDevice(ordinal)
@@ -295,11 +258,7 @@ DRIVER = DeviceDriver()
 def device_for(device: str | int) -> IpuDevice:
     """Returns the configured or acquired IPU device of this name or ordinal.
 
-    Args:
-        device: Such as 0, "IPU:0", "/device:IPU:0" or the full name.
-
-    Raises:
-        ValueError: If no configured or acquired device is called this.
+    It may be 0, "IPU:0", "/device:IPU:0" or the full name; any other is a `ValueError`.
 
     Example:
 

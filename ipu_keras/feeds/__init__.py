@@ -1,1 +1,1 @@
-"""Datasets on their way into the infeeds of programs."""
+"""Datasets and queues on their way into and out of programs."""

@@ -1,4 +1,4 @@
-"""Batches of arrays at hand, with the rows of Keras's order, and without a `tf.data` pipeline.
+"""Batches of arrays in Keras's order of rows, without a `tf.data` pipeline.
 
 To make and to open a pipeline takes 40 ms, in each call of `fit`, `evaluate` or `predict`.
 """
@@ -10,18 +10,18 @@ import numpy as np
 from ipu_keras._shuffle import shuffled_rows
 from ipu_keras.feeds.sliced_datasets import Batch, random_words
 
-# What one row or batch takes from the stream of a random generator of TensorFlow's.
+# TensorFlow's Philox generator makes four numbers at a time.
 _WORDS_OF_A_BLOCK = 4
 
 
 class Shuffle:
-    """The order of shuffled rows, which is the one of `tf.random.shuffle` in a dataset's function.
+    """The order of shuffled rows that `tf.random.shuffle` gives in a dataset's function.
 
     Such a function begins anew with each iterator, so each pass has the same order if a seed was
     set.
 
     Args:
-        seeds: Of the operation; `None` if the user set no seed, so that any order will do.
+        seeds: The operation's two seeds; `None` if the user set none, so that any order will do.
         of_batches: Whether only the rows of each batch are shuffled.
     """
 
@@ -30,22 +30,21 @@ class Shuffle:
         self._of_batches = of_batches
 
     def order(self, num_rows: int, batch_size: int) -> np.ndarray:
-        """The positions of rows in the order of the next pass: of all, or of whole batches.
+        """Returns the positions of rows in the order of the next pass.
 
-        Args:
-            num_rows: Of the arrays.
-            batch_size: Rows of a batch.
+        With `of_batches`, rows that fill no batch are left out.
         """
         size = batch_size if self._of_batches else num_rows
         count = num_rows // size
         return (self._orders(count, size) + np.arange(0, count * size, size)[:, None]).ravel()
 
     def _orders(self, count: int, size: int) -> np.ndarray:
-        """So many orders of so many rows each, `(count, size)`."""
+        """Returns `count` orders of `size` rows each, `(count, size)`."""
         if self._seeds is None:
             rows = np.tile(np.arange(size), (count, 1))
             return np.random.default_rng().permuted(rows, axis=1)
-        # The operation draws for all rows but the last, and leaves no part of a block to the next.
+        # The operation draws for all rows but the last; the rest of a block is not used by the
+        # next.
         drawn = -(-(size - 1) // _WORDS_OF_A_BLOCK) * _WORDS_OF_A_BLOCK
         words = random_words(self._seeds, count * drawn + 1)
         starts = range(0, count * drawn, drawn) if drawn else [0] * count
@@ -55,12 +54,7 @@ class Shuffle:
 
 
 class ArrayBatches:
-    """The batches of passes over arrays.
-
-    Args:
-        arrays: One for each tensor of a batch, each `(rows, ...)`.
-        batch_size: Rows of a batch. Each pass leaves out what is no whole one.
-        shuffle: Their order, if it is not that of the arrays.
+    """The batches of passes over arrays, `(rows, ...)`; rows that fill no batch are left out.
 
     Example:
 

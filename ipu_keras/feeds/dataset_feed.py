@@ -32,7 +32,6 @@ PREFETCH_DEPTH = 3
 # A thread takes longer than to copy as many bytes: to wake up, and to have Python's lock in turns.
 _BYTES_WORTH_A_THREAD = 1 << 19
 
-# What is no structure.
 _LEAVES = (np.ndarray, tf.Tensor, tf.TensorSpec)
 
 # How long the interpreter's exit waits for an iterator that is being deleted.
@@ -45,8 +44,8 @@ class ElementFormat:
 
     Args:
         specs: The tensors of an element in the order of `tf.nest.flatten`.
-        structure: The element's structure with, at each leaf, the tensor's
-            position in `specs`, or `None` where the element has no tensor.
+        structure: The element's structure with, at each leaf, the tensor's position in `specs`,
+            or `None` where the element has no tensor.
     """
 
     specs: tuple[TensorSpec, ...]
@@ -54,7 +53,7 @@ class ElementFormat:
 
     @functools.cached_property
     def key(self) -> tuple:
-        """What formats have in common whose elements look the same."""
+        """A value that formats have in common if their elements look the same."""
         return self.specs, repr(self.structure)
 
     @functools.cached_property
@@ -62,7 +61,6 @@ class ElementFormat:
         return tf.nest.flatten(self.structure)
 
     def flatten(self, element: Any) -> list[np.ndarray]:
-        """The arrays of an element."""
         is_flat = type(element) is tuple and len(element) == len(self.specs)
         if is_flat and all(type(leaf) is np.ndarray for leaf in element):
             # As mostly, and `tf.nest` takes 10 us to find that out.
@@ -71,18 +69,16 @@ class ElementFormat:
         return [_array(leaf) for position, leaf in leaves if position is not None]
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
-        """The element that has these tensors."""
         return tf.nest.map_structure(
             lambda position: None if position is None else tensors[position], self.structure
         )
 
 
 def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
-    """As `tf.nest.map_structure`, which takes 20 us to find out that an array is no structure.
+    """Does what `tf.nest.map_structure` does, which takes 20 us to find that an array is a leaf.
 
     Args:
         function: Called with the leaves in the order of `tf.nest.flatten`.
-        structure: Of arrays, tensors, their specs, or other leaves.
 
     Example:
 
@@ -94,24 +90,19 @@ def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
     if type(structure) in (tuple, list):
         return type(structure)(mapped(function, part) for part in structure)
     if type(structure) is dict:
+        # `tf.nest` visits keys in sorted order, and keeps the order of the dictionary in the
+        # result.
         parts = {key: mapped(function, structure[key]) for key in sorted(structure)}
         return {key: parts[key] for key in structure}
     return tf.nest.map_structure(function, structure)
 
 
 def element_format(element_spec: Any) -> ElementFormat:
-    """Finds the format of the elements of a dataset.
-
-    Args:
-        element_spec: Nested structure of `tf.TensorSpec`, as
-            `tf.data.Dataset.element_spec`.
-
-    Returns:
-        The `ElementFormat`; float64 becomes float32, which is what feeds carry.
+    """Finds the format of a dataset's elements; float64 becomes float32, which is what feeds carry.
 
     Raises:
         ValueError: A shape is not fully defined.
-        tf.errors.InvalidArgumentError: A tensor is empty.
+        tf.errors.InvalidArgumentError: A tensor has no elements.
         tf.errors.FailedPreconditionError: A feed cannot carry the dtype.
         TypeError: A leaf is not a dense tensor.
     """
@@ -128,19 +119,11 @@ def element_format(element_spec: Any) -> ElementFormat:
 
 
 def dtype_of(leaf: Any) -> tf.DType:
-    """The data type of an array, a tensor or a number."""
     return tf.as_dtype(getattr(leaf, "dtype", None) or np.asarray(leaf).dtype)
 
 
 class ElementFeed(Feed):
-    """A feed whose batches are the elements of any source.
-
-    Args:
-        open_source: Called on the feed's thread; returns the batches as rows of
-            arrays, in the order of `element`.
-        element: Their format.
-        **options: The other arguments of `Feed`.
-    """
+    """A feed whose batches are rows of arrays, in the order of `element`, from any source."""
 
     def __init__(
         self,
@@ -153,17 +136,13 @@ class ElementFeed(Feed):
 
 
 class DatasetFeed(ElementFeed):
-    """A feed over one pass of a dataset.
+    """A feed over one pass of a dataset, whose elements are batches.
 
     Args:
-        dataset: Its elements are batches.
-        element: Their format.
-        num_steps: Batches per super-batch.
-        prefetch_depth: Super-batches made ahead.
+        num_steps: Number of batches per super-batch.
         check: Called with the arrays of each batch before they can reach a program;
             raises on what the program must not see.
-        name: What errors call the feed.
-        memory: Of the super-batches, if they share it with other feeds.
+        memory: The memory of super-batches, if they share it with other feeds.
     """
 
     def __init__(
@@ -178,7 +157,7 @@ class DatasetFeed(ElementFeed):
         memory: FeedMemory | None = None,
     ):
         sliced = _sliced(dataset)
-        # What TensorFlow reads it reads ahead, whatever its size.
+        # Reading from TensorFlow waits, so it is done ahead on a thread, whatever the size.
         is_read = sliced is None or sliced.is_read
         super().__init__(
             lambda: checked(_opened(dataset, element), check),
@@ -194,12 +173,7 @@ class DatasetFeed(ElementFeed):
 def checked(
     batches: Iterable[list[np.ndarray]], check: Callable[[list[np.ndarray]], None] | None
 ) -> Iterable[list[np.ndarray]]:
-    """The same batches, each of which is checked before it is given.
-
-    Args:
-        batches: As rows of arrays.
-        check: Called with the arrays of a batch; `None` for no check.
-    """
+    """Returns the same batches, each checked before it is given; `None` is no check."""
     if check is None:
         return batches
 
@@ -212,32 +186,24 @@ def checked(
 
 
 def worth_a_thread(element: ElementFormat, num_steps: int) -> bool:
-    """Whether super-batches of arrays at hand take so long to copy that a thread should.
-
-    Args:
-        element: Format of the batches.
-        num_steps: Batches of a super-batch.
-    """
+    """Whether copying super-batches of arrays at hand takes long enough for a thread."""
     return num_steps * sum(spec.nbytes for spec in element.specs) >= _BYTES_WORTH_A_THREAD
 
 
 def tensors_of(super_batch: SuperBatch) -> list[tf.Tensor]:
-    """The tensors of a super-batch on the host, without a copy."""
+    """Returns the tensors of a super-batch on the host, without a copy."""
     return [tf.experimental.dlpack.from_dlpack(capsule) for capsule in super_batch.capsules()]
 
 
 def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same elements without a thread of the dataset's own that reads ahead.
+    """Returns the same elements without a thread of the dataset's own that reads ahead.
 
     A feed's thread does that. TensorFlow's would hand each batch over to it, which takes as long
-    as making a small one.
+    as making a small one. All calls return one dataset: a new one costs TensorFlow some 10 ms
+    when it is first iterated.
 
     Args:
         dataset: Ends in `prefetch`, or TensorFlow appends it, or not. Other sources are returned.
-
-    Returns:
-        The same dataset in every call: a new one costs TensorFlow some 10 ms when it is first
-        iterated.
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset
@@ -254,10 +220,10 @@ def without_prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _opened(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[np.ndarray]]:
-    """The elements of a dataset as rows of arrays.
+    """Returns the elements of a dataset as rows of arrays; the dataset is open then.
 
-    It is open then, which counts: each opening of a shuffled dataset takes the seeds of a
-    pass, and Keras opens one that it does not read after every epoch.
+    That counts: each opening of a shuffled dataset takes the seeds of a pass, and Keras opens
+    one that it does not read after every epoch.
     """
     batches = _batches(dataset, element)
     next(batches, None)
@@ -267,7 +233,7 @@ def _opened(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[n
 def _ended_with_the_last(
     batches: Iterator[list[np.ndarray]], num_batches: int
 ) -> Iterator[list[np.ndarray]]:
-    """The same batches, of which the last is given when it is known that none follows.
+    """Yields the same batches, the last one once it is known that none follows.
 
     A repeated dataset is opened once more to find out. Whoever has the last batch may open it
     for another epoch, which has to come after that.
@@ -295,13 +261,14 @@ def _batches(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[list[
                 yield []
             yield from sliced.batches(rows)
     if sliced.num_passes > 1 and sliced.is_read:
-        # So does TensorFlow when the last repetition ends.
+        # TensorFlow opens the dataset once more when the last repetition ends, which takes
+        # seeds.
         with _rows(sliced.one_pass, element):
             pass
 
 
 def _sliced(dataset: tf.data.Dataset) -> BatchedRows | None:
-    """The same in every call: it knows how many passes there were."""
+    """Returns the arrays of a dataset, in every call the same object: it counts the passes."""
     if not isinstance(dataset, tf.data.Dataset) or not _is_flat(dataset.element_spec):
         return None
     owner = _owner(dataset)
@@ -311,18 +278,18 @@ def _sliced(dataset: tf.data.Dataset) -> BatchedRows | None:
 
 
 def _owner(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The one that keeps what is found of a dataset: a strategy makes copies of it."""
+    """Returns the dataset that keeps what is found out: a strategy makes copies of it."""
     return getattr(dataset, "_ipu_copy_of", dataset)
 
 
 @contextlib.contextmanager
 def _rows(dataset: tf.data.Dataset, element: ElementFormat) -> Iterator[Iterator[list[np.ndarray]]]:
-    """The elements of a dataset as rows of arrays, as TensorFlow reads them.
+    """Opens the elements of a dataset as rows of arrays, as TensorFlow reads them.
 
-    The dataset's iterator is not waited for when it ends: TensorFlow deletes it
-    only when its autotuner next wakes up, which takes up to the time that the
-    iterator has lived. That happens on a thread of its own, for which only the
-    interpreter's exit waits; once it is exiting, whoever stops the feed does.
+    The dataset's iterator is not waited for when it ends: TensorFlow deletes it only when its
+    autotuner next wakes up, which takes up to the time that the iterator has lived. That happens
+    on a thread of its own, for which only the interpreter's exit waits; once it is exiting,
+    whoever stops the feed does.
     """
     iterators = [iter(dataset)]
     flat = None
@@ -359,9 +326,9 @@ def _read_flat(
 ) -> Iterator[list[np.ndarray]]:
     """Reads tensors with the op itself.
 
-    `next` of TensorFlow's iterator takes more than twice as long, to rebuild
-    structures that are flattened here. Joining batches in tf.data would be as
-    fast, but a new dataset costs 10 ms in every epoch.
+    `next` of TensorFlow's iterator takes more than twice as long, to rebuild structures that are
+    flattened here. Joining batches in tf.data would be as fast, but a new dataset costs 10 ms in
+    every epoch.
     """
     with contextlib.suppress(tf.errors.OutOfRangeError):
         while True:
@@ -373,7 +340,7 @@ def _read_flat(
 
 
 def _is_flat(element_spec: Any) -> bool:
-    """Whether a dataset's tensors are those of the element, in its order."""
+    """Whether a dataset's tensors are those of the element, in the same order."""
     return all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(element_spec))
 
 

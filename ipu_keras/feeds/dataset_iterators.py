@@ -17,26 +17,20 @@ _NOT_INITIALIZED = "has not been initialized"
 
 
 class DatasetIterator:
-    """What a function reads the elements of a dataset from.
+    """An iterator from which a function reads the elements of a dataset, all of dense tensors.
 
-    In a graph of TensorFlow 1 it is an operation of that graph, and each session has elements
-    of its own, which are there once the operation of `begin` has run.
-
-    Args:
-        dataset: Its elements are structures of dense tensors.
-        name: What errors call it.
-        prefetch_depth: Elements that are read ahead.
+    In a graph of TensorFlow 1 it is an operation of that graph, and each session has elements of
+    its own, which are there once the operation of `begin` has run.
     """
 
     def __init__(self, dataset: tf.data.Dataset, name: str, prefetch_depth: int = PREFETCH_DEPTH):
         self.element_spec = dataset.element_spec
         self.name = name
-        # Users may give two of them the same name.
+        # Not the name, which users may give to two queues.
         self._label = f"infeed_{unused_number()}"
         self._specs = tf.nest.flatten(self.element_spec)
-        # Whether TensorFlow was told to begin; a session knows for itself.
         self._began = False
-        # Of the programs that read it; nobody knows before the first of them runs.
+        # Known once the first program that reads it runs.
         self._num_replicas: int | None = None
         self._dataset = dataset.prefetch(prefetch_depth)
         self._graph = SessionGraph(name)
@@ -48,8 +42,8 @@ class DatasetIterator:
             self._resource = tf.raw_ops.IteratorV2(
                 shared_name=self._label, container="", **self._types()
             )
-            # A session has it from when elements were begun until they are deleted: of an iterator
-            # it does not tell whether there are any.
+            # Exists in a session while the iterator has elements, which TensorFlow cannot be
+            # asked.
             self._exists = tf.raw_ops.VarHandleOp(
                 dtype=tf.bool, shape=[], shared_name=f"{self._label}_exists"
             )
@@ -67,7 +61,7 @@ class DatasetIterator:
                 return tf.raw_ops.AssignVariableOp(resource=self._exists, value=True)
 
     def delete(self) -> tf.Operation | None:
-        """Forgets the elements, now or by an operation; without elements that one fails."""
+        """Forgets the elements, now or by an operation, which fails if there are none."""
         self._graph.check()
         self._began = False
         with tf.device(_HOST):
@@ -78,13 +72,9 @@ class DatasetIterator:
                 return self._made_of(self._nothing())
 
     def read_by(self, num_replicas: int) -> None:
-        """Notes that a program reads it.
+        """Notes that a program of so many replicas reads it.
 
-        Args:
-            num_replicas: Of the program, which read elements in turn.
-
-        Raises:
-            tf.errors.FailedPreconditionError: Another program has another number of them.
+        Raises a `FailedPreconditionError` if another program has another number of replicas.
         """
         if self._num_replicas not in (None, num_replicas):
             raise tf.errors.FailedPreconditionError(
@@ -98,39 +88,26 @@ class DatasetIterator:
 
     @property
     def began(self) -> bool:
-        """Whether `begin` was called."""
         return self._began
 
     def is_behind(self, error: tf.errors.OpError) -> bool:
-        """Whether an error of TensorFlow comes from reading it.
-
-        Args:
-            error: Of a function that reads this or others.
-        """
+        """Whether reading this iterator caused an error of TensorFlow."""
         return (
             re.search(rf"\b{self._label}(/next\b| {_NOT_INITIALIZED})", error.message) is not None
         )
 
     @staticmethod
     def is_missing(error: tf.errors.OpError) -> bool:
-        """Whether an error of reading one says that its elements were not begun, or are deleted.
-
-        Args:
-            error: Of TensorFlow.
-        """
+        """Whether an error says that an iterator's elements were not begun, or are deleted."""
         return _NOT_INITIALIZED in error.message
 
     def read(self) -> Any:
-        """The next element, as operations of the graph that is being built."""
+        """Returns the next element, as operations of the graph that is being built."""
         self._graph.check()
         return tf.nest.pack_sequence_as(self.element_spec, self._next())
 
     def read_many(self, count: int) -> list[tf.Tensor]:
-        """The tensors of the next elements, each `(count, ...)`.
-
-        Args:
-            count: How many elements.
-        """
+        """Returns the tensors of the next elements, each `(count, ...)`."""
         self._graph.check()
         if count == 1:
             return [tensor[None] for tensor in self._next()]
@@ -162,9 +139,10 @@ class DatasetIterator:
         return tf.raw_ops.MakeIterator(dataset=variant, iterator=self._resource)
 
     def _nothing(self) -> tf.data.Dataset:
-        """A dataset of the same types, whose first element is an error."""
+        """Returns a dataset of the same types, whose first element is an error."""
 
         def refuse(_: Any) -> Any:
+            # The same words as TensorFlow's own error, so that `is_missing` finds both.
             said = tf.debugging.Assert(False, [f"{self._label} {_NOT_INITIALIZED}"])
             with tf.control_dependencies([] if said is None else [said]):
                 return tf.nest.map_structure(

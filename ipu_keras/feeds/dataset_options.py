@@ -1,13 +1,12 @@
-"""Whether TensorFlow may rearrange datasets to be read faster."""
+"""Turns TensorFlow's rearrangements of datasets off."""
 
 import tensorflow as tf
 
 
 def with_optimizations(dataset: tf.data.Dataset, are_applied: bool) -> tf.data.Dataset:
-    """A dataset as TensorFlow runs it by default, or as it was written.
+    """Returns a dataset as TensorFlow runs it by default, or exactly as it was written.
 
     Args:
-        dataset: The dataset.
         are_applied: Whether its steps may be fused, run in more threads and read ahead.
     """
     if are_applied:

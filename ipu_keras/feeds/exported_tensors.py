@@ -1,4 +1,4 @@
-"""Tensors written to files, as archives of NumPy's."""
+"""Writes tensors to files, as archives of NumPy's."""
 
 import io
 import zipfile
@@ -14,7 +14,7 @@ from ipu_keras.settings.counts import positive_integer
 from ipu_keras.settings.names import checked_name
 from ipu_keras.store.atomic_files import write_atomically
 
-# Kinds of NumPy's types that its files have. Texts would be Python's objects, pickled.
+# Kinds of types that NumPy's files hold. Texts would be pickled, as objects of Python.
 _NUMBERS = "biufc"
 
 
@@ -23,10 +23,10 @@ def export_dataset(
 ) -> None:
     """Writes elements of a dataset, stacked: a file for each tensor of an element.
 
+    If an element has several tensors, their numbers go before the suffix of `path`. A dataset of
+    a session's graph is read by a session of its own.
+
     Args:
-        dataset: A dataset; in a graph of a session, one of it, which a session of its own reads.
-        path: Where to. If an element has several tensors, their numbers go before the suffix.
-        num_elements: How many, from the first.
         name: What the arrays in the files are called.
         apply_options: Whether TensorFlow may rearrange the dataset.
 
@@ -55,16 +55,10 @@ def export_dataset(
 
 
 def export_graph_inputs(inputs: Any, path: Path, feed_dict: Any) -> None:
-    """Writes the values of tensors of a graph to one file, each by its name.
+    """Writes the values of tensors and variables of a graph to one file, each by its name.
 
-    Args:
-        inputs: Tensors and variables.
-        path: Where to.
-        feed_dict: As `Session.run` takes it.
-
-    Raises:
-        TypeError: `inputs` are none, or have other values than numbers.
-        OSError: The file cannot be written.
+    Raises a `TypeError` if they are none or have other values than numbers, and an `OSError` if
+    the file cannot be written.
     """
     given = list(inputs) if isinstance(inputs, list | tuple) else None
     if not given or not all(map(_is_of_a_graph, given)):
@@ -76,6 +70,7 @@ def export_graph_inputs(inputs: Any, path: Path, feed_dict: Any) -> None:
         _check_dtype(one.name, one.dtype.base_dtype)
     graph = given[0].graph
     session = tf.compat.v1.get_default_session()
+    # The user's session has the values of variables; a session of our own has only initial ones.
     if session is not None and session.graph is graph:
         values = session.run(given, feed_dict)
     else:
@@ -88,7 +83,6 @@ def export_graph_inputs(inputs: Any, path: Path, feed_dict: Any) -> None:
 
 
 def _elements(dataset: tf.data.Dataset) -> Iterator[Sequence[np.ndarray]]:
-    """The tensors of each element."""
     if tf.executing_eagerly():
         for element in dataset:
             yield [tensor.numpy() for tensor in tf.nest.flatten(element)]
@@ -106,7 +100,7 @@ def _elements(dataset: tf.data.Dataset) -> Iterator[Sequence[np.ndarray]]:
 
 
 def _session(graph: tf.Graph) -> tf.compat.v1.Session:
-    """A session in which tables of the graph have their contents."""
+    """Returns a session in which tables of the graph have their contents."""
     session = tf.compat.v1.Session(graph=graph)
     session.run(graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
     return session
@@ -119,7 +113,7 @@ def _paths(path: Path, count: int) -> list[Path]:
 
 
 def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """As of `np.savez`, which takes no array of the name of one of its own arguments."""
+    """Does what `np.savez` does, which takes no array with the name of one of its own arguments."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
@@ -129,7 +123,7 @@ def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def _is_of_a_graph(one: Any) -> bool:
-    # A variable has no graph outside of them.
+    # Variables that were made eagerly have no attribute `graph`.
     is_variable = isinstance(one, tf.Variable) and hasattr(one, "graph")
     return is_variable or bool(tf.is_symbolic_tensor(one))
 

@@ -11,25 +11,19 @@ from ipu_keras.internals.tensorflow.operations import set_input
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.program import OutfeedMode
 
-# No result has to wait for another to be taken.
+# A program must never wait for results to be taken, which may happen after it only.
 _UNLIMITED = 2**31 - 1
 
 
 class ResultQueue:
-    """What a function writes results to, and others take them from.
+    """A queue that a function writes results to, and others take them from.
 
-    It is made with TensorFlow's own queues: a program may write while other threads take. Who takes
-    asks how many there are, and takes as many; that, and to replace the last one, is done by one
-    thread at a time.
+    It is made with TensorFlow's own queues: a program may write while other threads take. To
+    take means to ask how many results there are and to take as many; that, and to replace the
+    last result, is done by one thread at a time.
 
-    Of several replicas it holds what each has, one after the other. How many there are may be known
-    only when a session runs.
-
-    Args:
-        specs: A `tf.TensorSpec` for each tensor of a result of one replica.
-        mode: Whether all results are kept, or the last one only.
-        name: What errors call it.
-        num_replicas: How many write a result together.
+    With several replicas, the queue holds a row of each, one after the other. How many there are
+    may be known only when a session runs. `specs` are of the tensors of one replica's result.
     """
 
     def __init__(
@@ -38,7 +32,8 @@ class ResultQueue:
         self.specs = tuple(specs)
         self.mode = mode
         self.num_replicas = num_replicas
-        # In a session's graph, what says how many replicas a result is of.
+        # In a session's graph, the operations to which `set_replicas` gives the number of
+        # replicas.
         self._leading: list[tf.Operation] = []
         self._graph = SessionGraph(name)
         number = unused_number()
@@ -52,13 +47,9 @@ class ResultQueue:
             self._turn = tf.raw_ops.MutexV2(container="", shared_name=f"outfeed_{number}_turn")
 
     def write(self, results: Sequence[tf.Tensor]) -> tf.Operation | None:
-        """Writes results.
+        """Writes results, each tensor `(results, ...)`, or `(results, replicas, ...)`.
 
-        Args:
-            results: Their tensors, each `(results, ...)`, or `(results, replicas, ...)`.
-
-        Returns:
-            The operation that does it, in a graph.
+        Returns the operation that does it, in a graph.
         """
         self._graph.check()
         if self.mode is OutfeedMode.ALL:
@@ -72,19 +63,16 @@ class ResultQueue:
 
     @property
     def is_of_current_graph(self) -> bool:
-        """Whether it can be used where this is asked."""
         return self._graph.is_current
 
     @property
     def handle(self) -> tf.Tensor:
-        """Of TensorFlow's queue."""
         return self._queue.queue_ref
 
     def take(self) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Takes all results that are there.
 
-        Returns:
-            Their tensors, as `write` takes them, and how many rows the queue had.
+        Returns their tensors, as `write` takes them, and how many rows the queue had.
         """
         self._graph.check()
         with self._alone() as done:
@@ -93,7 +81,7 @@ class ResultQueue:
         return done, size
 
     def last(self) -> list[tf.Tensor]:
-        """The last result, which stays."""
+        """Returns the last result, which stays in the queue."""
         self._graph.check()
         with self._alone() as done:
             taken = tf.nest.flatten(self._queue.dequeue_many(self._queue.size()))
@@ -105,28 +93,23 @@ class ResultQueue:
             return [tf.identity(tensor) for tensor in result]
 
     def close(self) -> tf.Operation | None:
-        """Drops what is there."""
         tensors, _ = self.take()
         return None if tf.executing_eagerly() else tf.group(*tensors)
 
     def set_replicas(self, num_replicas: int) -> None:
-        """Says how many replicas write results, before a session has run anything of the graph.
-
-        Args:
-            num_replicas: How many write a result together.
-        """
+        """Says how many replicas write a result, before a session has run anything of the graph."""
         self.num_replicas = num_replicas
         with tf.init_scope():
             for operation in self._leading:
                 set_input(operation, self._leading_axes())
 
     def _rows(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Results as they are in the queue, one replica after the other."""
+        """Returns results as they are in the queue, one replica after the other."""
         pairs = zip(results, self.specs, strict=True)
         return [tf.reshape(tensor, (-1, *static_sizes(spec))) for tensor, spec in pairs]
 
     def _results(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Results of what is in the queue."""
+        """Returns results of rows that were in the queue."""
         if not self._graph.is_there:
             leading = () if self.num_replicas == 1 else (self.num_replicas,)
             pairs = zip(rows, self.specs, strict=True)
@@ -139,25 +122,26 @@ class ResultQueue:
         ]
 
     def _leading_axes(self) -> tf.Tensor:
-        """Sizes of axes before those of one replica, as many as there are."""
+        """Returns the sizes of axes before those of one replica: none, or their number."""
+        # A placeholder hides the length from shape inference, as `set_replicas` may change it.
         sizes = [] if self.num_replicas == 1 else [self.num_replicas]
         return tf.compat.v1.placeholder_with_default(tf.constant(sizes, tf.int32), [None])
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[list]:
-        """Has what is done within it wait for its turn.
+        """Makes operations within it wait for their turn.
 
-        Yields:
-            A list, for what has to be there, or done, when the turn of others comes. What is in
-            it then is there, or done, after that.
+        Yields a list for the tensors and operations that must be done when the turn of others
+        comes; afterwards it has them with that dependency.
         """
         done: list = []
-        # Whatever happens, the turn ends when this is forgotten.
+        # The turn also ends when the lock's tensor is freed, whatever happens.
         turn = tf.raw_ops.MutexLock(mutex=self._turn)
         with tf.control_dependencies([turn]):
             yield done
         with tf.control_dependencies(done):
             over = tf.raw_ops.ConsumeMutexLock(mutex_lock=turn)
-        # A session runs nothing but what is asked for, and a turn that nobody ends is over at once.
+        # A session runs only what is asked for. If nothing depended on the end of the turn, the
+        # lock would be freed at once, and with it the turn.
         with tf.control_dependencies([] if over is None else [over]):
             done[:] = [tf.identity(each) if tf.is_tensor(each) else over for each in done]

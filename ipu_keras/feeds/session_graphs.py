@@ -1,4 +1,4 @@
-"""The graph of a session that a queue is a part of."""
+"""The graph of a session that a queue belongs to."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 
 class SessionGraph:
-    """The graph of a session in which a queue was made; none, if there was no session's graph.
+    """The graph of a TensorFlow 1 session in which a queue was made, if there was one.
 
-    What a session runs is in one graph, and knows nothing of others.
+    A session runs one graph, which knows nothing of others, so a queue is of use there only.
 
     Args:
         name: What errors call the queue.
@@ -20,20 +20,16 @@ class SessionGraph:
 
     @property
     def is_there(self) -> bool:
-        """Whether it was made in the graph of a session."""
+        """Whether the queue was made in the graph of a session."""
         return self._graph is not None
 
     @property
     def is_current(self) -> bool:
-        """Whether the queue can be used where this is asked."""
+        """Whether the queue can be used in the present graph."""
         return _current() is self._graph
 
     def check(self) -> None:
-        """Checks that the queue is used where it was made.
-
-        Raises:
-            ValueError: It is used in another graph.
-        """
+        """Raises a `ValueError` unless the queue is used in the graph in which it was made."""
         current = _current()
         if current is not self._graph:
             where = {True: "eagerly", False: "in a graph"}
@@ -47,5 +43,6 @@ class SessionGraph:
 
 
 def _current() -> Any:
+    # Within a `tf.function`, the graph around it counts.
     with tf.init_scope():
         return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

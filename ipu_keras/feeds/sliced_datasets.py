@@ -27,10 +27,11 @@ Batch = list[np.ndarray]
 # How many passes that others made over a dataset in the meantime are looked for.
 _PASSES_OF_OTHERS = 64
 
-# TensorFlow's number of the generator that it shuffles with.
+# `tf.random.Algorithm.PHILOX`, which `Dataset.shuffle` draws from.
 _PHILOX = 1
 
-# What a dataset of batched rows is made of, the last step first.
+# The steps of the datasets that are recognised, the last first: `from_tensor_slices`, `shuffle`
+# or not, `batch`, `repeat` or not. Anything else, TensorFlow reads.
 _BATCHED_ROWS = [
     (*repeat, Batched, *shuffle, Sliced)
     for repeat in ((), (Repeated,))
@@ -41,12 +42,12 @@ _BATCHED_ROWS = [
 class Shuffle:
     """The orders of the rows of a shuffled dataset.
 
-    A generator inside TensorFlow gives each pass its seeds, whoever makes the pass. Where it
-    stands nobody tells, so the rows that TensorFlow reads first decide.
+    A generator inside TensorFlow gives each pass its seeds, whoever makes the pass. How many it
+    has given cannot be asked, so the rows that TensorFlow reads first decide.
 
     Args:
         buffer_size: Rows that TensorFlow draws from.
-        seeds: As TensorFlow has them; two zeros if the user set none.
+        seeds: The two seeds of the dataset; zeros if the user set none.
         reshuffles: Whether each pass has an order of its own.
     """
 
@@ -62,22 +63,20 @@ class Shuffle:
         return self._reshuffles and self._seeds == (0, 0)
 
     def any_order(self, num_rows: int) -> np.ndarray:
-        """An order for which there was no seed."""
+        """Returns an order for which there was no seed."""
         draws = np.random.default_rng().integers(2**32, size=num_rows, dtype=np.uint32)
         return np.asarray(shuffled_rows(draws, num_rows, self._buffer_size))
 
     def order(
         self, num_rows: int, num_first: int, is_first: Callable[[np.ndarray], bool]
     ) -> np.ndarray | None:
-        """The order of the next pass that begins with certain rows.
+        """Returns the order of the next pass that begins with certain rows.
+
+        The positions of all rows, or `None` if no pass begins so.
 
         Args:
-            num_rows: Of the dataset.
             num_first: How many rows decide.
             is_first: Called with the positions of so many rows.
-
-        Returns:
-            The positions of all rows in their order, or `None` if no pass begins so.
         """
         for num_passes, seeds in self._next_passes():
             if is_first(self._drawn(seeds, num_rows, num_first)):
@@ -86,7 +85,7 @@ class Shuffle:
         return None
 
     def _next_passes(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """The number of passes until the end of each, and its seeds."""
+        """Yields the number of passes up to the end of each, and its seeds."""
         if not self._reshuffles:
             yield 0, self._seeds
             return
@@ -102,14 +101,13 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class BatchedRows:
-    """`from_tensor_slices`, shuffled or not, then batched: a dataset of rows of arrays at hand.
+    """A dataset of rows of arrays: `from_tensor_slices`, shuffled or not, then batched.
+
+    Rows that fill no batch are left out of each pass.
 
     Args:
-        one_pass: What TensorFlow reads in a pass.
-        arrays: What the rows are taken from, one for each tensor of a batch.
+        one_pass: The dataset of one pass, which TensorFlow reads.
         num_passes: How often it is repeated; -1 for without end.
-        batch_size: Rows of a batch. Those that fill none are left out.
-        shuffle: Their order, if it is not that of the arrays.
     """
 
     one_pass: tf.data.Dataset
@@ -120,22 +118,18 @@ class BatchedRows:
 
     @property
     def num_rows(self) -> int:
-        """Of the arrays."""
         return len(self.arrays[0])
 
     @property
     def is_read(self) -> bool:
-        """Whether TensorFlow reads anything."""
+        """Whether TensorFlow has to read a batch, to find out the order."""
         return self.shuffle is not None and not self.shuffle.is_free
 
     def batches(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
-        """The batches of one pass.
+        """Yields the batches of one pass, one array for each tensor.
 
         Args:
-            read: What TensorFlow reads of `one_pass`, if it does.
-
-        Yields:
-            One array for each tensor.
+            read: The batches that TensorFlow reads of `one_pass`; `None` unless `is_read`.
         """
         order = None
         if self.shuffle is not None and self.shuffle.is_free:
@@ -147,6 +141,9 @@ class BatchedRows:
                 self.num_rows, self.batch_size, lambda rows: self._are_at(rows, first)
             )
             if order is None:
+                # Another process than ours has taken more passes than are looked for:
+                # None of the next passes begins so, as others have read the dataset too often:
+                # what TensorFlow reads is right anyhow.
                 yield first
                 yield from read
                 return
@@ -161,21 +158,13 @@ class BatchedRows:
         return [array.take(rows, axis=0) for array in self.arrays]
 
     def _are_at(self, rows: np.ndarray, batch: Batch) -> bool:
-        """Whether a batch has these rows, bit by bit: a NaN is itself here."""
+        """Whether a batch has these rows, bit by bit: a NaN equals itself here."""
         pairs = zip(self._taken(rows), batch, strict=True)
         return all(taken.tobytes() == read.tobytes() for taken, read in pairs)
 
 
 def random_words(seeds: tuple[int, int], count: int) -> np.ndarray:
-    """The first numbers of TensorFlow's generator with certain seeds.
-
-    Args:
-        seeds: As TensorFlow has them.
-        count: How many numbers.
-
-    Returns:
-        Numbers of uint32.
-    """
+    """Returns the first numbers of TensorFlow's generator with these two seeds, as uint32."""
     first, second = np.array(seeds, np.int64).view(np.uint64)
     with tf.device("CPU:0"):
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -187,12 +176,8 @@ def random_words(seeds: tuple[int, int], count: int) -> np.ndarray:
 def sliced_dataset(dataset: tf.data.Dataset) -> BatchedRows | None:
     """Finds the arrays that the batches of a dataset are rows of.
 
-    Args:
-        dataset: Any, of dense tensors.
-
-    Returns:
-        `None` unless it is `from_tensor_slices`, then `shuffle` or not, `batch` with
-        `drop_remainder=True`, and `repeat` or not; made outside of functions.
+    Returns `None` unless it is `from_tensor_slices`, then `shuffle` or not, `batch` with
+    `drop_remainder=True`, and `repeat` or not; made outside of functions.
 
     Example:
 
@@ -233,12 +218,12 @@ def _batched_rows(dataset: tf.data.Dataset, steps: dict[type, Any]) -> BatchedRo
 
 
 def _arrays(made_from: Sliced) -> list[np.ndarray]:
-    """What a dataset was made from, without a copy."""
+    """Returns the arrays that a dataset was made from, without a copy."""
     return [np.asarray(tensor) for tensor in made_from.tensors]
 
 
 def _shuffle(shuffled: Shuffled) -> Shuffle | None:
-    """`None` if TensorFlow alone knows the order."""
+    """Returns the orders of a shuffle; `None` if TensorFlow alone knows them."""
     buffer_size, seeds = shuffled.buffer_size, shuffled.seeds
     reshuffles = shuffled.reshuffles
     # A buffer without a size takes in all rows first, whatever their number.

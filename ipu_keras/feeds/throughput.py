@@ -1,4 +1,4 @@
-"""How fast a dataset is read."""
+"""Measures how fast a dataset is read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,18 +13,14 @@ def measure(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads a dataset as programs do: in a graph, one element after the other.
 
+    Returns for each epoch its seconds, and its bytes. In a graph, these are tensors that are
+    computed anew whenever they are asked for. A dataset with fewer elements ends in an
+    `OutOfRangeError`.
+
     Args:
-        dataset: What is read; epochs go on where the one before has ended.
-        num_epochs: How many times the clock is stopped.
-        elements_per_epoch: How many elements each time.
+        num_epochs: How many times the clock is stopped. Each epoch goes on where the one before
+            has ended.
         copies: Whether each tensor is copied after it was read.
-
-    Returns:
-        For each epoch its seconds, and its bytes. In a graph, tensors that are computed anew
-        whenever they are asked for.
-
-    Raises:
-        tf.errors.OutOfRangeError: The dataset has fewer elements; in a graph when it is run.
 
     Example:
 
@@ -64,11 +60,12 @@ def _epochs(
 
 
 def _epoch(iterator: Any, num_elements: int, copies: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Seconds and bytes of some elements."""
+    """Returns seconds and bytes of reading some elements."""
     begin = tf.timestamp()
 
     def read(index: tf.Tensor, num_bytes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         tensors = tf.nest.flatten(iterator.get_next(), expand_composites=True)
+        # `tf.identity` would hand on the same memory.
         done = [tf.raw_ops.DeepCopy(x=tensor) for tensor in tensors] if copies else tensors
         with tf.control_dependencies(done):
             return index + 1, num_bytes + _size(tensors)
@@ -83,7 +80,6 @@ def _epoch(iterator: Any, num_elements: int, copies: bool) -> tuple[tf.Tensor, t
 
 
 def _size(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Bytes of tensors."""
     sizes = [
         tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64))
         if tensor.dtype == tf.string

@@ -36,13 +36,12 @@ class Opset:
     """The operations of a domain in one version, added to the model of a builder.
 
     Args:
-        builder: The builder.
-        version: The version.
+        builder: The builder whose model gets the operations.
+        version: The version of the domain.
     """
 
-    # Adds the operations; by version.
+    # By version, the class of `popart_core` that adds the operations.
     _cores: Mapping[int, type] = MappingProxyType({})
-    # What errors call the domain.
     _words = ""
 
     def __init__(self, builder: Builder, version: int):
@@ -60,7 +59,7 @@ class Opset:
 
 
 def _forwarding(core: type) -> Callable[[type], type]:
-    """A decorator that gives a class the methods that the core's has, besides its own."""
+    """Returns a decorator that gives a class the core's operations, besides its own."""
 
     def decorated(cls: type) -> type:
         for name, function in inspect.getmembers(core, inspect.isfunction):
@@ -81,7 +80,8 @@ def _forwarded(cls: type, name: str, function: Callable[..., Any]) -> Callable[.
     return forwarded
 
 
-# Methods whose signature here is not that of the core, or that are defined here for documentation.
+# Methods that are defined in this module, as PopART's Python classes document them, or with
+# another signature than the core's.
 _BY_HAND = ("call", "logical_if", "loop", "scan")
 
 
@@ -149,17 +149,17 @@ class AiOnnx(Opset, AiOnnxOperations):
 
 @_forwarding(AI_ONNX_OPSETS[6])
 class AiOnnx6(AiOnnx):
-    """Operations of ai.onnx 6."""
+    """The operations of ai.onnx 6."""
 
 
 @_forwarding(AI_ONNX_OPSETS[7])
 class AiOnnx7(AiOnnx6):
-    """Operations of ai.onnx 7."""
+    """The operations of ai.onnx 7."""
 
 
 @_forwarding(AI_ONNX_OPSETS[8])
 class AiOnnx8(AiOnnx7):
-    """Operations of ai.onnx 8."""
+    """The operations of ai.onnx 8."""
 
     def scan(  # type: ignore[override]
         self,
@@ -192,7 +192,7 @@ class AiOnnx8(AiOnnx7):
 
 @_forwarding(AI_ONNX_OPSETS[9])
 class AiOnnx9(AiOnnx8):
-    """Operations of ai.onnx 9."""
+    """The operations of ai.onnx 9."""
 
     def scan(  # type: ignore[override]
         self,
@@ -242,12 +242,12 @@ class AiOnnx9(AiOnnx8):
 
 @_forwarding(AI_ONNX_OPSETS[10])
 class AiOnnx10(AiOnnx9):
-    """Operations of ai.onnx 10."""
+    """The operations of ai.onnx 10."""
 
 
 @_forwarding(AI_ONNX_OPSETS[11])
 class AiOnnx11(AiOnnx10):
-    """Operations of ai.onnx 11."""
+    """The operations of ai.onnx 11."""
 
 
 class AiOnnxMl(Opset):
@@ -255,7 +255,7 @@ class AiOnnxMl(Opset):
 
     Args:
         builder: The builder whose model gets them.
-        version: The version, 1.
+        version: The version of the domain, 1.
 
     Raises:
         ValueError: There is no such version.
@@ -271,7 +271,7 @@ class AiGraphcore(Opset, AiGraphcoreOperations):
 
     Args:
         builder: The builder whose model gets them.
-        version: The version, 1.
+        version: The version of the domain, 1.
 
     Raises:
         ValueError: There is no such version.
@@ -286,7 +286,7 @@ class AiGraphcore(Opset, AiGraphcoreOperations):
         """Runs a graph, whose code is shared by all calls of it.
 
         Args:
-            args: Ids of its inputs.
+            args: Ids of the graph's inputs.
             num_outputs: How many outputs it has.
             callee: Builder of the graph.
             debugName: Name of the operation. Defaults to `""`.
@@ -350,14 +350,14 @@ class Builder(_CoreMethods):
     ):
         versions = _checked(opsets)
         self._impl = _BuilderCore(modelProtoOrFilename) if builderCore is None else builderCore
-        # Of a subgraph's builder they are those of the builder around, and stay so.
+        # `createSubgraphBuilder` has the new builder share the versions of the one around it.
         self._versions = {**self._impl.draft.opsets, **versions}
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             if name == "_impl":
-                # Not made yet, as while it is copied.
+                # `copy` asks for attributes before `__init__` has run, which would recurse.
                 raise AttributeError(name)
             return getattr(self._impl, name)
 
@@ -365,7 +365,7 @@ class Builder(_CoreMethods):
         return sorted({*super().__dir__(), *dir(self._impl)})
 
     def createSubgraphBuilder(self) -> Builder:
-        """A builder of a graph that an operation of this one's has, such as a branch."""
+        """Returns a builder of a graph within an operation of this one's, such as a branch."""
         child = Builder(builderCore=self._impl._createSubgraphBuilder())
         child._versions = self._versions
         return child
@@ -378,7 +378,7 @@ class Builder(_CoreMethods):
         Args:
             aiOnnx: The opset, such as `builder.aiOnnx`.
             args: A list of the id of the tensor.
-            shape: The shape.
+            shape: The sizes of the result.
             debugContext: Name of the operation. Defaults to `""`.
 
         Returns:
@@ -455,7 +455,7 @@ class Builder(_CoreMethods):
         return self._fixed(AI_GRAPHCORE, 1, "aiGraphcoreOpset1", AiGraphcoreOpset1)
 
     def _fixed(self, domain: str, version: int, attribute: str, opset: Callable[..., Any]) -> Any:
-        """An opset, if the builder has no other one of the domain."""
+        """Returns an opset, unless the builder has another version of the domain."""
         found = self._versions.setdefault(domain, version)
         if found != version:
             raise RuntimeError(
@@ -466,7 +466,7 @@ class Builder(_CoreMethods):
 
 
 def _checked(opsets: dict[str, int] | None) -> dict[str, int]:
-    """Versions by domain, if there are such."""
+    """Returns versions by domain, and refuses those that there are not."""
     supported = {AI_ONNX: _AI_ONNX, AI_ONNX_ML: AiOnnxMl._cores, AI_GRAPHCORE: AiGraphcore._cores}
     for domain, version in (opsets or {}).items():
         if domain not in supported:

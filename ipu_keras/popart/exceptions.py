@@ -1,16 +1,14 @@
-"""The exceptions that PopART raises, which have the names that users catch."""
+"""The exceptions that PopART raises, under the names that users catch."""
 
 from ipu_keras.settings.names import legible
 
 
 def _text(error: Exception) -> str:
-    """What it says; models come from anywhere, and terminals obey no name in them."""
+    """Returns an error's text without characters that terminals obey; models come from anywhere."""
     return legible(Exception.__str__(error), "\n\t")
 
 
-# They have no `__init__` of their own: TensorFlow's AutoGraph raises anew what has Python's.
-
-
+# None has an `__init__` of its own: AutoGraph raises exceptions anew that have Python's own.
 class popart_exception(Exception):
     """What users asked for cannot be done; the text says what, and what to do instead."""
 
@@ -43,25 +41,19 @@ class OutOfMemoryError:
         self._summary_report = self._profile_path = ""
 
     def isSuccessful(self) -> bool:
-        """Whether it fits."""
+        """Whether the program fits."""
         return self._message is None
 
     def getSummaryReport(self) -> str:
-        """What needs how much memory, if it does not fit."""
+        """Returns what needs how much memory, if the program does not fit."""
         return self._summary_report
 
     def getProfilePath(self) -> str:
-        """The file with the profile of a program that does not fit; empty if there is none."""
+        """Returns the file with the profile of a program that does not fit, or an empty text."""
         return self._profile_path
 
     def fail(self, message: str, summary_report: str = "", profile_path: str = "") -> None:
-        """Notes that it does not fit; for sessions.
-
-        Args:
-            message: What to tell users.
-            summary_report: What needs how much memory.
-            profile_path: The file with the profile.
-        """
+        """Notes that a program does not fit; sessions call it."""
         self._message = message
         self._summary_report, self._profile_path = summary_report, profile_path
 

@@ -17,7 +17,7 @@ from ipu_keras.popart.sessions.inference import _InferenceSessionCore
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.training import _TrainingSessionCore
 
-# With it, `from popart.session import name` says of a documented name that it is missing.
+# With a path, `from popart.session import name` says that a documented name is missing.
 __path__: list[str] = []
 
 
@@ -25,7 +25,7 @@ class OutOfMemoryException(popart_exception):
     """The program does not fit on the device.
 
     Args:
-        e: What `prepareDevice` found.
+        e: The error that `prepareDevice` filled in.
     """
 
     def __init__(self, e: OutOfMemoryError):
@@ -33,11 +33,11 @@ class OutOfMemoryException(popart_exception):
         self._error = e
 
     def getSummaryReport(self) -> str:
-        """What the program needs, and what would help."""
+        """Returns what the program needs, and what would help."""
         return self._error.getSummaryReport()
 
     def getProfilePath(self) -> str:
-        """The absolute path of the profile, or an empty string if none was written."""
+        """Returns the absolute path of the profile, or an empty text if none was written."""
         return self._error.getProfilePath()
 
 
@@ -45,10 +45,10 @@ def makedirsAndCheckWritable(path: str) -> None:
     """Makes a folder, and checks that files can be written to it.
 
     Args:
-        path: Of the folder.
+        path: The path of the folder.
 
     Raises:
-        OSError: It cannot be made, or not written to.
+        OSError: The folder cannot be made, or not written to.
     """
     os.makedirs(path, exist_ok=True)
     if not os.access(path, os.W_OK):
@@ -56,7 +56,7 @@ def makedirsAndCheckWritable(path: str) -> None:
 
 
 class _NamedErrors(SessionMethods):
-    """What sessions of this module have besides, or in place of, what PopART's bindings have."""
+    """Methods that sessions of this module have besides, or in place of, the bindings' ones."""
 
     @property
     def dataFlow(self) -> DataFlow:
@@ -81,14 +81,15 @@ class _NamedErrors(SessionMethods):
 
         Raises:
             OutOfMemoryException: The program does not fit on the device.
-            popart_exception: As of `prepareDevice`, or the device cannot compile offline.
+            popart_exception: A node of the model cannot be computed, or the device cannot compile
+                offline.
         """
         error = OutOfMemoryError()
         super().compileAndExport(filename, error)
         _raise_unless_successful(error)
 
     def initAnchorArrays(self) -> dict[str, np.ndarray]:
-        """Arrays for the results of a step.
+        """Makes arrays for the results of a step.
 
         Returns:
             By name of anchor, arrays of the device's types. For `"All"` their shape is that of
@@ -118,14 +119,14 @@ class InferenceSession(_NamedErrors, _InferenceSessionCore):
     Args:
         fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
         dataFlow: What a step takes and returns.
-        deviceInfo: The device, of a `DeviceManager`.
+        deviceInfo: The device, which a `DeviceManager` gives.
         inputShapeInfo: Shapes and types of inputs; they go before those of the model.
         patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
             and warns of any choice but the default one.
-        userOptions: Options.
+        userOptions: Options of the session, which are copied.
 
     Raises:
-        popart_exception: The model is damaged, has operations that there are not, an anchor that
+        popart_exception: The model is damaged, has operations that do not exist, an anchor that
             it does not have, or options contradict each other, the model or the device.
         TypeError: An argument is of another type.
 
@@ -177,19 +178,19 @@ class TrainingSession(_NamedErrors, _TrainingSessionCore):
         loss: Name of the scalar that becomes less.
         optimizer: `SGD`, `ConstSGD`, `Adam` or `Adaptive`. Floating initialisers that the loss
             depends on are trained.
-        deviceInfo: The device, of a `DeviceManager`.
+        deviceInfo: The device, which a `DeviceManager` gives.
         inputShapeInfo: Shapes and types of inputs; they go before those of the model.
         patterns: Which rewrites of graphs are allowed. With `SoftMaxGradDirect`, as by default,
             the gradient of `nllloss` goes past the softmax that makes its probabilities, and so
             does not vanish where these do. Else the emulator rewrites by rules of its own, and
             warns of any choice but the default one.
-        userOptions: Options.
+        userOptions: Options of the session, which are copied.
         name: What programs are called in counters and reports.
 
     Raises:
-        popart_exception: The model is damaged, has operations that there are not, a loss or an
+        popart_exception: The model is damaged, has operations that do not exist, a loss or an
             anchor that it does not have, or options contradict each other, the model or the device.
-        TypeError: `optimizer` is none.
+        TypeError: An argument is of another type.
 
     Example:
 

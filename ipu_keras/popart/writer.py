@@ -1,4 +1,4 @@
-"""Framework independent functionality for driving PopART."""
+"""The base class of what writes a framework's models as ONNX."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 
-# With it, `from popart.writer import name` says of a documented name that it is missing.
+# With a path, `from popart.writer import name` says that a documented name is missing.
 __path__: list[str] = []
 
 
@@ -23,7 +23,7 @@ class NetWriter:
 
     Args:
         inNames: The inputs of the ONNX model, in order.
-        outNames: Its outputs.
+        outNames: The outputs of the ONNX model, in order.
         optimizer: An optimizer, or `None` in inference.
         dataFlow: What a step takes and returns.
         inputShapeInfo: Shape and type of every input.
@@ -82,7 +82,7 @@ class NetWriter:
         """Writes the ONNX model to a file.
 
         Args:
-            filename: Its path.
+            filename: The path of the file.
 
         Raises:
             NotImplementedError: The class has no such method of its own.

@@ -1,4 +1,4 @@
-"""What every door builds, and what compiling it gives."""
+"""The description of work that every entry point builds, and what compiling it gives."""
 
 from ipu_keras.program.data_types import FEED_DTYPES as FEED_DTYPES
 from ipu_keras.program.device_choices import DeviceChoices as DeviceChoices

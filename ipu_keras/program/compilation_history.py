@@ -1,4 +1,4 @@
-"""Why programs are compiled again."""
+"""Finds out why programs are compiled again."""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +9,6 @@ from ipu_keras.program import OutfeedMode
 
 _LOGGER = logging.getLogger("ipu_keras")
 
-# Which results reach the host.
 _RESULTS = {
     OutfeedMode.ALL: "of all steps",
     OutfeedMode.LAST: "of the last step",
@@ -17,20 +16,18 @@ _RESULTS = {
     OutfeedMode.SUM_OF_EACH: "of all steps, added up for each replica,",
 }
 
-# When nothing that the signature has differs.
+# The reason when no part of the signature differs.
 _ANEW = "its step was made anew: `compile` was called, options were set, or another method runs it"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a compiled program is good for.
+    """What a compiled program can be run with.
 
     Args:
-        tensors: Names and types of what a step takes, such as `"data[0]"`.
-        repeat_count: Steps per execution.
-        outfeed_mode: Which results of the steps reach the host.
-        compiled: Whether the user asked for XLA or ruled it out.
-        values: Names and texts of what else a function is given, such as `"args[1]"` and `"3"`.
+        tensors: Names and types of a step's inputs, such as `"data[0]"`.
+        compiled: Whether the user asked for XLA or ruled it out; `None` for neither.
+        values: Names and texts of other arguments of a function, such as `"args[1]"` and `"3"`.
     """
 
     tensors: tuple[tuple[str, TensorSpec], ...]
@@ -45,9 +42,8 @@ class Recompilation:
     """One compilation of a program that had been compiled before.
 
     Args:
-        program: Its name.
-        reasons: What differs from the compiled one that is most like it, one
-            sentence each without a full stop.
+        reasons: What differs from the most similar earlier signature, one sentence each, without
+            a full stop.
     """
 
     program: str
@@ -78,48 +74,32 @@ class CompilationHistory:
         self._recompilations: dict[str, list[Recompilation]] = {}
 
     def recompilation(self, program: str, signature: Signature) -> Recompilation | None:
-        """Why a program is compiled again, or `None` if it is compiled for the first time.
-
-        Args:
-            program: Its name.
-            signature: Of what is compiled now.
-        """
+        """Returns why a program is compiled again, or `None` if it is the first time."""
         before = self._signatures.get(program)
         if not before:
             return None
-        # Of several that are as close the last one, which the user remembers best.
+        # Among equally similar ones the last, which the user remembers best.
         found = min((differences(signature, old) for old in reversed(before)), key=len)
         return Recompilation(program, found or (_ANEW,))
 
     def recompilations(self, program: str) -> tuple[Recompilation, ...]:
-        """Why programs of this name were compiled again, oldest first."""
+        """Returns why programs of this name were compiled again, oldest first."""
         return tuple(self._recompilations.get(program, ()))
 
     def add(self, program: str, signature: Signature, again: Recompilation | None = None) -> None:
-        """Remembers what was compiled.
-
-        Args:
-            program: Its name.
-            signature: What it is good for.
-            again: Why, if it had been compiled before.
-        """
+        """Remembers the signature of a program, and why it was compiled again if it was."""
         self._signatures.setdefault(program, []).append(signature)
         if again is not None:
             self._recompilations.setdefault(program, []).append(again)
 
 
 def differences(new: Signature, old: Signature) -> tuple[str, ...]:
-    """What a program has that another one has not, one sentence each.
-
-    Args:
-        new: Signature of the one.
-        old: Signature of the other one.
-    """
+    """Returns what differs between two signatures, one sentence each."""
     return tuple(_differences(new, old))
 
 
 def log(recompilation: Recompilation) -> None:
-    """Tells the user, who may have thought that it takes no time."""
+    """Warns the user, since compiling takes time that nobody expects in a later call."""
     _LOGGER.warning("%s.", recompilation)
 
 
@@ -147,7 +127,7 @@ def _changed_tensors(new: dict[str, TensorSpec], old: dict[str, TensorSpec]) -> 
 
 
 def _changed_arguments(new: Signature, old: Signature) -> Iterator[str]:
-    """What is given or not, or is another value, or is a tensor in place of one."""
+    """Yields arguments that were added, left out, or have another value or kind."""
     now, before = map(_texts, (new, old))
     yield from (f"{name} is given, which was not before" for name in now if name not in before)
     yield from (f"{name} is not given, which was before" for name in before if name not in now)

@@ -1,9 +1,9 @@
-"""The types of numbers that IPUs have, and what is said of others."""
+"""The data types that IPUs have, and what errors advise for others."""
 
 from ipu_keras.ir import Graph
 from ipu_keras.settings.argument_errors import noted
 
-# What programs take and return.
+# Types of tensors that programs take and return.
 IPU_DTYPES = (
     "float32",
     "float16",
@@ -37,12 +37,11 @@ _REMEDIES = {
 
 
 def unsupported(what: str, dtype: str, received: str) -> TypeError:
-    """The error for a type that IPUs lack, which says why, and what to do.
+    """Returns the error for a type that IPUs lack, with the reason and a remedy.
 
     Args:
-        what: What has this type, such as `"input"`.
-        dtype: Name of the type, none of `IPU_DTYPES`.
-        received: What it was, or where.
+        what: The thing that has this type, such as `"input"`.
+        received: The value, or the place where it was found.
     """
     remedy = _REMEDIES.get(dtype, f"IPUs have {', '.join(IPU_DTYPES)}; cast it to one of these")
     return noted(
@@ -51,15 +50,10 @@ def unsupported(what: str, dtype: str, received: str) -> TypeError:
 
 
 def refuse_bfloat16(graph: Graph) -> None:
-    """Refuses a program that computes in bfloat16.
+    """Raises a `TypeError` if an operation computes in bfloat16.
 
-    Of other types that IPUs lack, a program may have values that it neither takes nor returns.
-
-    Args:
-        graph: Of the program, in TensorFlow's operations.
-
-    Raises:
-        TypeError: An operation has such a result.
+    Values of other types that IPUs lack may occur within a program that neither takes nor
+    returns them.
     """
     for op in graph.walk():
         if any(spec.dtype == "bfloat16" for spec in op.outputs):

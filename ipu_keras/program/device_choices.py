@@ -1,4 +1,4 @@
-"""What a program is compiled for, where that is not what is configured for the process."""
+"""What a program is compiled for, where that differs from the configuration of the process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,9 @@ class DeviceChoices:
     Args:
         config: An `IPUConfig`, in place of the active one.
         target: The hardware; `None` for the one that `config` describes.
-        cache_folder: Where its models are kept; `None` for what `--executable_cache_path` says.
-        is_modelled: Whether it is judged if it fits; hosts have no such limits.
-        on_several_ipus: What errors say of how parts of it are put on several IPUs.
+        cache_folder: Where models are kept; `None` for what `--executable_cache_path` says.
+        is_modelled: Whether the program is checked for memory; hosts have no such limits.
+        on_several_ipus: A hint for errors: how to put parts of a program on several IPUs.
     """
 
     config: Any

@@ -1,4 +1,4 @@
-"""What compiling a program gives: something the engine can run."""
+"""The result of compiling a program: what the engine can run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,25 +10,24 @@ from ipu_keras.program.compilation_history import CompilationHistory
 
 
 class HostProgram(Protocol):
-    """The side of an executable that computes."""
+    """The part of an executable that computes."""
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
         """Executes all steps once and returns the outfeed's structure."""
 
     def begin(self, num_steps: int) -> None:
-        """Says that a call begins, such as one of `evaluate`, which runs at most so many steps."""
+        """Announces a call, such as one of `evaluate`, that runs at most `num_steps` steps."""
 
 
 @dataclass(frozen=True)
 class CycleCount:
-    """What a tile's cycle counter shows after an execution, by the cost model.
+    """What the cycle counter of a tile shows after an execution, by the cost model.
 
-    All tiles wait for each other before they exchange anything, so the counters of
-    all of them show the same.
+    All tiles wait for each other before they exchange anything, so the counters of all of them
+    show the same.
 
     Args:
-        tile: Whose counter is read.
-        cycles: Of one execution: all its steps, and the copies between host and IPU.
+        cycles: Cycles of one execution: all steps, and the copies between host and IPU.
     """
 
     tile: int
@@ -40,16 +39,15 @@ class Executable:
     """A compiled program.
 
     Args:
-        program: What it was made from.
         graph: One step of the program, traced.
-        host: Computes an execution from the tensors of a super-batch, each
-            `(repeat_count, ...)`; `None` for a function that TensorFlow dispatches.
+        host: Computes an execution from a super-batch's tensors, each `(repeat_count, ...)`;
+            `None` for a function that TensorFlow dispatches.
         reason: Why the host runs the steps as it does.
         variables: What the step, and a weight update that is not in it, read and write.
-        as_written: Gives the step as the user wrote it, traced so that XLA can lower
+        as_written: Returns the step as the user wrote it, traced so that XLA can lower
             it; `None` if the host has no such trace.
         cycle_count: What the engine logs after each execution, if anything.
-        history: Of the model or function that it was made from.
+        history: Earlier compilations of the same model or function.
     """
 
     program: Program

@@ -1,4 +1,4 @@
-"""A step in stages, and how these run."""
+"""Pipelines: a step in stages, and the options by which these run."""
 
 from dataclasses import dataclass, replace
 
@@ -13,24 +13,21 @@ from ipu_keras.settings.pipeline_choices import (
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineChoices:
-    """How the stages of a pipeline run, whatever they are.
+    """Options of a pipeline that do not depend on the stages.
 
-    All but the schedule, which also says how many batches a pipeline takes, changes only what
+    The schedule also says how many batches a pipeline takes. All other options change only what
     it would cost.
 
     Args:
-        schedule: In which order the stages run.
-        recomputation_mode: How activations are recomputed, if they are.
         forward_options: Poplar options of the forward part of each stage; empty for none.
-        backward_options: Of the backward parts.
-        weight_update_options: Of the weight update.
+        backward_options: Poplar options of the backward parts; empty for none.
         offload_weight_update_variables: Whether variables that only the weight update needs
-            lie in remote memory; `None` leaves it to the cost model, which keeps them.
+            are in remote memory; `None` leaves it to the cost model, which keeps them on the IPU.
         replicated_optimizer_state_sharding: Whether each replica holds a part of those.
-        offload_activations: Whether activations that wait lie in remote memory.
-        offload_gradient_accumulation_buffers: Whether the accumulators do.
+        offload_activations: Whether activations that wait for the backward pass are in remote
+            memory.
         replicated_weight_sharding: Whether each replica holds a part of the weights.
-        offload_weights: Whether those parts lie in remote memory.
+        offload_weights: Whether those parts of weights are in remote memory.
     """
 
     schedule: PipelineSchedule = PipelineSchedule.Grouped
@@ -50,12 +47,11 @@ class PipelineChoices:
 class Pipeline(PipelineChoices):
     """A step in stages, which pass batches on to each other.
 
-    Each operation of a stage is traced in the name scope `stage_scope(k)`. Numerically a pipeline
-    is the accumulation of gradients.
+    Each operation of a stage is traced in the name scope `stage_scope(k)`. The numbers are those
+    of gradient accumulation.
 
     Args:
-        device_mapping: The IPU of each stage.
-        **choices: As of `PipelineChoices`.
+        device_mapping: The number of the IPU of each stage.
 
     Raises:
         ValueError: There are fewer than two stages, or lists of options of another length.
@@ -79,19 +75,18 @@ class Pipeline(PipelineChoices):
 
     @property
     def num_stages(self) -> int:
-        """Forward stages; training has a backward one for each."""
+        """The number of forward stages; training has a backward one for each."""
         return len(self.device_mapping)
 
     @property
     def num_ipus(self) -> int:
-        """IPUs that a replica needs: systems hand out 1, 2, 4, ..."""
+        """How many IPUs a replica needs: systems hand out 1, 2, 4, ..."""
         return 1 << max(self.device_mapping).bit_length()
 
     def cut(self, splits: int) -> "Pipeline":
-        """The pipeline with several stages in place of each, on as many IPUs in place of one.
+        """Returns a pipeline in which each stage, and each IPU, becomes `splits` of them.
 
-        Args:
-            splits: How many; they have the options of the stage that they were.
+        All parts have the options of the stage that they were.
 
         Example:
 

@@ -1,8 +1,7 @@
-"""What every door builds: one description of the work for a TensorFlow device.
+"""The description of work that every entry point builds for a TensorFlow device.
 
-A `Program` says what a step computes, what it is fed and how often it runs per
-execution. It is validated here, once, whoever built it; how it is executed on
-the host is decided by `host`, never by a door.
+A `Program` says what a step computes, what it is fed and how often it runs per execution. It is
+validated here, once, whoever built it; `host` alone decides how it is executed.
 """
 
 import enum
@@ -33,15 +32,7 @@ class OutfeedMode(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulation:
-    """How many gradients make one weight update, and how they become one.
-
-    Args:
-        count: Steps per weight update.
-        reduction: How the gradients of these steps become one.
-
-    Raises:
-        ValueError: `count` is not a positive integer.
-    """
+    """How many gradients make one weight update, and how they are reduced to one."""
 
     count: int = 1
     reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
@@ -57,29 +48,27 @@ class Program:
 
     Args:
         name: What the work is called in counters and errors.
-        step: The computation of one step. It takes the element of the infeed
-            (a structure as `unflatten` makes it) and returns a structure of
-            tensors for the outfeed.
+        step: The computation of one step. It takes the element of the infeed (a structure as
+            `unflatten` makes it) and returns a structure of tensors for the outfeed.
         infeed: The tensors of one element, in the order of the feed.
-        unflatten: Makes the element of `step` from its tensors.
-        repeat_count: Steps per execution.
+        unflatten: Makes the element of `step` from a list of tensors.
+        repeat_count: Number of steps per execution.
         outfeed_mode: Which results of the steps reach the host.
         outfeed_modes: The same for each result, in the order of `tf.nest.flatten`, if they
             differ; empty if `outfeed_mode` is for all.
         update: For programs that accumulate or reduce gradients: takes the gradients, a list of
             tensors, and updates the weights. `step` then returns a pair, what the
             outfeed gets and such a list.
-        update_modes: If `update` returns tensors, a list of them, which of these reach the host,
-            for each. An execution then returns a pair, the results of the steps and such a list.
+        update_modes: If `update` returns a list of tensors, which of these reach the host, for
+            each. An execution then returns a pair, the results of the steps and such a list.
             All replicas have the same, which is there once.
         accumulation: How often `update` runs, and on what.
         num_replicas: Copies of the program that run at the same time, each on data of its
             own. Batch k is for replica k modulo their number. `update` gets the sum over all.
         own_updates: Whether `update` gets a replica's own gradients instead, and writes variables
             that each replica has for itself.
-        pipeline: Its stages; `None` if it has none.
-        compiled: `True` or `False` when the user asked for XLA or ruled it
-            out, `None` to let the plan of the host choose.
+        compiled: `True` or `False` when the user asked for XLA or ruled it out, `None` to let
+            the plan of the host choose.
         fast_math: Whether sums may be rounded in another way than stock Keras's for speed.
         first_steps: How many steps the host runs op by op, before it has XLA compile the program;
             `None` for as many as its content says (`ipu_keras/host/first_steps.py`).
@@ -88,7 +77,7 @@ class Program:
         carried: What each step hands on to the next, besides variables. `step` then takes the
             element and these tensors, a list, and returns a pair, what it would without and
             such a list.
-        model_name: Of the Keras model whose step it is; `None` if it is of no model.
+        model_name: Name of the Keras model whose step it is; `None` if there is none.
         device_choices: What it is compiled for; `None` for what is configured.
 
     Raises:
@@ -148,7 +137,7 @@ class Program:
 
     @property
     def title(self) -> str:
-        """What reports call the work: as `profile` does, behind the name of the model."""
+        """The name of the work in reports, which `profile` shows behind the name of the model."""
         return self.name if self.model_name is None else f"{self.model_name}.{self.name}"
 
 

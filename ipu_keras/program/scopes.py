@@ -5,7 +5,7 @@ import re
 WEIGHT_UPDATE_SCOPE = "weight_update"
 _STAGE_SCOPE = "pipeline_stage_{}"
 
-# What the name scope of an outlined function starts with; no layer's default name has a full stop.
+# The prefix of an outlined function's scope; no layer's default name has a full stop.
 OUTLINED_SCOPE = "outlined."
 
 # TensorFlow lets a scope be opened by more names than operations in it may have: a backslash, and
@@ -14,7 +14,7 @@ _NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_./>-]|>(?![A-Za-z0-9.])")
 
 
 def legal_in_scopes(name: str) -> str:
-    """A name as a scope may have it, after another one: any text, such as a user's.
+    """Makes any text, such as a user's name, a legal scope behind another one.
 
     Example:
 
@@ -25,5 +25,4 @@ def legal_in_scopes(name: str) -> str:
 
 
 def stage_scope(stage: int) -> str:
-    """The name scope of the operations of a pipeline stage."""
     return _STAGE_SCOPE.format(stage)

@@ -1,4 +1,4 @@
-"""Running executables: the engine of a device and the feeds that supply it."""
+"""Running executables: the engine of a device, and the feeds that supply it."""
 
 from ipu_keras._engine import FeedMemory as FeedMemory
 from ipu_keras.runtime.engine import Engine as Engine

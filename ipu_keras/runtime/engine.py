@@ -1,4 +1,4 @@
-"""The engine of one TensorFlow device: it runs executables and counts what it ran."""
+"""The engine of one TensorFlow device, which runs executables and counts what it ran."""
 
 import contextlib
 import logging
@@ -19,13 +19,7 @@ _LOGGER = logging.getLogger("ipu_keras")
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCounters:
-    """What an engine ran since it was made.
-
-    Args:
-        num_executions: Executions by name of program.
-        num_steps: Steps by name of program.
-        num_compilations: How often programs of a name were compiled.
-    """
+    """What an engine ran since it was made, by name of program."""
 
     num_executions: Mapping[str, int]
     num_steps: Mapping[str, int]
@@ -40,11 +34,10 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        # Whether replicas draw the same random numbers; `reset_ipu_seed` sets it.
+        # `reset_ipu_seed` sets whether replicas draw the same random numbers, and the seed,
+        # which is `None` before; all replicas start their streams anew whenever it was called.
         self.identical_replicas = False
-        # How often it was called: all replicas then start their streams anew.
         self.num_seedings = 0
-        # The last of these seeds; `None` before the first.
         self.seed: int | None = None
         self._lock = threading.Lock()
         self._idle = threading.Condition()
@@ -68,18 +61,13 @@ class Engine:
 
     @property
     def feed_memory(self) -> FeedMemory:
-        """What the feeds of the device's programs share; it keeps up to five super-batches."""
+        """The memory that the device's feeds share; it keeps up to five super-batches."""
         return self._feed_memory
 
     def run(self, executable: Executable, tensors: Sequence[Any]) -> Any:
-        """Runs one execution.
+        """Runs one execution on a super-batch of tensors, each `(repeat_count, ...)`.
 
-        Args:
-            executable: What to run.
-            tensors: The super-batch, each `(repeat_count, ...)`.
-
-        Returns:
-            The outfeed's structure, as the executable gives it.
+        Returns the outfeed's structure, as the executable gives it.
         """
         assert executable.host is not None
         with self._lock:
@@ -90,7 +78,7 @@ class Engine:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """While this is open, something runs for which `wait` waits."""
+        """Makes `wait` wait until the block ends."""
         with self._idle:
             self._num_running += 1
         try:
@@ -101,18 +89,14 @@ class Engine:
                 self._idle.notify_all()
 
     def wait(self) -> None:
-        """Waits until nothing is running."""
         with self._idle:
             self._idle.wait_for(lambda: not self._num_running)
 
     def note_execution(self, executable: Executable) -> None:
         """Counts an execution.
 
-        Functions that TensorFlow dispatches are not run by the engine: they may call Python, and
-        that another function.
-
-        Args:
-            executable: What ran.
+        TensorFlow dispatches functions itself, and only notes them here: they may call Python,
+        and that another function, for which the engine's lock would never be free.
         """
         with self._lock:
             self._load(executable)
@@ -123,20 +107,17 @@ class Engine:
 
     def _load(self, executable: Executable) -> None:
         self._last_title = executable.program.title
-        # One that has no variables takes little memory, and its function is often a temporary one.
+        # A weak reference, or variables of a deleted model would stay. An executable without
+        # variables takes little memory, and its function is often temporary, so it is kept for
+        # `loaded`.
         self._last = weakref.ref(executable) if executable.variables else lambda: executable
 
     def count_compilation(self, program: str) -> None:
-        """Counts a program that was compiled for this device.
-
-        Args:
-            program: Its name.
-        """
         with self._lock:
             self._num_compilations[program] += 1
 
     def counters(self) -> EngineCounters:
-        """A copy of the counters as they are now."""
+        """Returns a copy of the counters as they are now."""
         with self._lock:
             return EngineCounters(
                 num_executions=MappingProxyType(dict(self._num_executions)),
@@ -146,7 +127,7 @@ class Engine:
 
 
 def _nothing() -> None:
-    """The executable of an engine that has run none."""
+    pass
 
 
 def _log_cycles(program: Program, count: CycleCount) -> None:

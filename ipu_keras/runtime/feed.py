@@ -1,4 +1,4 @@
-"""Infeeds: what turns batches into super-batches, mostly a thread in the background."""
+"""Infeeds: turn batches into super-batches, mostly on a thread in the background."""
 
 import threading
 import weakref
@@ -11,23 +11,16 @@ import numpy as np
 from ipu_keras._engine import FeedMemory, Ring, Slot
 from ipu_keras.ir import TensorSpec
 
-# How long to wait for the producer when a feed closes. It is between two
-# batches then, or inside the user's own dataset code, which cannot be stopped.
+# How long to wait for the producer when a feed closes. It is between two batches then, or inside
+# the user's own dataset code, which cannot be stopped.
 _CLOSE_SECONDS = 5.0
 
-# What `next` gives after the last batch.
 _END: Any = object()
 
 
 @dataclass(frozen=True)
 class SuperBatch:
-    """The input of one execution.
-
-    Args:
-        slot: The memory of its tensors.
-        specs: The tensors of one batch.
-        num_steps: Batches it holds.
-    """
+    """The input of one execution: batches of `num_steps` steps, side by side in memory."""
 
     slot: Slot
     specs: tuple[TensorSpec, ...]
@@ -45,7 +38,7 @@ class SuperBatch:
         specs: tuple[TensorSpec, ...],
         memory: FeedMemory | None = None,
     ) -> "SuperBatch":
-        """A super-batch of batches that are at hand, without a feed."""
+        """Returns a super-batch of batches that are at hand, without a feed."""
         ring = Ring(_sizes(specs), len(batches), 1, memory)
         slot = ring.claim()
         for step, batch in enumerate(batches):
@@ -57,18 +50,16 @@ class Feed:
     """Super-batches of a data source, made ahead of time by a thread.
 
     The thread starts when the feed is opened, at the latest when the first super-batch is asked
-    for; before that it reads nothing. It ends by itself with the source. Close the feed when it
-    is not read to its end: `close` stops the thread, also when it waits. A feed that is dropped,
-    or alive when the interpreter exits, closes itself.
+    for; before that it reads nothing. It ends by itself with the source. Close a feed that is
+    not read to its end: `close` stops the thread, also when it waits. A feed that is dropped, or
+    alive when the interpreter exits, closes itself.
 
     Args:
         open_source: Called on the thread when it starts; returns the batches, each a
             sequence of arrays in the order of `specs`.
-        specs: The tensors of one batch.
-        num_steps: Batches per super-batch.
+        num_steps: Number of batches per super-batch.
         prefetch_depth: Super-batches that may wait to be taken.
-        name: What errors call the feed.
-        memory: Of the super-batches; feeds that share it use it one after the
+        memory: The memory of super-batches; feeds that share it use it one after the
             other. Defaults to memory of the feed's own.
         ahead: Whether a thread makes them ahead of time. Else each is made when it is asked for,
             by whoever asks, and an error of the source is raised at once.
@@ -99,9 +90,8 @@ class Feed:
         self._open_source = open_source
         self._batches: Iterator | None = None
         self._ring = Ring(_sizes(specs), num_steps, prefetch_depth, memory)
-        # The thread knows the ring but not the feed, so that a dropped feed is
-        # collected, and is a daemon, so that the interpreter can exit: the
-        # finalizer runs before it does.
+        # The thread knows the ring but not the feed, so that a dropped feed is collected, and is
+        # a daemon, so that the interpreter can exit: the finalizer runs before it does.
         self._asked = threading.Event()
         self._thread: threading.Thread | None = None
         if ahead:
@@ -126,10 +116,7 @@ class Feed:
     def __next__(self) -> SuperBatch:
         """Waits for the next super-batch.
 
-        Raises:
-            StopIteration: The source has no further full super-batch.
-            Exception: What the source raised, with its traceback, after the
-                super-batches before it were taken.
+        An error of the source is raised after the super-batches before it were taken.
         """
         self.open()
         if self._batches is not None and not _produce_one(self._ring, self._batches, self.specs):
@@ -154,7 +141,7 @@ class Feed:
 def _produce(
     ring: Ring, open_source, specs: tuple[TensorSpec, ...], asked: threading.Event
 ) -> None:
-    """Body of the thread: fills slots, once asked, until the source or the ring ends."""
+    """Fills slots on the feed's thread, once asked, until the source or the ring ends."""
     try:
         batches = iter(open_source())
         asked.wait()

@@ -5,22 +5,14 @@ from typing import Any, TypeVar
 
 _Error = TypeVar("_Error", bound=BaseException)
 
-# Of what was given, so much of its text is shown.
+# Characters of a value that errors show; an array may have thousands.
 _SHOWN = 300
 
 
 def converted(argument: str, convert: Callable[..., Any], value: Any, *args: Any) -> Any:
-    """What a function makes of an argument; where it refuses it, the error names the argument.
+    """Returns what `convert` makes of an argument; if it raises, the error names the argument.
 
-    Args:
-        argument: What users call it.
-        convert: Called with the value and `args`, such as `float`.
-        value: What was given.
-        *args: What else `convert` is called with.
-
-    Raises:
-        TypeError: `convert` raised one.
-        ValueError: `convert` raised another error.
+    A TypeError stays one, any other error becomes a ValueError.
 
     Example:
 
@@ -38,19 +30,16 @@ def converted(argument: str, convert: Callable[..., Any], value: Any, *args: Any
 
 
 def received(argument: str, value: Any) -> str:
-    """How errors show what was given, which may be long."""
+    """Shows an argument in an error, shortened if it is long."""
     text = repr(value)
     return f"{argument}={text if len(text) <= _SHOWN else f'{text[:_SHOWN]}...'}"
 
 
 def noted(error: _Error, note: str) -> _Error:
-    """An error whose text is that of IPU software, with what there is to say besides as a note.
+    """Adds a note to an error whose text is that of IPU software.
 
-    Scripts and tests compare such texts as a whole; Python prints notes below them.
-
-    Args:
-        error: With the text.
-        note: What was received, and how to mend it.
+    Scripts and tests compare such texts as a whole, so what was received, and how to mend it, is
+    a note, which Python prints below.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Arguments of functions as options of a configuration."""
+"""Writes arguments of functions to options of a configuration."""
 
 import functools
 import warnings
@@ -12,14 +12,7 @@ Config = TypeVar("Config", bound=ConfigTree)
 
 
 def check_config(opts: Any) -> None:
-    """Refuses what is no configuration.
-
-    Args:
-        opts: What was given as one.
-
-    Raises:
-        TypeError: It is none.
-    """
+    """Raises a `TypeError` for anything but a configuration."""
     if not isinstance(opts, ConfigTree):
         raise TypeError(
             "`opts` must be an IPUConfig, as `create_ipu_config` returns it. "
@@ -30,14 +23,11 @@ def check_config(opts: Any) -> None:
 def write_arguments(config: ConfigTree, **arguments: tuple[str, Any]) -> None:
     """Writes arguments to the options that they set: all of them, or none if one is refused.
 
-    Args:
-        config: The configuration.
-        **arguments: For each argument, by its name, the full name of an option and what was given.
+    Numbers of NumPy count as Python's, and integers as floats. Raises a `TypeError` or
+    `ValueError` if an option does not take its value.
 
-    Raises:
-        TypeError: A value is of another type than its option. Numbers of NumPy count as Python's,
-            and integers as floats.
-        ValueError: Its option does not take it.
+    Args:
+        **arguments: For each argument, by its name, the full name of an option and what was given.
 
     Example:
 
@@ -57,7 +47,7 @@ def write_arguments(config: ConfigTree, **arguments: tuple[str, Any]) -> None:
 
 
 def warn_of_idle(**arguments: tuple[bool, str]) -> None:
-    """Warns of arguments that have no effect, in the name of the caller of a deprecated function.
+    """Warns of arguments without an effect, in the name of a deprecated function's caller.
 
     Args:
         **arguments: For each argument, by its name, whether it asks for anything, and why it has
@@ -85,7 +75,7 @@ def _checked(config: ConfigTree, argument: str, option: str, value: Any) -> Any:
 
 
 def _native(value: Any) -> Any:
-    """Numbers of NumPy, alone or in a list, as Python's."""
+    """Returns numbers of NumPy, alone or in a list, as Python's."""
     if isinstance(value, list | tuple):
         return type(value)(map(_native, value))
     return value.item() if isinstance(value, np.generic) else value

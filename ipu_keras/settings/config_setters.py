@@ -1,4 +1,4 @@
-"""The older functions that set options of a configuration, a group of them at a time.
+"""Functions of the older API that set a group of options of a configuration at a time.
 
 Each writes to options of the `IPUConfig` that it is given, and returns it. It checks all that it
 was given first, so that a call that is refused has changed nothing. `poplar_flag_setters.py` has
@@ -26,7 +26,7 @@ def auto_select_ipus(opts: Config, num_ipus: Any) -> Config:
     """Sets how many IPUs each TensorFlow device has: `IPUConfig.auto_select_ipus`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         num_ipus: The number for each device, in a list; a single number makes one device.
 
     Returns:
@@ -50,7 +50,7 @@ def select_ipus(opts: Config, indices: Any) -> Config:
     """Sets which device configuration each TensorFlow device has: `IPUConfig.select_ipus`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         indices: The id for each device, in a list; a single id makes one device.
 
     Returns:
@@ -81,7 +81,7 @@ def set_experimental_multi_replica_distribution_options(
     """Sets which of several processes this is: `IPUConfig.experimental.multi_replica_distribution`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         process_count: How many processes there are.
         process_index: The number of this one, from 0.
 
@@ -122,10 +122,10 @@ def set_floating_point_behaviour_options(
     esr: bool = True,
     nanoo: bool = True,
 ) -> Config:
-    """Sets `IPUConfig.floating_point_behaviour`.
+    """Sets how floating point behaves: `IPUConfig.floating_point_behaviour`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         inv: Stop on an invalid operation, as IEEE 754 defines it.
         div0: Stop on a division by zero.
         oflo: Stop on an overflow.
@@ -166,8 +166,8 @@ def set_io_tile_options(
     """Sets tiles of each IPU apart for input and output: `IPUConfig.io_tiles`.
 
     Args:
-        opts: An `IPUConfig`.
-        num_io_tiles: How many tiles.
+        opts: The `IPUConfig` to change.
+        num_io_tiles: How many tiles of each IPU.
         place_ops_on_io_tiles: Whether input and output run on them. `None` leaves what is set.
         io_tile_available_memory_proportion: The share of their memory that may hold data.
 
@@ -206,8 +206,8 @@ def set_ipu_connection_type(
     """Sets when IPUs are attached: `IPUConfig.device_connection`.
 
     Args:
-        opts: An `IPUConfig`.
-        connection_type: When.
+        opts: The `IPUConfig` to change.
+        connection_type: When IPUs are attached.
         ipu_version: "ipu1" or "ipu2", the generation to compile for; it is needed by the types
             that never attach.
         enable_remote_buffers: Whether the machine that runs the programs has remote buffers.
@@ -255,7 +255,7 @@ def set_ipu_model_options(
     """Sets options of the IPU Model: `IPUConfig.ipu_model`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         compile_ipu_code: Whether code is compiled, to model its size and cycles.
         tiles_per_ipu: Tiles of each IPU. `None` for as many as the generation has.
         ipu_model_version: "ipu1" or "ipu2", the generation that is modelled.
@@ -290,7 +290,7 @@ def set_norm_options(
     """Sets options of normalisations: `IPUConfig.norms`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         use_stable_statistics: Whether the mean is subtracted before the variance is computed.
         experimental_distributed_batch_norm_replica_group_size: Neighbouring replicas whose batch
             statistics are combined in training.
@@ -340,7 +340,7 @@ def set_optimization_options(
     All of these options are set, to the defaults where nothing is given.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         combine_embedding_lookups: Merge lookups in the same table.
         combine_matmuls: Merge matrix multiplications that share their input or their weights.
         max_cross_replica_sum_buffer_size: Bytes that may wait for a common sum over replicas.
@@ -411,8 +411,8 @@ def set_recomputation_options(opts: Config, allow_recompute: bool = True) -> Con
     """Sets whether activations are computed a second time: `IPUConfig.allow_recompute`.
 
     Args:
-        opts: An `IPUConfig`.
-        allow_recompute: Whether they are.
+        opts: The `IPUConfig` to change.
+        allow_recompute: Whether activations are computed again.
 
     Returns:
         `opts`.
@@ -434,7 +434,7 @@ def set_serialization_options(opts: Config, output_folder: str = "") -> Config:
     """Sets where executables are written to: `IPUConfig.serialization_output_folder`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         output_folder: The directory; empty writes none.
 
     Returns:
@@ -442,7 +442,7 @@ def set_serialization_options(opts: Config, output_folder: str = "") -> Config:
 
     Raises:
         TypeError: `opts` is no `IPUConfig`, or `output_folder` no text.
-        ValueError: It is the path of something else.
+        ValueError: `output_folder` is the path of something else.
 
     Example:
 
@@ -461,7 +461,7 @@ def set_transfer_options(opts: Config, use_verified_transfers: bool = False) -> 
     is in the host's memory all the time.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         use_verified_transfers: Whether they are. Has no effect: transfers are not emulated, so none
             is verified, of which it warns.
 
@@ -488,7 +488,7 @@ def set_verification_options(opts: Config, verification_options: VerificationOpt
     Transfers are not emulated, see `set_transfer_options`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         verification_options: Keys and ids. Has no effect: transfers are not emulated, so none is
             verified, of which it warns.
 

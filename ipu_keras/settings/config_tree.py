@@ -1,8 +1,8 @@
 """A typed tree of options, built from one flat table.
 
-Owns what every option has in common: metadata, exact type and value checks,
-the did-you-mean errors, copying and freezing, and the reference table. Which
-options exist and what they mean is the business of `config.py`.
+Owns what every option has in common: metadata, exact type and value checks, the did-you-mean
+errors, copying and freezing, and the reference table. `ipu_options.py` has the options
+themselves.
 """
 
 import copy
@@ -24,8 +24,7 @@ class Constraint:
     """A condition on the value of one option, with the words for its error.
 
     Args:
-        holds: Tells whether a value of the right type is acceptable.
-        expected: Completes "`name` must be ...".
+        expected: Completes the sentence "`name` must be ...".
     """
 
     holds: Callable[[Any], bool]
@@ -40,16 +39,13 @@ class AttributeMetadata:
 
     Args:
         name: Full dotted name, relative to the root of the tree.
-        hint: The class or type hint that values must satisfy exactly, or
-            `None` for a category.
+        hint: The class or type hint that values must satisfy exactly, or `None` for a category.
         default: The default value. Each reader gets its own copy.
         documentation: What the option means, with units.
-        effect: What the option does in the emulator today, or `None` if
-            nothing reads it.
-        why_idle: Why nothing does, a sentence.
+        effect: What the option does in the emulator today, or `None` if nothing reads it.
+        why_idle: A sentence on why nothing reads it.
         constraint: Condition on values of the right type, if any.
-        also_accepts: Further classes that values may have although `type`
-            does not name them.
+        also_accepts: Further classes that values may have although `type` does not name them.
         deprecated_msg: What to use instead, or `None` if not deprecated.
         stands_for: Full name of the option that this is another name of; empty
             if it is one of its own.
@@ -155,6 +151,8 @@ class AttributeMetadata:
         """
         if self.is_category:
             raise TypeError(f"'{self.name}' is a category: it has no type, only its options do.")
+        # TensorFlow's IPU API refuses an int for a float option, so scripts that pass here pass
+        # there.
         if type(value) in self._also_accepts or _has_type(value, self._hint):
             return True
         raise noted(
@@ -212,11 +210,10 @@ def category(
 class ConfigCategory:
     """One branch of a `ConfigTree`: reads and writes the options below a path.
 
-    The values live in the root, so a category stays valid however long it is
-    held. Reading a name that does not exist is a `ValueError`, as it is for
-    writing, so that a misspelt option in a `getattr` with default or a
-    `hasattr` does not pass unnoticed. Names with a leading underscore are not
-    options; for them the usual `AttributeError` keeps Python's protocols
+    The values live in the root, so a category stays valid however long it is held. Reading a
+    name that does not exist is a `ValueError`, as it is for writing, so that a misspelt option
+    in a `getattr` with default or a `hasattr` does not pass unnoticed. Names with a leading
+    underscore are not options; for them the usual `AttributeError` keeps Python's protocols
     (copying, pickling, inspection) working.
     """
 
@@ -233,7 +230,7 @@ class ConfigCategory:
         """Returns what is known about an option or category.
 
         Args:
-            attr: Its dotted name, relative to the object this is called on.
+            attr: The dotted name, relative to the object this is called on.
 
         Returns:
             An `AttributeMetadata`.
@@ -323,8 +320,8 @@ class ConfigCategory:
 class ConfigTree(ConfigCategory):
     """The root of a tree of options; subclasses name the table.
 
-    A class body cannot declare the options as ordinary attributes: an unknown
-    name must be an error on writing too, and each option has metadata.
+    A class body cannot declare the options as ordinary attributes: an unknown name must be an
+    error on writing too, and each option has metadata.
 
     Example:
 
@@ -369,9 +366,9 @@ class ConfigTree(ConfigCategory):
     def frozen_copy(self) -> Self:
         """Returns a checked, complete and unchangeable copy of this configuration.
 
-        Every value is checked again, because a dictionary or list can be
-        changed in place after it was set. A configuration that is frozen
-        already is returned as it is. `copy.deepcopy` of it can be changed again.
+        Every value is checked again, because a dictionary or list can be changed in place after
+        it was set. A configuration that is frozen already is returned as it is. `copy.deepcopy`
+        of it can be changed again.
 
         Raises:
             TypeError: If a value has the wrong type.
@@ -379,6 +376,7 @@ class ConfigTree(ConfigCategory):
         """
         if self._frozen:
             return self
+        # A deep copy, as the user's own configuration stays changeable, dictionaries included.
         frozen = copy.deepcopy(self)
         for name, value in frozen._values.items():
             self.TABLE[name].check_value(value)
@@ -393,6 +391,7 @@ class ConfigTree(ConfigCategory):
         if name in self._categories:
             return self._categories[name]
         value = self._values[self.TABLE[name].stands_for or name]
+        # A list or dictionary of a frozen configuration could otherwise be changed in place.
         return copy.copy(value) if self._frozen else value
 
     def _write(self, metadata: AttributeMetadata, value: Any) -> None:
@@ -424,7 +423,7 @@ def _category_at(root: ConfigTree, path: str) -> ConfigCategory:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether `value` satisfies a class, list, tuple or union hint without subclassing."""
+    """Whether a value satisfies a class, list, tuple or union hint, without subclasses."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin is typing.Union:
@@ -435,14 +434,10 @@ def _has_type(value: Any, hint: Any) -> bool:
 
 
 def closest_option(received: str, names: Iterable[str]) -> str:
-    """Returns the full name that `received` was most likely meant to be.
+    """Returns the full name that a user most likely meant by a dotted name.
 
-    A name counts as close if its last part is, so that an option written in
-    the wrong category is found; among equals, the whole path decides.
-
-    Args:
-        received: The dotted name as the user has it.
-        names: The full names to choose from.
+    A name counts as close if its last part is, so that an option written in the wrong category
+    is found; among equals, the whole path decides.
     """
 
     def likeness(name: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Counts that users give."""
+"""Checks counts that users give."""
 
 import itertools
 import math
@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 
+# Programs count in int32.
 MOST = 2**31 - 1
 
 
 def positive_integer(name: str, value: Any) -> int:
-    """Checks a count.
+    """Returns a count as a Python integer, or raises a `ValueError`.
 
-    Args:
-        name: Of the argument, for the error.
-        value: An integer of Python or NumPy, or a tensor of one, such as the cardinality of a
-            dataset.
-
-    Raises:
-        ValueError: It is no positive integer, or too large a one.
+    It may be an integer of NumPy, or a tensor of one, such as the cardinality of a dataset.
 
     Example:
 
@@ -39,24 +34,12 @@ def positive_integer(name: str, value: Any) -> int:
 
 
 def positive_or_none(name: str, value: Any) -> int | None:
-    """As `positive_integer`, of an argument that need not be given.
-
-    Args:
-        name: Of the argument, for the error.
-        value: What was given, or `None`.
-
-    Raises:
-        ValueError: It is neither `None` nor a positive integer.
-    """
+    """Does what `positive_integer` does, for an argument that may be `None`."""
     return None if value is None else positive_integer(name, value)
 
 
 def integer_in(value: Any) -> int | None:
-    """The integer that a value is; `None` if it is none, as truth values are none here.
-
-    Args:
-        value: Anything.
-    """
+    """Returns the integer that a value is; `None` if it is none, as truth values are none here."""
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -66,15 +49,13 @@ def integer_in(value: Any) -> int | None:
 
 
 def divisors(number: int) -> Iterator[int]:
-    """What divides a number, in no order and perhaps twice, in time of its square root.
-
-    Args:
-        number: A positive integer.
+    """Returns the divisors of a positive integer, in no order; a root may be there twice.
 
     Example:
 
     >>> sorted(set(divisors(12)))
     [1, 2, 3, 4, 6, 12]
     """
+    # Divisors come in pairs, of which one is at most the root.
     small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
     return itertools.chain(small, (number // k for k in small))

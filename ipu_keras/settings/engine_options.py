@@ -1,7 +1,7 @@
 """Options of Poplar's engine: what a compiled program leaves behind.
 
 The `POPLAR_ENGINE_OPTIONS` environment variable has them, and `compilation_poplar_options` of an
-`IPUConfig`; the environment goes first.
+`IPUConfig`; the environment takes precedence.
 """
 
 import json
@@ -31,7 +31,7 @@ class EngineOptions:
     Args:
         writes_reports: Whether its report is written: `autoReport.all`,
             `autoReport.outputGraphProfile` or `autoReport.outputExecutionProfile`.
-        report_directory: Where to: `autoReport.directory`; a `~` that it begins with is the
+        report_directory: The directory of reports, `autoReport.directory`; a leading `~` is the
             home directory.
         allows_out_of_memory: Whether a program runs that would not fit on an IPU:
             `debug.allowOutOfMemory`. If it says nothing, `None`, only programs are modelled that
@@ -50,26 +50,18 @@ allows_out_of_memory=None)
 
     @classmethod
     def parse(cls, text: str) -> "EngineOptions":
-        """Reads the JSON of the variable.
+        """Reads the JSON object of the environment variable; an empty text has no options.
 
-        Args:
-            text: An object of names and values; empty for no options.
-
-        Raises:
-            ValueError: It is no such object, the directory is no text, or another value is not
-                `"true"` or `"false"`.
+        Raises a `ValueError` if it is none, or `of` refuses its values.
         """
         return cls.of(_given(text))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "EngineOptions":
-        """As `parse`, of options by name. Those that the emulator has no use for may be among them.
+        """Reads options by name, of which the emulator may have no use for some.
 
-        Args:
-            options: Values by name.
-
-        Raises:
-            ValueError: The directory is no text, or another value is not `"true"` or `"false"`.
+        Raises a `ValueError` if the directory is no text, or another value is not `"true"` or
+        `"false"`.
         """
         return cls(
             writes_reports=any(_truth(options, name) for name in _REPORTS if name in options),
@@ -79,20 +71,12 @@ allows_out_of_memory=None)
 
 
 def current_engine_options(configured: Mapping[str, Any] = _NONE) -> EngineOptions:
-    """The options of the environment as it is now, and those of a configuration behind them.
-
-    Args:
-        configured: The configuration's, by name.
-    """
+    """Returns the options of the present environment, and behind them those of a configuration."""
     return EngineOptions.of({**configured, **_given(os.environ.get(ENVIRONMENT_VARIABLE, ""))})
 
 
 def are_engine_options(options: Mapping[str, Any]) -> bool:
-    """Whether all of the options that the emulator acts on have values that they can have.
-
-    Args:
-        options: Values by name.
-    """
+    """Whether all options that the emulator acts on have possible values."""
     try:
         EngineOptions.of(options)
     except ValueError:
@@ -101,10 +85,7 @@ def are_engine_options(options: Mapping[str, Any]) -> bool:
 
 
 def idle_engine_options(names: Iterable[str]) -> list[str]:
-    """Which options the emulator has no use for, sorted.
-
-    Args:
-        names: Of options that were given.
+    """Returns the names of options that the emulator has no use for, sorted.
 
     Example:
 
@@ -115,7 +96,7 @@ def idle_engine_options(names: Iterable[str]) -> list[str]:
 
 
 def _given(text: str) -> Mapping[str, Any]:
-    """What the environment has, with a warning of what nothing acts on."""
+    """Returns the options of the environment, and warns of those that nothing acts on."""
     options = _object(text)
     known = ", ".join(sorted(KNOWN_ENGINE_OPTIONS))
     OPTION_WARNINGS.warn(

@@ -1,4 +1,4 @@
-"""What options of `IPUConfig` can be, where that is one of a few."""
+"""The enumerations that options of `IPUConfig` have as their values."""
 
 import enum
 
@@ -36,9 +36,9 @@ class ExecutionProfileType(enum.Enum):
 class MergeRemoteBuffersBehaviour(enum.Enum):
     """Whether remote buffers of the same kind become one.
 
-    * `NO_MERGING`: each stays by itself.
-    * `MERGE`: always where they are compatible.
-    * `IF_BENEFICIAL`: where it lets code be shared.
+    * `NO_MERGING`: all buffers stay separate.
+    * `MERGE`: compatible buffers are always merged.
+    * `IF_BENEFICIAL`: they are merged where it lets code be shared.
     """
 
     NO_MERGING = 0
@@ -66,13 +66,13 @@ class SyntheticDataCategory(enum.Enum):
 class SchedulingAlgorithm(enum.Enum):
     """How the compiler orders instructions.
 
-    * `CHOOSE_BEST`: tries the others and takes the order with the lowest
-      predicted peak of live memory. The prediction is for the IPU as a whole,
-      so the fullest tile may still be worse off.
+    * `CHOOSE_BEST`: tries the others and takes the order with the lowest predicted peak of live
+      memory. The prediction is for the IPU as a whole, so the fullest tile may still be worse
+      off.
     * `CLUSTERING`: keeps related instructions together.
     * `POST_ORDER`: the order of a post-order walk of the graph.
     * `LOOK_AHEAD`: searches a limited number of steps ahead for low memory use.
-    * `SHORTEST_PATH`: first what is closest to the root.
+    * `SHORTEST_PATH`: begins with what is closest to the root.
     """
 
     CHOOSE_BEST = 0

@@ -1,7 +1,7 @@
 """The `TF_POPLAR_FLAGS` environment variable: its flags, their types and parsing.
 
-Reading a flag is not acting on it: rooms that honour a flag ask for
-`current_flags()`, and each flag says in its metadata what it does today.
+Reading a flag is not acting on it: rooms that honour a flag ask for `current_flags()`, and each
+flag says in its metadata what it does today.
 """
 
 import dataclasses
@@ -198,9 +198,6 @@ class PoplarFlags:
     def asks_for_synthetic(self, category: SyntheticDataCategory) -> bool:
         """Whether data of a kind is to be synthetic.
 
-        Args:
-            category: The kind.
-
         Example:
 
         >>> flags = parse_flags("--use_synthetic_data --synthetic_data_categories=infeed,seed")
@@ -219,18 +216,11 @@ _FIELDS: Mapping[str, dataclasses.Field] = {
 
 
 def parse_flags(text: str) -> PoplarFlags:
-    """Returns the flags written in `text`.
+    """Returns the flags of a text, as `TF_POPLAR_FLAGS` has them, or raises a `ValueError`.
 
-    Flags are separated by white space and look like `--name=value`; a flag
-    that is true or false may stand alone for true. Values with spaces are
-    quoted as in a shell, and directories may begin with a `~` for the home directory. If a flag
-    is repeated, the last one counts.
-
-    Args:
-        text: The value of `TF_POPLAR_FLAGS`.
-
-    Raises:
-        ValueError: If a flag is unknown or its value has the wrong form.
+    Flags are separated by white space and look like `--name=value`; a flag that is true or false
+    may stand alone for true. Values with spaces are quoted as in a shell, and directories may
+    begin with a `~` for the home directory. If a flag is repeated, the last one counts.
 
     Example:
 
@@ -251,11 +241,12 @@ def parse_flags(text: str) -> PoplarFlags:
 
 def current_flags() -> PoplarFlags:
     """Returns the flags in the environment as it is now."""
+    # Read anew each time, as scripts set the variable after this module was imported.
     return parse_flags(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 
 def idle_flags(flags: PoplarFlags) -> Mapping[str, str]:
-    """Returns why the flags that are set and have no effect have none, by their names."""
+    """Returns why flags that are set have no effect, by name, for those that have none."""
     return {
         name: field.metadata["why_idle"]
         for name, field in _FIELDS.items()
@@ -296,6 +287,7 @@ def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int
         try:
             number = int(text or "")
         except ValueError:
+            # Below the minimum, so that it is refused with the same words.
             number = minimum - 1
         return (number if number >= minimum else None), f"a whole number of {minimum} or more"
     choices = field.metadata["choices"]
@@ -306,6 +298,7 @@ def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int
         is_known = text is not None and set(text.split(",")) <= set(items)
         return (text if is_known else None), f"some of {', '.join(items)}, separated by commas"
     if text and field.metadata["is_path"]:
+        # A shell expands `~` only where a word begins, and not behind the `=`.
         text = os.path.expanduser(text)
     return text or None, "a text that is not empty"
 

@@ -7,7 +7,7 @@ from ipu_keras.settings.argument_errors import noted
 
 
 class GradientAccumulationReductionMethod(enum.Enum):
-    """How the gradients of accumulated steps become one.
+    """How the gradients of accumulated steps are reduced to one.
 
     - `SUM`: they are added.
     - `MEAN`: each is divided by the number of steps, then they are added.
@@ -20,23 +20,21 @@ class GradientAccumulationReductionMethod(enum.Enum):
     RUNNING_MEAN = "running_mean"
 
     def kept(self, accumulated: Any, num_before: Any) -> Any:
-        """What is left of what was accumulated, to which the share of one more gradient is added.
+        """Returns what is left of the accumulated gradients, before the next one's share is added.
 
         Args:
-            accumulated: A number, array or tensor.
-            num_before: Steps that it is of, in a floating point type.
+            num_before: Steps that were accumulated, in a floating point type.
         """
         if self is GradientAccumulationReductionMethod.RUNNING_MEAN:
             return accumulated * (num_before / (num_before + 1))
         return accumulated
 
     def share(self, gradient: Any, num_before: Any, num_steps: int) -> Any:
-        """What one more gradient adds.
+        """Returns what one more gradient adds to the accumulated ones.
 
         Args:
-            gradient: A number, array or tensor.
-            num_before: Steps before, in a floating point type.
-            num_steps: How many there are in all.
+            num_before: Steps before this one, in a floating point type.
+            num_steps: How many steps are accumulated in all.
 
         Example:
 
@@ -47,20 +45,13 @@ class GradientAccumulationReductionMethod(enum.Enum):
         if self is GradientAccumulationReductionMethod.SUM:
             return gradient
         if self is GradientAccumulationReductionMethod.MEAN:
+            # Before the sum, which in half precision would overflow sooner.
             return gradient / num_steps
         return gradient / (num_before + 1)
 
     @classmethod
     def parse(cls, argument: str, value: Any) -> "GradientAccumulationReductionMethod":
-        """The method that a member or its name, in any case, stands for.
-
-        Args:
-            argument: What users call it, for the error.
-            value: What they gave.
-
-        Raises:
-            ValueError: It stands for none.
-        """
+        """Returns the method of a member or its name, in any case; others are a `ValueError`."""
         if isinstance(value, cls):
             return value
         if isinstance(value, str) and value.upper() in cls.__members__:

@@ -1,7 +1,4 @@
-"""The options of `IPUConfig`: each is declared here, once.
-
-`config_tree.py` makes the typed tree of them.
-"""
+"""Declares each option of `IPUConfig`, once; `config_tree.py` makes the typed tree of them."""
 
 import math
 import os
@@ -86,7 +83,7 @@ _IntOrInts = typing.Union[int, typing.List[int], typing.Tuple[int, ...]]  # noqa
 
 
 def as_list(selector: Any) -> list[int]:
-    """The numbers of a selector of IPUs, which may be one without a list around it."""
+    """Returns the numbers of a selector of IPUs, which may be a single number."""
     return [selector] if isinstance(selector, int) else list(selector)
 
 

@@ -1,18 +1,13 @@
-"""Names that users give."""
+"""Checks and shows names that users give."""
 
 from typing import Any
 
 
 def checked_name(argument: str, value: Any) -> str:
-    """Checks a name.
+    """Returns a name that is one line of visible text, or raises.
 
-    Args:
-        argument: What it was given as, for the error.
-        value: A text that is not blank, on one line.
-
-    Raises:
-        TypeError: It is no text.
-        ValueError: It is empty or blank, or has characters that cannot be printed.
+    Raises a `TypeError` if it is no text, and a `ValueError` if it is blank, or has characters
+    that cannot be printed.
 
     Example:
 
@@ -30,7 +25,7 @@ def checked_name(argument: str, value: Any) -> str:
 
 
 def legible(text: str, kept: str = "") -> str:
-    """A text without what a terminal would obey: such characters are written as Python does.
+    """Replaces characters that a terminal would obey by their escapes in Python.
 
     Args:
         text: Names that come from anywhere, such as a file of somebody else's.
@@ -47,14 +42,5 @@ def legible(text: str, kept: str = "") -> str:
 
 
 def name_or_none(argument: str, value: Any) -> str | None:
-    """As `checked_name`, of an argument that need not be given.
-
-    Args:
-        argument: What it was given as, for the error.
-        value: A name, or `None`.
-
-    Raises:
-        TypeError: It is neither a text nor `None`.
-        ValueError: As of `checked_name`.
-    """
+    """Does what `checked_name` does, for an argument that may be `None`."""
     return None if value is None else checked_name(argument, value)

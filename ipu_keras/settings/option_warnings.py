@@ -1,7 +1,7 @@
 """Warnings of options that are taken and change nothing here.
 
-A process is told of each option once, however often it is set; what one configuration sets is one
-warning. Python's own filter for that, `once`, forgets whenever anybody changes a filter.
+A process is told of each option once, however often it is set; what one configuration sets is
+one warning. Python's own filter for that, `once`, forgets whenever anybody changes a filter.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ class OptionWarning(UserWarning):
 
 
 class OptionWarnings:
-    """Warns of options, of each once.
+    """Warns of each option once.
 
     Example:
 
@@ -32,7 +32,7 @@ class OptionWarnings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._named: set[tuple[str, str]] = set()
-        # What is to be one warning: options and a text about them.
+        # While a group is open: what its warning will name, and the texts about that.
         self._group: ContextVar[list[tuple[set[tuple[str, str]], str]] | None] = ContextVar(
             "group", default=None
         )
@@ -50,8 +50,9 @@ class OptionWarnings:
         Args:
             source: What was configured: the same option may come from several.
             options: Names; or reasons by name, each of which gets a line after the text.
-            text: Gives the warning for names with commas between them.
-            stacklevel: As of `warnings.warn`, for who calls this method. In a group, the group's.
+            text: Returns the warning for names with commas between them.
+            stacklevel: As for `warnings.warn`, counted from the caller. In a group, the group's
+                counts.
         """
         new = [name for name in options if (source, name) not in self._named]
         if not new:
@@ -68,10 +69,10 @@ class OptionWarnings:
 
     @contextlib.contextmanager
     def together(self, *, stacklevel: int = 1) -> Iterator[None]:
-        """What is warned of while this is open is one warning, raised at its end.
+        """Collects the warnings of a block into one, which is raised at its end.
 
         Args:
-            stacklevel: As of `warnings.warn`, for who opens this.
+            stacklevel: As for `warnings.warn`, counted from whoever opens the block.
         """
         group: list[tuple[set[tuple[str, str]], str]] = []
         token = self._group.set(group)
@@ -79,21 +80,23 @@ class OptionWarnings:
             yield
         finally:
             self._group.reset(token)
-        # Here, after errors have gone their way; two more frames are of `contextlib`.
+        # Not in `finally`: an error within goes before warnings. Two more frames are
+        # `contextlib`'s.
         if group:
             self._raise(group, stacklevel + 3)
 
     def forget(self) -> None:
-        """Warns of all options again, as a new process would."""
+        """Makes all options be warned of again, as in a new process."""
         with self._lock:
             self._named.clear()
 
     def _raise(self, group: list[tuple[set[tuple[str, str]], str]], stacklevel: int) -> None:
         warnings.warn("\n".join(text for _, text in group), OptionWarning, stacklevel=stacklevel)
-        # Where a filter makes it an error, the next one is one too.
+        # Only now, so that where a filter turns warnings into errors, the next call raises
+        # again.
         with self._lock:
             self._named.update(*(named for named, _ in group))
 
 
-# Those of the process.
+# The warnings of the process.
 OPTION_WARNINGS = OptionWarnings()

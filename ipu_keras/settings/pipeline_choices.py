@@ -1,4 +1,4 @@
-"""Choices about how pipelines, and what else has several IPUs, run on them."""
+"""Choices about how pipelines, and other programs on several IPUs, run on them."""
 
 import difflib
 import enum
@@ -43,8 +43,8 @@ class RecomputationMode(enum.Enum):
 class SelectionOrder(enum.Enum):
     """Which IPU of a device gets which shard or pipeline stage.
 
-    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and
-    only neighbours are linked directly.
+    IPUs form a ladder: 0 and 1 are the lowest rung, 2 and 3 the next, and only neighbours are
+    linked directly.
 
     * `AUTO`: chosen to suit the program: `SNAKE` for pipelines, else `ZIGZAG`.
     * `ZIGZAG`: by number: 0, 1, 2, 3, 4, 5, 6, 7.
@@ -58,11 +58,11 @@ class SelectionOrder(enum.Enum):
     HOOF = 3
 
     def ipu_at(self, position: int, num_ipus: int, *, pipelined: bool) -> int:
-        """Which IPU of a device has a position in this order.
+        """Returns which IPU of a device has a position in this order.
 
         Args:
-            position: Of a shard, or of the IPU that a stage is mapped to.
-            num_ipus: Of the device, or of a replica on it.
+            position: The number of a shard, or of the IPU that a stage is mapped to.
+            num_ipus: The number of IPUs of the device, or of a replica on it.
             pipelined: Whether the program is a pipeline.
 
         Example:
@@ -71,14 +71,16 @@ class SelectionOrder(enum.Enum):
         [0, 1, 3, 2, 4, 5, 7, 6]
         """
         if self is SelectionOrder.HOOF:
+            # Up one side of the ladder, and down the other.
             is_there = 2 * position < num_ipus
             return 2 * position if is_there else 2 * (num_ipus - position) - 1
         if self is SelectionOrder.SNAKE or (self is SelectionOrder.AUTO and pipelined):
+            # Every other rung is walked the other way, so that each step is one link.
             return position ^ 1 if position % 4 >= 2 else position
         return position
 
 
-# What each schedule supports, its default first.
+# What each schedule supports, with its default first.
 _RECOMPUTATION_MODES = {
     PipelineSchedule.Grouped: (
         RecomputationMode.RecomputeThenBackpropagate,
@@ -90,17 +92,7 @@ _RECOMPUTATION_MODES = {
 
 
 def recomputation_mode(schedule: PipelineSchedule, mode: RecomputationMode) -> RecomputationMode:
-    """How a schedule recomputes.
-
-    Args:
-        schedule: Of the pipeline.
-        mode: What was asked for.
-
-    Returns:
-        The mode; the default of the schedule in place of `Auto`.
-
-    Raises:
-        ValueError: The schedule does not support the mode.
+    """Returns the mode, or the schedule's default for `Auto`; others are a `ValueError`.
 
     Example:
 
@@ -124,16 +116,11 @@ MODELLED_POPLAR_OPTIONS = ("availableMemoryProportion", "partialsType")
 
 
 def idle_poplar_options(names: Iterable[str]) -> list[str]:
-    """Which of Poplar's options of convolutions and products have no model, for warnings.
+    """Returns which of Poplar's options of convolutions and products have no model, for warnings.
 
     The documents name no others than these that have one, and refer to Poplar's own for a list.
-    So a name that Poplar lacks cannot be told from one that has no model here.
-
-    Args:
-        names: Of options that were given.
-
-    Returns:
-        The names in quotes, sorted, each with what may have been meant.
+    So a name that Poplar lacks cannot be told from one that has no model here. The names are in
+    quotes, sorted, each with what may have been meant.
 
     Example:
 
@@ -149,15 +136,15 @@ def idle_poplar_options(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class PipelineStageOptions:
-    """Poplar options of one stage, which go before those of the `IPUConfig`.
+    """Poplar options of one stage, which take precedence over those of the `IPUConfig`.
 
     Args:
-        convolution_options: Of its convolutions, such as
+        convolution_options: Options of the stage's convolutions, such as
             `{"availableMemoryProportion": "0.1"}`; `None` for none.
-        matmul_options: Of its matrix products.
+        matmul_options: Options of the stage's matrix products; `None` for none.
 
     Raises:
-        TypeError: One of them is not a dictionary.
+        TypeError: An argument is neither a dictionary nor `None`.
     """
 
     convolution_options: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The older functions that add flags of Poplar's libraries to a configuration."""
+"""Functions of the older API that add flags of Poplar's libraries to a configuration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def set_compilation_options(opts: Config, compilation_options: Any = None) -> Co
     the system is configured, a warning names the others.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         compilation_options: Flags by name. `None` adds none.
 
     Returns:
@@ -44,7 +44,7 @@ def set_convolution_options(opts: Config, convolution_options: Any = None) -> Co
     """Adds Poplar's flags of convolutions: `IPUConfig.convolutions.poplar_options`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         convolution_options: Flags by name, such as "availableMemoryProportion". `None` adds none.
 
     Returns:
@@ -68,7 +68,7 @@ def set_gcl_options(opts: Config, gcl_options: Any = None) -> Config:
     """Adds flags of collective operations: `IPUConfig.gcl_poplar_options`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         gcl_options: Flags by name. `None` adds none.
 
     Returns:
@@ -92,7 +92,7 @@ def set_matmul_options(
     """Adds Poplar's flags of matrix multiplications: `IPUConfig.matmuls`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         matmul_options: Flags by name, such as "availableMemoryProportion". `None` adds none.
         clear_pass_type: Whether the planner is not told which pass a multiplication is in.
 
@@ -124,7 +124,7 @@ def set_pooling_options(opts: Config, pooling_options: Any = None) -> Config:
     """Adds Poplar's flags of pooling operations: `IPUConfig.pooling.poplar_options`.
 
     Args:
-        opts: An `IPUConfig`.
+        opts: The `IPUConfig` to change.
         pooling_options: Flags by name. `None` adds none.
 
     Returns:
@@ -151,11 +151,11 @@ def set_report_options(
     chosen when it is read (`ipu_keras.last_report`).
 
     Args:
-        opts: An `IPUConfig`.
-        graph_options: Flags of reports on graphs. `None` for none. Has no effect: there is one form
+        opts: The `IPUConfig` to change.
+        graph_options: Flags of reports on graphs, by name. Has no effect: there is one form of
+            reports, of which it warns.
+        execution_options: Flags of reports on executions, by name. Has no effect: there is one form
             of reports, of which it warns.
-        execution_options: Flags of reports on executions. `None` for none. Has no effect: there is
-            one form of reports, of which it warns.
 
     Returns:
         `opts`, as it was.
@@ -183,7 +183,7 @@ def _with_flags(opts: Config, argument: str, option: str, flags: Any) -> Config:
 
 
 def _added(opts: Config, argument: str, option: str, flags: Any) -> dict[str, Any]:
-    """The flags that an option has, with those of an argument."""
+    """Returns the flags that an option has, with those of an argument."""
     _check_flags(argument, flags)
     path, _, name = option.rpartition(".")
     category = getattr(opts, path) if path else opts

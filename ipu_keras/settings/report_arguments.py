@@ -1,4 +1,4 @@
-"""Arguments about reports of the older `create_ipu_config`."""
+"""Arguments about reports that the older `create_ipu_config` has."""
 
 from typing import Any
 
@@ -16,17 +16,10 @@ _NO_REPORTS = "without `profiling`, no reports are written"
 def report_flags(
     *, profiling: Any, enable_ipu_events: Any, profile_execution: Any, report_directory: Any
 ) -> dict[str, str]:
-    """The engine's flags that arguments ask for.
+    """Returns the engine's flags that arguments ask for.
 
-    Args:
-        profiling: Whether reports are written.
-        enable_ipu_events: Whether there are events.
-        profile_execution: A truth value, an `ExecutionProfileType` or `None`.
-        report_directory: A path, or empty.
-
-    Raises:
-        TypeError: An argument is of another type.
-        ValueError: Arguments contradict each other.
+    Raises a `TypeError` for an argument of another type, and a `ValueError` if they contradict
+    each other.
     """
     profiles = checked_switch("profiling", profiling)
     if checked_switch("enable_ipu_events", enable_ipu_events) and profiles:
@@ -74,21 +67,10 @@ def idle_report_arguments(
     max_report_size: Any,
     report_directory: str,
 ) -> dict[str, tuple[bool, str]]:
-    """For each argument whether it asks for anything that there is not, and why, for warnings.
+    """Returns for each argument whether it asks for anything that is missing here, and why.
 
-    Args:
-        profiling: Of `report_flags`, which has checked it, as two more.
-        enable_ipu_events: As of `report_flags`.
-        use_poplar_text_report: A truth value.
-        use_poplar_cbor_report: A truth value.
-        enable_poplar_serialized_graph: A truth value.
-        report_every_nth_execution: A number.
-        max_report_size: A number of bytes.
-        report_directory: As of `report_flags`.
-
-    Raises:
-        TypeError: An argument is no truth value.
-        ValueError: A number is negative, or none.
+    `report_flags` has checked `profiling`, `enable_ipu_events` and `report_directory` before.
+    Other arguments are refused by a `TypeError` or `ValueError`.
     """
     text = checked_switch("use_poplar_text_report", use_poplar_text_report)
     graphs = checked_switch("enable_poplar_serialized_graph", enable_poplar_serialized_graph)

@@ -1,4 +1,4 @@
-"""What users turn on or off."""
+"""Checks arguments that turn something on or off."""
 
 from typing import Any
 
@@ -6,15 +6,9 @@ import numpy as np
 
 
 def checked_switch(argument: str, value: Any) -> bool:
-    """Checks a switch.
+    """Returns a truth value of Python or NumPy as a bool, or raises a `TypeError`.
 
-    Args:
-        argument: What it was given as, for the error.
-        value: A truth value of Python or NumPy. Others, such as the text `"False"`, would count
-            as one that nobody meant.
-
-    Raises:
-        TypeError: It is none.
+    Other values, such as the text `"False"`, would be truth values that nobody meant.
 
     Example:
 

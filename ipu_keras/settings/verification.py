@@ -9,7 +9,7 @@ class KeyId:
     """The key and the first id of one verified data transfer.
 
     Args:
-        key: Identifies the stream.
+        key: The number that identifies the stream.
         start_id: The id of its first transfer; -1 lets the system choose.
     """
 

@@ -1,1 +1,1 @@
-"""What outlives a process: canonical JSON, files written in one piece, the cache of executables."""
+"""What outlives a process: canonical JSON, files written in one piece, the executable cache."""

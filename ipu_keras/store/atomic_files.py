@@ -1,4 +1,4 @@
-"""Files that others see whole or not at all, and what is no such file."""
+"""Writes files that others see whole or not at all, and reads files that nobody vouches for."""
 
 import os
 import stat
@@ -10,23 +10,16 @@ from contextlib import contextmanager, suppress
 from errno import EISDIR, ENXIO
 from pathlib import Path
 
-# Of a pipe that is written into: whoever has been started to read it may not be there yet.
+# Whoever was started to read a pipe may not have opened it yet.
 _MOST_SECONDS_FOR_A_READER = 5
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Writes a file that a user has named; what was there before stays until all is written.
+    """Writes a file that a user has named; the old one stays until all is written.
 
-    As with `open`, a link leads to what it is of, a file that is there keeps its permissions, and
-    devices and pipes take what is written.
-
-    Args:
-        path: Its place.
-        content: All of it, or its parts one after the other.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-        OSError: It cannot be written there; also of a pipe that nobody reads.
+    As with `open`, links are followed, an existing file keeps its permissions, and devices and
+    pipes are written into. Raises an `OSError` if there is no such folder, nothing can be
+    written there, or nobody reads a pipe.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -36,7 +29,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        # A link to what is not there yet is followed too.
+        # A link whose target does not exist yet is followed too, as `open` does.
         replace_atomically(Path(os.path.realpath(path)), content)
         return
     if stat.S_ISDIR(found.st_mode):
@@ -44,7 +37,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     if not stat.S_ISREG(found.st_mode) or _is_standard_output(found):
         _write_into(path, content)
         return
-    # As `open` refuses it; another file would be put in its place.
+    # Raises what `open` would for a read-only file; a rename would replace it without asking.
     with open(path, "ab"):
         pass
     replace_atomically(Path(os.path.realpath(path)), content, found)
@@ -56,16 +49,11 @@ def replace_atomically(
     """Puts a file in the place of whatever has its name.
 
     Args:
-        path: Its place.
-        content: As of `write_atomically`.
-        before: Of the file whose owner and permissions it has; by default it is a new one.
-
-    Raises:
-        OSError: It cannot be written there.
+        before: The file whose owner and permissions it gets; `None` for a new one's.
     """
-    # As long as it has another name, nobody may read it who may not read it afterwards.
+    # Under its temporary name, nobody may read the file who may not read it afterwards.
     mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o600
-    # Not the name of the file and more: that might be too long.
+    # Not the file's name with a suffix, which might be longer than the system allows.
     partial = path.with_name(f".{uuid.uuid4().hex}.partial")
     try:
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -91,7 +79,8 @@ def _set_owner_and_mode(file: int, before: os.stat_result) -> None:
 
 
 def _is_standard_output(found: os.stat_result) -> bool:
-    """Whether it is the file that a shell has this process write into, such as /dev/stdout."""
+    """Whether a shell redirects this process's output to the file, such as /dev/stdout."""
+    # To replace it would cut the shell's file off; it has to be written into.
     for number in (1, 2):
         with suppress(OSError):
             if os.path.samestat(os.fstat(number), found):
@@ -100,7 +89,7 @@ def _is_standard_output(found: os.stat_result) -> bool:
 
 
 def _write_into(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Writes into a device or a pipe, which is in nobody's way until then."""
+    """Writes into a device or a pipe, which cannot be replaced."""
     with open(path, "wb", buffering=0, opener=_opened_for_a_reader) as file:
         for part in [content] if isinstance(content, bytes) else content:
             rest = memoryview(part)
@@ -113,6 +102,8 @@ def _opened_for_a_reader(path: str, flags: int) -> int:
     until = time.monotonic() + _MOST_SECONDS_FOR_A_READER
     while True:
         try:
+            # Without it, `open` of a pipe waits forever for a reader; with it, it fails with
+            # ENXIO.
             file = os.open(path, flags | os.O_NONBLOCK)
         except OSError as error:
             if error.errno != ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
@@ -126,23 +117,19 @@ def _opened_for_a_reader(path: str, flags: int) -> int:
 
 
 def read_whole(path: Path, most_bytes: int, *, takes_pipes: bool = False) -> bytes:
-    """All that is in a file, of which nobody knows who has written it.
+    """Reads a file that may come from anybody.
+
+    Raises an `OSError` if it is larger than `most_bytes`, no regular file, or cannot be read.
 
     Args:
-        path: Its place.
-        most_bytes: Of a file that is read.
-        takes_pipes: Whether it may be a pipe, and one that nobody writes into is waited for.
-
-    Raises:
-        FileNotFoundError: There is none.
-        OSError: It is larger, or no regular file, or cannot be read.
+        takes_pipes: Whether it may be a pipe; one that nobody writes into is waited for.
     """
     with open(path, "rb", opener=None if takes_pipes else _opened_at_once) as file:
         found = os.fstat(file.fileno())
         is_pipe = stat.S_ISFIFO(found.st_mode)
         if not stat.S_ISREG(found.st_mode) and not (takes_pipes and is_pipe):
             raise OSError(f"{str(path)!r} is no regular file")
-        # As much memory as the file needs, not as the largest would. Of a pipe nobody knows.
+        # `read` allocates what it is asked for: the file's size, which a pipe does not have.
         size = most_bytes if is_pipe else min(found.st_size, most_bytes)
         content = file.read(size + 1)
         if len(content) > size:
@@ -158,27 +145,20 @@ def _opened_at_once(path: str, flags: int) -> int:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, if they are not there.
-
-    Args:
-        path: Its place.
-
-    Raises:
-        OSError: It cannot be made; also if no system could have a folder of that name.
-    """
+    """Makes a folder and those above it where there are none, or raises an `OSError`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except ValueError as error:
-        # Of a null character, say.
+        # Python raises a ValueError for a name with a null character.
         raise OSError(f"{error}: {str(path)!r}") from error
 
 
 @contextmanager
 def warns_if_it_fails(what: str) -> Iterator[None]:
-    """Around the use of files that no result depends on: if it fails there is a warning.
+    """Turns an `OSError` within into a warning, for files that no result depends on.
 
     Args:
-        what: It begins with: what cannot be done, without a full stop.
+        what: What cannot be done, as the warning's first sentence without a full stop.
     """
     try:
         yield

@@ -1,9 +1,8 @@
 """Frozen values as JSON and back: equal values give equal text, in any process.
 
-Dataclasses become objects of their fields, tuples become lists, enumerations
-their values, and mappings whose keys are no texts lists of pairs. Nothing in the
-text says what it is of: who reads it knows the type. Unlike a pickle, it can hold
-nothing that runs.
+Dataclasses become objects of their fields, tuples become lists, enumerations their values, and
+mappings whose keys are no texts lists of pairs. The text does not name types: the reader knows
+them. Unlike a pickle, it can hold nothing that runs.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ import numpy as np
 
 T = TypeVar("T")
 
-# By what an annotation says, the types of what JSON has of it: floats that are whole are integers.
+# The types that JSON gives for an annotation. Floats without a fraction may be integers there.
 _SCALARS: Mapping[Any, tuple[type, ...]] = {
     bool: (bool,),
     int: (int,),
@@ -29,19 +28,15 @@ _SCALARS: Mapping[Any, tuple[type, ...]] = {
     types.NoneType: (types.NoneType,),
 }
 
-# From what `json` made of a value to the value.
+# Makes a value from what `json` read.
 _Reader = Callable[[Any], Any]
 
 
 def to_json(value: Any) -> str:
-    """The JSON of a value, without spaces.
+    """Returns the JSON of a value, without spaces.
 
-    Args:
-        value: Of dataclasses, tuples, mappings, enumerations, NumPy arrays and
-            scalars, texts, numbers, truth values and `None`.
-
-    Raises:
-        TypeError: Something else is in it.
+    It may have dataclasses, tuples, mappings, enumerations, NumPy arrays and scalars, texts,
+    numbers, truth values and `None`; anything else is a `TypeError`.
 
     Example:
 
@@ -53,17 +48,14 @@ def to_json(value: Any) -> str:
 
 
 def from_json(kind: type[T], text: str) -> T:
-    """The value whose JSON it is.
+    """Returns the value of a type that `to_json` made a text of.
 
-    Args:
-        kind: The type that the value had; annotations say what is in it. Where they
-            say `Any`, lists become tuples.
-        text: What `to_json` gave.
+    Annotations say what is in it. Where they say `Any`, lists become tuples.
 
     Raises:
-        TypeError: An annotation is of a type that `to_json` does not take, or the text is of
+        TypeError: An annotation has a type that `to_json` does not take, or the text is of
             another type.
-        ValueError: The text is no JSON, or a value in it is none of its type.
+        ValueError: The text is no JSON, or a value in it does not fit its type.
 
     Example:
 
@@ -75,7 +67,7 @@ def from_json(kind: type[T], text: str) -> T:
 
 
 def digest(text: str) -> str:
-    """The SHA-256 of a text, in hexadecimal digits."""
+    """Returns the SHA-256 of a text, in hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -102,7 +94,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """The same; of a mapping with other keys than texts, its pairs, as JSON has texts only."""
+    """Replaces a mapping whose keys are no texts by its pairs, as JSON has text keys only."""
     if not isinstance(value, dict | types.MappingProxyType):
         return value
     if all(type(key) is str for key in value):
@@ -133,8 +125,8 @@ def _reader(kind: Any) -> _Reader:
 
 
 def _scalar_reader(kinds: tuple[type, ...]) -> _Reader:
-    # A truth value is none of numbers, so types are compared exactly.
     def scalar(plain):
+        # Types are compared exactly, since a bool is an int for `isinstance`.
         if type(plain) not in kinds:
             raise TypeError(f"Not of type {kinds[0].__name__}. Received: {plain!r:.100}")
         if type(plain) is int and not -(2**63) <= plain < 2**63:
@@ -159,21 +151,21 @@ def _array(plain: Any) -> np.ndarray:
     if dtype.kind not in "biuf":
         raise ValueError(f"Not a type of numbers. Received: {plain['dtype']!r:.100}")
     array = np.asarray(values, dtype)
-    # NumPy reads numbers from texts, say, and forgets the parts behind their points.
+    # NumPy would silently parse texts as numbers, and drop fractions for integer types.
     if not np.array_equal(array, np.asarray(values), equal_nan=dtype.kind == "f"):
         raise ValueError(f"Not numbers of type {dtype.name}. Received: {values!r:.100}")
     return array
 
 
 def _fields(plain: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The same, once it is known to be an object with these members."""
+    """Returns an object of JSON that has exactly these members, or raises."""
     if type(plain) is not dict or plain.keys() != set(names):
         raise TypeError(f"Not an object of {', '.join(names)}. Received: {plain!r:.100}")
     return plain
 
 
 def _list(plain: Any) -> list:
-    """The same, once it is known to be a list."""
+    """Returns a list of JSON, or raises if it is none."""
     if type(plain) is not list:
         raise TypeError(f"Not a list. Received: {plain!r:.100}")
     return plain
@@ -216,8 +208,8 @@ def _mapping_reader(key: Any, member: Any) -> _Reader:
 
 
 def _dataclass_reader(kind: Any) -> _Reader:
-    # When first used, as a class may have members of its own kind.
     @functools.cache
+    # Made when first used, as a class may have members of its own type.
     def readers() -> dict[str, _Reader]:
         hints = typing.get_type_hints(kind)
         return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}

@@ -1,8 +1,8 @@
-"""What modelling programs gave, kept in memory and in a directory for later runs.
+"""Keeps what modelling programs gave, in memory and in a directory for later runs.
 
-What is kept is the modelled side of an executable; the code that XLA made for the
-host cannot be taken out of TensorFlow. Entries are found by the digest of all that
-they follow from, so none is ever out of date.
+Only the modelled side of an executable is kept; the code that XLA made for the host cannot be
+taken out of TensorFlow. Entries are found by the digest of everything that they follow from, so
+none is ever out of date.
 """
 
 import functools
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger("ipu_keras")
 
-# Of a file's header; raised when files of the last one cannot be read any more.
+# Raised when files with the last version in their header cannot be read any more.
 SCHEMA_VERSION = 1
 
 _FORMAT = "ipu_keras executable"
 SUFFIX = ".ipu_executable.json"
 
-# Where the code is that entries follow from.
+# The code that entries follow from: a change in any of these files must give other keys.
 CODE = (
     "cost",
     "internals/forms.py",
@@ -55,14 +55,15 @@ CODE = (
 # The graph and the model of ResNet-50 take 12 MB each.
 _MOST_IN_MEMORY = 16
 
-# Of a file, some forty times as much.
+# Limit of a file, some forty times as much.
 _MOST_BYTES = 2**29
 
 
 class ExecutableCache:
-    """Keeps values by what they follow from: in memory those used last, in directories all.
+    """Keeps values by the digest of what they follow from.
 
-    Two threads or processes that ask for the same make it once: the second waits.
+    Memory has the values used last, a directory all of them. Two threads or processes that ask
+    for the same value make it once: the second waits.
 
     Example:
 
@@ -83,18 +84,16 @@ class ExecutableCache:
         directory: Path | None = None,
         check: Callable[[T], None] | None = None,
     ) -> T:
-        """The value of a key, which is made if it is not there.
+        """Returns the value of a key, which is built if it is not there.
 
         Args:
-            key: Of `content_key`.
             kind: The type of the value; `canonical_json` can write and read it.
-            build: Makes the value.
             directory: Where its file is looked for, and written if it is missing;
                 `None` for memory only. It is made if it does not exist. A file
-                that is damaged or not of this key is replaced, with a warning; a
+                that is damaged or has another key is replaced, with a warning; a
                 directory that cannot be used is left alone, with a warning.
-            check: Raises an error about a value of a file that `build` could not have made,
-                whose file is then replaced as a damaged one.
+            check: Raises an error for a value of a file that `build` could not have made;
+                the file is then replaced like a damaged one.
         """
         with self._lock:
             if key not in self._values:
@@ -135,33 +134,17 @@ def _made(kind: type[T], build: Callable[[], T]) -> T:
 
 
 def content_key(*content: Any) -> str:
-    """The digest of what a value follows from besides the code that makes it.
-
-    Args:
-        *content: Values that `canonical_json` can write.
-    """
+    """Returns the digest of what a value follows from, besides the code that makes it."""
     return digest(to_json(content))
 
 
 def path_of(directory: Path, key: str) -> Path:
-    """The file of a key in a directory, for values that the code made as it is now.
-
-    Args:
-        directory: Of executables.
-        key: Of `content_key`.
-    """
+    """Returns the file of a key in a directory, for values of the present code."""
     return directory / f"{digest(_code_digest() + key)}{SUFFIX}"
 
 
 def export(directory: Path, key: str, value: Any) -> None:
-    """Writes the file of a key, unless it is there.
-
-    Args:
-        directory: It is made if it does not exist. If it cannot be used there is a
-            warning.
-        key: Of `content_key`.
-        value: What `canonical_json` can write.
-    """
+    """Writes the file of a key, unless it is there, or warns if the directory cannot be used."""
     path = path_of(directory, key)
     # Unlike `Path.is_file`, this raises nothing where no file can be.
     if os.path.isfile(path):
@@ -174,17 +157,13 @@ def export(directory: Path, key: str, value: Any) -> None:
 
 @functools.cache
 def _code_digest() -> str:
-    """Of the sources that the values follow from, so that a change of any gives other files."""
+    """Digests the sources that values follow from, so that any change gives other files."""
     package = resources.files("ipu_keras")
     return digest_of_sources(package / entry for entry in CODE)
 
 
 def digest_of_sources(entries: Iterable[Traversable]) -> str:
-    """The digest of modules, by their names and texts.
-
-    Args:
-        entries: Files and folders; of these, the Python modules count.
-    """
+    """Returns the digest of Python modules, given as files and folders, by names and texts."""
     sources = hashlib.sha256()
     for name, text in sorted(_sources(entries)):
         sources.update(f"{name}\0{len(text)}\0".encode() + text)
@@ -201,7 +180,7 @@ def _sources(entries: Iterable[Traversable], folder: str = "") -> Iterator[tuple
 
 
 def _locked(path: Path) -> ExitStack | None:
-    """Holds the lock of a file, for which other processes wait too; `None` if there can be none."""
+    """Locks a file, for which other processes wait; returns `None` if it cannot be locked."""
     with warns_if_it_fails(
         f"The directory {str(path.parent)!r} cannot be used for executables; "
         "--executable_cache_path in TF_POPLAR_FLAGS, or `IPUConfig.serialization_output_folder`, "
@@ -217,7 +196,7 @@ def _locked(path: Path) -> ExitStack | None:
 def _read(
     path: Path, key: str, kind: type[T], check: Callable[[T], None] | None = None
 ) -> T | None:
-    """The value in a file; `None` if there is none, or not that of the key."""
+    """Returns the value in a file; `None` if there is none, or it belongs to another key."""
     try:
         text = read_whole(path, _MOST_BYTES).decode()
         header, _, content, _, _ = text.split("\n")
@@ -239,7 +218,7 @@ def _read(
 
 
 def _write(path: Path, key: str, value: Any) -> None:
-    """Writes a file in one piece: whoever reads it sees all of it, or what was there before."""
+    """Writes a file in one piece: readers see all of it, or what was there before."""
     content = to_json(value)
     header = to_json(_header(key, content)).removesuffix("}")
     with warns_if_it_fails(f"The file {str(path)!r} could not be written"):

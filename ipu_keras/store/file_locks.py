@@ -1,10 +1,10 @@
-"""Locks that processes hold for each other, by files that are there only while they are held.
+"""Locks that processes hold for each other, by files that exist only while they are held.
 
 Why not `filelock`: as of 4.2.12 its `FileLock` leaves its files on Unix, one for each executable
-that was ever looked for; a file that another user left, with the usual umask, cannot be locked at
-all. It also takes a pipe in the file's place for a lock. Its `SoftFileLock` removes its files, but
-those of a process that was killed stay, and in a folder that several machines or containers share
-nobody can tell that their owner is gone.
+that was ever looked for; a file that another user left, with the usual umask, cannot be locked
+at all. It also takes a pipe in the file's place for a lock. Its `SoftFileLock` removes its
+files, but those of a process that was killed stay, and in a folder that several machines or
+containers share nobody can tell that their owner is gone.
 """
 
 import fcntl
@@ -19,11 +19,8 @@ from pathlib import Path
 def file_lock(path: Path) -> Iterator[None]:
     """Holds a lock, for which other threads and processes wait, within a `with` statement.
 
-    Args:
-        path: Its file, which is removed when the lock is given back.
-
-    Raises:
-        OSError: The file cannot be made, or something else is in its place.
+    The file is removed when the lock is released. Raises an `OSError` if it cannot be made, or
+    if something else is in its place.
     """
     file = _locked(path)
     try:
@@ -38,7 +35,7 @@ def file_lock(path: Path) -> Iterator[None]:
 
 def _locked(path: Path) -> int:
     while True:
-        # Never waits for the other end of a pipe, and never leads to another place.
+        # NONBLOCK does not wait for the other end of a pipe, NOFOLLOW follows no link elsewhere.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         file = os.open(path, flags, 0o666)
         try:
@@ -46,7 +43,8 @@ def _locked(path: Path) -> int:
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(f"{str(path)!r} is in the way of a lock, and is no regular file")
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever held it before has removed it.
+            # Whoever held the lock before has removed the file: a lock of that one locks nobody
+            # out.
             if _is_at(path, found):
                 return file
         except BaseException:

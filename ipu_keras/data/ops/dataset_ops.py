@@ -1,4 +1,4 @@
-"""Datasets made of others."""
+"""Datasets that are made of others."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ _Base: Any = unchanged_structure_dataset()
 class BufferDataset(_Base):
     """A dataset whose number of elements is a multiple of a number.
 
-    It reads so many elements before it hands out the first of them. If there are fewer left, it
-    ends: the last few elements of `input_dataset` may be left out.
+    It reads `buffer_size` elements before it hands out the first of them. If there are fewer
+    left, it ends: the last few elements of `input_dataset` may be left out.
 
     Args:
-        input_dataset: A `tf.data.Dataset`.
-        buffer_size: How many elements there are at a time.
+        input_dataset: A `tf.data.Dataset` of tensors.
+        buffer_size: How many elements are read at a time.
 
     Raises:
-        TypeError: `input_dataset` is no dataset.
+        TypeError: `input_dataset` is no dataset, or has elements that are `None`.
         ValueError: `buffer_size` is no positive integer.
 
     Example:
@@ -38,7 +38,7 @@ class BufferDataset(_Base):
                 f"input_dataset={input_dataset!r} of type {type(input_dataset).__name__}"
             )
         size = positive_integer("buffer_size", buffer_size)
-        # Of whose windows TensorFlow cannot make elements again.
+        # TensorFlow cannot make elements that have None out of a window again.
         specs = tf.nest.flatten(input_dataset.element_spec)
         if any(spec.is_compatible_with(None) for spec in specs):
             raise TypeError(
@@ -53,7 +53,7 @@ class BufferDataset(_Base):
 
 
 def _num_elements(input_dataset: tf.data.Dataset, size: int) -> int | None:
-    """How many there will be, infinitely many among them; `None` if it is not known."""
+    """Returns how many elements there will be, maybe infinitely many; `None` if unknown."""
     count = tf.get_static_value(input_dataset.cardinality())
     if count is None or count == tf.data.UNKNOWN_CARDINALITY:
         return None
@@ -61,6 +61,6 @@ def _num_elements(input_dataset: tf.data.Dataset, size: int) -> int | None:
 
 
 def _elements(*window: Any) -> tf.data.Dataset:
-    """The elements of a window, which has a dataset for each tensor of an element."""
+    """Returns the elements of a window, which has a dataset for each tensor of an element."""
     datasets = window[0] if len(window) == 1 else window
     return datasets if isinstance(datasets, tf.data.Dataset) else tf.data.Dataset.zip(datasets)

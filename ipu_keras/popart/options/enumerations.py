@@ -40,7 +40,7 @@ class DataType(Enumeration):
 class InitType(Enumeration):
     """What a new tensor holds.
 
-    * `NoInit`: anything.
+    * `NoInit`: whatever its memory holds.
     * `Zero`: zeros.
     """
 
@@ -51,10 +51,10 @@ class InitType(Enumeration):
 class AnchorReturnTypeId(Enumeration):
     """Which values of an anchor a step returns.
 
-    * `Final`: of the last batch.
-    * `EveryN`: of one batch in every so many.
-    * `All`: of each batch.
-    * `Sum`: their sum.
+    * `Final`: the value of the last batch.
+    * `EveryN`: the value of each n-th batch.
+    * `All`: the values of all batches.
+    * `Sum`: the sum of the values of all batches.
     """
 
     Final = 0
@@ -64,10 +64,10 @@ class AnchorReturnTypeId(Enumeration):
 
 
 class ReductionType(Enumeration):
-    """How the elements of a loss, or gradients, become one.
+    """How the elements of a loss, or gradients, are reduced to one.
 
     * `Mean`: their mean.
-    * `NoReduction`: not at all.
+    * `NoReduction`: they are not reduced.
     * `Sum`: their sum.
     """
 
@@ -77,7 +77,7 @@ class ReductionType(Enumeration):
 
 
 class ScatterReduction(Enumeration):
-    """What becomes of values that are scattered to the same place.
+    """How values that are scattered to the same place are reduced.
 
     * `Sum`: they are added.
     """
@@ -88,7 +88,7 @@ class ScatterReduction(Enumeration):
 class WeightDecayMode(Enumeration):
     """How weights decay.
 
-    * `Decay`: directly.
+    * `Decay`: directly, beside the update by gradients.
     * `L2Regularization`: as a part of their gradients.
     """
 
@@ -126,6 +126,7 @@ class AdaptiveMode(Enumeration):
     AdaDelta = 3
 
 
+# PopART has both pairs of names for the same numbers.
 class BatchSerializationTransformContext(Enumeration):
     """When batches are serialised.
 
@@ -155,7 +156,7 @@ class BatchSerializationMethod(Enumeration):
 class BatchSerializationBatchSchedule(Enumeration):
     """In which order the operations of serialised batches run.
 
-    * `Scheduler`: as the scheduler likes, one batch after the other.
+    * `Scheduler`: in an order that the scheduler chooses, one batch after the other.
     * `Isomorphic`: in the same order in each batch.
     * `OverlapOnIo`: with loads of the next batch right after this one's computation.
     * `OverlapOnCompute`: with loads of the next batch right before this one's computation.
@@ -170,10 +171,10 @@ class BatchSerializationBatchSchedule(Enumeration):
 class AutodiffStitchStrategy(Enumeration):
     """Where a backward graph gets the values of the forward graph that it needs.
 
-    * `RecomputeMinimal`: it computes again what is no input or output.
-    * `RecomputeAllNonInputs`: it computes again what is no input.
-    * `AddFwdOutputs`: they become outputs of the forward graph.
-    * `SafeAddFwdOutputs`: they do where that is possible, and are computed again elsewhere.
+    * `RecomputeMinimal`: it recomputes all values that are no inputs or outputs.
+    * `RecomputeAllNonInputs`: it recomputes all values that are no inputs.
+    * `AddFwdOutputs`: the values become outputs of the forward graph.
+    * `SafeAddFwdOutputs`: they become outputs where that is possible, and are recomputed elsewhere.
     """
 
     RecomputeMinimal = 0
@@ -244,8 +245,8 @@ class RecomputeType(Enumeration):
     """Whether one operation is computed again in the backward pass.
 
     * `Undefined`: nothing is said.
-    * `Checkpoint`: it is not.
-    * `Recompute`: it is.
+    * `Checkpoint`: its results are kept.
+    * `Recompute`: it is computed again.
     * `Recomputed`: it is the operation that does so.
     """
 
@@ -304,7 +305,7 @@ class ExecutionPhaseSchedule(Enumeration):
 
     * `Interleaving`: one weight after the other.
     * `Batch`: each step of an update for all weights.
-    * `BatchClusteredIO`: so, with loads and stores kept together.
+    * `BatchClusteredIO`: like `Batch`, with loads and stores kept together.
     """
 
     Interleaving = 0
@@ -313,12 +314,12 @@ class ExecutionPhaseSchedule(Enumeration):
 
 
 class AccumulateOuterFragmentSchedule(Enumeration):
-    """In which order what follows the accumulation of gradients runs.
+    """In which order operations that follow the accumulation of gradients run.
 
-    * `Scheduler`: as the scheduler likes.
+    * `Scheduler`: in an order that the scheduler chooses.
     * `Serial`: one virtual graph after the other.
     * `OverlapCycleOptimized`: virtual graphs at the same time, as far as possible.
-    * `OverlapMemoryOptimized`: so, but for what takes much memory.
+    * `OverlapMemoryOptimized`: likewise, except for what takes much memory.
     """
 
     Scheduler = 0
@@ -330,9 +331,9 @@ class AccumulateOuterFragmentSchedule(Enumeration):
 class SyncPattern(Enumeration):
     """Which IPUs wait for each other.
 
-    * `Full`: all.
-    * `SinglePipeline`: each for its neighbours in a pipeline.
-    * `ReplicaAndLadder`: those of a replica.
+    * `Full`: all IPUs.
+    * `SinglePipeline`: each IPU for its neighbours in a pipeline.
+    * `ReplicaAndLadder`: the IPUs of a replica.
     """
 
     Full = 0
@@ -358,7 +359,7 @@ class MergeVarUpdateType(Enumeration):
 class VirtualGraphMode(Enumeration):
     """How operations are put on IPUs.
 
-    * `Off`: all on one.
+    * `Off`: all on one IPU.
     * `Manual`: each by its `virtualGraph` attribute.
     * `Auto`: by their costs.
     * `ExecutionPhases`: by their execution phases.
@@ -404,7 +405,7 @@ class Instrumentation(Enumeration):
 
 
 class PreAliasPatternType(Enumeration):
-    """Patterns by number; see `Patterns`."""
+    """Numbers of patterns; see `Patterns`."""
 
     PreUniRepl = 0
     PostNRepl = 1
@@ -455,7 +456,7 @@ class DeviceConnectionType(Enumeration):
 
     * `Always`: when it is acquired.
     * `OnDemand`: when it is needed.
-    * `Never`: never; programs are compiled for it only.
+    * `Never`: never; programs are only compiled for it.
     """
 
     Always = 0
@@ -464,10 +465,10 @@ class DeviceConnectionType(Enumeration):
 
 
 class DeviceSelectionCriterion(Enumeration):
-    """Which device that fits is acquired.
+    """Which of the devices that fit is acquired.
 
-    * `First`: the first.
-    * `Random`: any.
+    * `First`: the first one.
+    * `Random`: any of them.
     """
 
     First = 0
@@ -477,9 +478,9 @@ class DeviceSelectionCriterion(Enumeration):
 class CommGroupType(Enumeration):
     """Which replicas take part in a collective operation together.
 
-    * `All`: all.
-    * `Consecutive`: so many that follow each other.
-    * `Orthogonal`: those at the same place in each such group.
+    * `All`: all replicas.
+    * `Consecutive`: groups of replicas that follow each other.
+    * `Orthogonal`: the replicas at the same place in each such group.
     """
 
     All = 0
@@ -495,13 +496,13 @@ _SYNC_PATTERNS = {
 
 
 def syncPatternFromString(name: str) -> SyncPattern:
-    """The sync pattern of a name.
+    """Returns the sync pattern of a name.
 
     Args:
         name: `"full"`, `"singlePipeline"` or `"replicaAndLadder"`.
 
     Raises:
-        popart_exception: It is no such name.
+        popart_exception: There is no sync pattern of this name.
 
     Example:
 
@@ -517,13 +518,13 @@ def syncPatternFromString(name: str) -> SyncPattern:
 
 
 def syncPatternToString(pattern: SyncPattern) -> str:
-    """The name of a sync pattern, as `syncPatternFromString` takes it.
+    """Returns the name of a sync pattern, as `syncPatternFromString` takes it.
 
     Args:
-        pattern: It.
+        pattern: A member of `SyncPattern`.
 
     Raises:
-        TypeError: It is none.
+        TypeError: `pattern` is no `SyncPattern`.
 
     Example:
 

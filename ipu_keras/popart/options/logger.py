@@ -1,11 +1,11 @@
-"""PopART's loggers, which are Python's."""
+"""PopART's loggers, which write to those of Python's `logging`."""
 
 import logging
 import sys
 
 from ipu_keras.popart.exceptions import popart_exception
 
-# As PopART calls its parts. Each but "all" has a logger "popart.<name>" in Python.
+# PopART's names of its parts. Each but "all" has a logger "popart.<name>" in Python.
 _MODULES = (
     "all",
     "popart",
@@ -20,6 +20,7 @@ _MODULES = (
     "ces",
     "python",
 )
+# Python has no level below DEBUG, whose number is 10.
 _TRACE = 5
 _LEVELS = {
     "TRACE": _TRACE,
@@ -39,7 +40,7 @@ class _ToStandardError(logging.Handler):
         if _is_handled(record.name):
             return
         try:
-            # As it is now: tests and notebooks replace it.
+            # Looked up at each message, as tests and notebooks replace `sys.stderr`.
             print(self.format(record), file=sys.stderr)
         except Exception:
             self.handleError(record)
@@ -56,10 +57,9 @@ def _is_handled(name: str) -> bool:
 
 
 def python_logger(name: str) -> logging.Logger:
-    """Python's logger of a part of PopART, whose messages are seen without any set-up.
+    """Returns Python's logger of a part of PopART, whose messages are seen without any set-up.
 
-    Args:
-        name: Of the part, such as `"session"`; `"all"` for that above them.
+    The part `"all"` has the logger above all others.
     """
     above = logging.getLogger("popart")
     if not any(isinstance(each, _ToStandardError) for each in above.handlers):
@@ -72,10 +72,10 @@ def python_logger(name: str) -> logging.Logger:
 
 
 class Logger:
-    """Writes messages of a part of PopART to the logger `popart` of Python; see `getLogger`.
+    """Writes messages of a part of PopART to Python's loggers below `popart`; see `getLogger`.
 
     Args:
-        name: Of the part.
+        name: The part of PopART, such as `"session"`.
     """
 
     def __init__(self, name: str):
@@ -88,7 +88,7 @@ class Logger:
             level: `"TRACE"`, `"DEBUG"`, `"INFO"`, `"WARN"`, `"ERR"`, `"CRITICAL"` or `"OFF"`.
 
         Raises:
-            popart_exception: It is none of these.
+            popart_exception: There is no such level.
         """
         if not isinstance(level, str) or level not in _LEVELS:
             raise popart_exception(
@@ -102,32 +102,32 @@ class Logger:
         self._logger.debug("%s", message)
 
     def info(self, message: str) -> None:
-        """Writes a message of what is done."""
+        """Writes a message about what is done."""
         self._logger.info("%s", message)
 
     def warn(self, message: str) -> None:
-        """Writes a message of what may be wrong."""
+        """Writes a message about something that may be wrong."""
         self._logger.warning("%s", message)
 
     def error(self, message: str) -> None:
-        """Writes a message of what is wrong."""
+        """Writes a message about something that is wrong."""
         self._logger.error("%s", message)
 
     def critical(self, message: str) -> None:
-        """Writes a message of what cannot be gone on after."""
+        """Writes a message about something after which the program cannot go on."""
         self._logger.critical("%s", message)
 
 
 def getLogger(name: str = "all") -> Logger:
-    """The logger of a part of PopART, which is one of Python's.
+    """Returns the logger of a part of PopART, which is one of Python's.
 
-    `"session"` tells at the level `"INFO"` when programs are compiled, exported and loaded, and at
-    `"DEBUG"` what runs and what is copied; without a level warnings and errors are written.
+    `"session"` tells at the level `"INFO"` when programs are compiled, exported and loaded, and
+    at `"DEBUG"` what runs and what is copied; without a level warnings and errors are written.
     Messages go to the standard error, or, where handlers of Python's `logging` are set up, to
     these alone. Other parts have the messages that users write.
 
     Args:
-        name: Such as `"session"`, `"builder"` or `"devicex"`; `"all"` for that above them.
+        name: Such as `"session"`, `"builder"` or `"devicex"`; `"all"` for the one above them.
 
     Raises:
         popart_exception: There is no such part.

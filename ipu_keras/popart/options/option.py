@@ -28,14 +28,12 @@ class Effect(enum.Enum):
 
 
 class Option:
-    """An attribute that is checked when it is assigned.
+    """An attribute that is checked when it is assigned; its docstring follows from the arguments.
 
     Args:
-        kind: What it takes.
-        default: What it is at first.
-        documentation: What it is about, in a sentence or two.
-        effect: What it changes, if that is for it alone to say.
-        why_idle: Why it changes nothing, in a sentence, if so.
+        documentation: A sentence or two on what the option is about.
+        effect: What it changes; `None` if the option that holds its class says so.
+        why_idle: A sentence on why it changes nothing, if it does not.
     """
 
     def __init__(
@@ -60,9 +58,10 @@ class Option:
 
     @property
     def default(self) -> Any:
-        """A copy of what it is at first."""
+        """A copy of the default, which may be a list or other settings that users change."""
         return self._kind.taken(self._name, self._default)
 
+    # On the class, the option itself, so that `help` and the tables of the docs find its text.
     def __get__(self, instance: Any, owner: type) -> Any:
         return self if instance is None else vars(instance)[self._name]
 
@@ -71,26 +70,28 @@ class Option:
 
 
 def _shown(value: Any) -> str:
-    """A value as scripts write it, also one of an enumeration, or a set of those."""
+    """Shows a value as scripts write it, also a member of an enumeration or a set of those."""
     if isinstance(value, enum.Enum):
         return str(value)
     if isinstance(value, set) and value:
+        # Sorted, as a set has another order in each process and docs are compared with it.
         return "{" + ", ".join(sorted(map(_shown, value))) + "}"
     return repr(value)
 
 
 class Settings:
-    """Some options. Values are checked when they are assigned, and there are no other attributes.
+    """Some options. Values are checked when they are assigned; other attributes are refused.
 
     Args:
         *values: Options in the order of their class.
-        **named: Options by name.
+        **named: Options by their names.
     """
 
     _options: dict[str, Option] = {}  # noqa: RUF012
 
     def __init_subclass__(cls) -> None:
         cls._options = {name: each for name, each in vars(cls).items() if isinstance(each, Option)}
+        # `help` and editors show the options as arguments, which `*values` would hide.
         if "__init__" not in vars(cls):
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
             cls.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -116,11 +117,11 @@ class Settings:
 
     @classmethod
     def options(cls) -> Mapping[str, Option]:
-        """All options by name."""
+        """Returns all options by name."""
         return MappingProxyType(cls._options)
 
     def copy(self) -> Self:
-        """The same options, which do not change with these."""
+        """Returns a copy that does not change with these options."""
         twin = type(self).__new__(type(self))
         for name in self._options:
             setattr(twin, name, getattr(self, name))

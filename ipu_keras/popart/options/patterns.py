@@ -1,4 +1,4 @@
-"""Which patterns are enabled: rewrites of a graph, most of which leave its results as they are."""
+"""Which patterns are enabled: rewrites of a graph, most of which leave results as they are."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -10,13 +10,13 @@ from ipu_keras.popart.options.enumerations import PatternsLevel, PreAliasPattern
 from ipu_keras.popart.options.values import BOOL
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
-# The gradient of a loss goes past the softmax that makes its probabilities: the one pattern that
-# results follow from, where probabilities are too small for logarithms.
+# The gradient of a loss bypasses the softmax of its probabilities. It is the one pattern that
+# changes results, where probabilities are too small for logarithms.
 SOFTMAX_GRAD_DIRECT = "SoftMaxGradDirect"
-# Computes the loss along with that gradient, and so is of use with the other one only.
+# Computes the loss along with that gradient, so it is of use only with the other pattern.
 _NLLL_WITH_SOFTMAX_GRAD_DIRECT = "NlllWithSoftMaxGradDirect"
 
-# Those without which PopART could not run some operations: it has no code for what they replace.
+# PopART has no code for the operations that these replace, and could not run them otherwise.
 _MINIMAL = (
     "SubtractArg1GradOp",
     "MulArgGradOp",
@@ -101,21 +101,21 @@ _LEVELS = {
     PatternsLevel.Default: (*_MINIMAL, *_DEFAULT),
     PatternsLevel.All: (*_MINIMAL, *_DEFAULT, *_ON_REQUEST),
 }
-# Attributes, names and numbers of a pattern differ in upper and lower case.
+# PopART's attributes, names and numbers of one pattern differ in upper and lower case.
 _NAMES = {name.lower(): name for name in _LEVELS[PatternsLevel.All]}
 
 
 class Patterns:
     """Which patterns are enabled.
 
-    Patterns are rewrites of a graph that leave its results as they are, as the emulator has it by
-    rules of its own: sessions take a choice, which changes nothing. But for `SoftMaxGradDirect`:
-    sessions that train take the gradient of `nllloss` past the softmax that makes its
-    probabilities, which is their difference from the labels, and without the pattern through it,
-    where it vanishes with the probability of a label.
+    Patterns are rewrites of a graph that leave its results as they are. The emulator rewrites by
+    rules of its own, so a choice changes nothing, except of `SoftMaxGradDirect`: sessions that
+    train take the gradient of `nllloss` past the softmax that makes its probabilities, which is
+    their difference from the labels, and without the pattern through it, where it vanishes with
+    the probability of a label.
 
     Args:
-        patterns: A level, or names of the only ones that are enabled.
+        patterns: A level, or names of the only patterns that are enabled.
 
     Example:
 
@@ -138,13 +138,14 @@ class Patterns:
                 "`patterns` must be a PatternsLevel or a list of names. "
                 f"Received: patterns={patterns!r}"
             )
+        # Past `__setattr__`, which knows names of patterns only.
         vars(self).update(_enabled=set(names), _runtime_asserts=True)
 
     def isPatternEnabled(self, pattern: str | PreAliasPatternType) -> bool:
         """Whether a pattern is enabled.
 
         Args:
-            pattern: Its name or number.
+            pattern: The pattern's name or number.
 
         Raises:
             popart_exception: There is no such pattern.
@@ -155,11 +156,11 @@ class Patterns:
         """Enables or disables a pattern.
 
         Args:
-            pattern: Its name or number.
+            pattern: The pattern's name or number.
             enabled: Whether it is enabled from now on.
 
         Returns:
-            These patterns.
+            These patterns, so that calls can be chained.
 
         Raises:
             popart_exception: There is no such pattern.
@@ -172,10 +173,10 @@ class Patterns:
         """Says whether operations that need a pattern may fail without it. None does here.
 
         Args:
-            enabled: Whether they may.
+            enabled: Whether such operations may fail.
 
         Returns:
-            These patterns.
+            These patterns, so that calls can be chained.
         """
         vars(self)["_runtime_asserts"] = BOOL.taken("enabled", enabled)
         return self
@@ -203,7 +204,7 @@ class Patterns:
 
 
 def _known(pattern: str | PreAliasPatternType) -> str:
-    """The name of a pattern, as it is kept."""
+    """Returns the name of a pattern in the spelling of this module."""
     name = pattern.name if isinstance(pattern, PreAliasPatternType) else pattern
     if not isinstance(name, str):
         raise TypeError(f"The name of a pattern must be a str. Received: {pattern!r}")
@@ -215,14 +216,9 @@ def _known(pattern: str | PreAliasPatternType) -> str:
 
 
 def warn_of_patterns(patterns: Patterns, *, trains: bool = False) -> None:
-    """Warns of a choice of patterns that changes nothing; sessions call it when they are made.
+    """Warns of a choice of patterns that changes nothing; a session calls it when it is made.
 
-    Args:
-        patterns: Of a session.
-        trains: Whether it trains.
-
-    Raises:
-        TypeError: They are no `Patterns`.
+    Raises a `TypeError` if they are no `Patterns`.
     """
     if not isinstance(patterns, Patterns):
         raise TypeError(
@@ -251,30 +247,21 @@ def warn_of_patterns(patterns: Patterns, *, trains: bool = False) -> None:
 
 
 def _that_count(patterns: Patterns) -> tuple[str, ...]:
-    """The patterns of which a choice is none too many in training."""
+    """Returns the patterns whose choice has an effect in training."""
     if patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT):
         return (SOFTMAX_GRAD_DIRECT,)
+    # Without the first, users have to turn off the second, too.
     return (SOFTMAX_GRAD_DIRECT, _NLLL_WITH_SOFTMAX_GRAD_DIRECT)
 
 
 def excludes(node: Node, pattern: str) -> bool:
-    """Whether `builder.excludePatterns` excluded a pattern for a node.
-
-    Args:
-        node: It.
-        pattern: Its name.
-    """
+    """Whether `builder.excludePatterns` excluded a pattern for a node."""
     names = node.annotations.get(EXCLUDE_PATTERNS, ())
     return pattern.lower() in (name.lower() for name in names)
 
 
 def warn_of_excluded(nodes: Iterable[Node], *, trains: bool) -> None:
-    """Warns of what `builder.excludePatterns` said of nodes that changes nothing.
-
-    Args:
-        nodes: Of a graph.
-        trains: Whether it is trained.
-    """
+    """Warns of what `builder.excludePatterns` said of nodes that changes nothing."""
     excluded = {
         name
         for node in nodes

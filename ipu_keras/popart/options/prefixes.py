@@ -1,7 +1,7 @@
-"""What the names of tensors begin with that sessions make, and that can be anchors.
+"""Prefixes of the names of tensors that sessions make, and that can be anchors.
 
-Behind it stands the name of a weight or tensor; behind those of scalars of an optimizer the name
-of a weight, or for the default of all weights the type, such as
+Behind a prefix is the name of a weight or tensor; behind those of an optimizer's scalars the
+name of a weight, or for the default of all weights the type, such as
 `scaledLearningRate0___default___FLOAT`.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def _prefix(name: str, prefix: str, what: str) -> Callable[[], str]:
-    """A function that returns a prefix."""
+    """Returns a function that returns a prefix."""
 
     def function() -> str:
         return prefix

@@ -38,7 +38,7 @@ from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 def _dot_check(value: Any) -> DotCheck:
-    """One, or its name, which later releases take."""
+    """Returns a `DotCheck`, also given its name, which later releases of PopART take."""
     if isinstance(value, DotCheck):
         return value
     if isinstance(value, str) and value in DotCheck.__members__:
@@ -50,7 +50,7 @@ def _io_tiles(value: Any) -> int:
     return integer(0).take(int(value) if isinstance(value, NumIOTiles) else value)
 
 
-# Why options change nothing.
+# Reasons why options change nothing, which warnings and the table in docs/popart.md show.
 _ONE_PROCESS = "Each process has an emulated machine of its own."
 _NO_PASS = "Models have no such pass."
 _ONE_ORDER = "Models have one order: as traced, but for what frees memory."
@@ -567,13 +567,9 @@ class SessionOptions(Settings):
 
 
 def warn_of_idle(options: SessionOptions) -> None:
-    """Warns of options that were set and change nothing; sessions call it when they are made.
+    """Warns of options that were set and change nothing; a session calls it when it is made.
 
-    Args:
-        options: Of a session.
-
-    Raises:
-        TypeError: They are no `SessionOptions`.
+    Raises a `TypeError` if they are no `SessionOptions`.
     """
     if not isinstance(options, SessionOptions):
         raise TypeError(
@@ -592,7 +588,7 @@ def warn_of_idle(options: SessionOptions) -> None:
 
 
 def _set_with(options: SessionOptions, effect: Effect) -> dict[str, Option]:
-    """The options with an effect that are not what they are at first."""
+    """Returns the options with an effect that differ from their defaults."""
     return {
         name: option
         for name, option in SessionOptions.options().items()

@@ -24,7 +24,7 @@ class CommGroup(Settings):
 
     Args:
         type: How replicas are grouped.
-        replicaGroupSize: Replicas in a group; of no meaning for all.
+        replicaGroupSize: Number of replicas in a group; ignored for `CommGroupType.All`.
 
     Example:
 
@@ -42,7 +42,7 @@ class TensorLocation(Settings):
     Args:
         *values: `storage`; `storage` and `replicatedTensorSharding`; or `storage`,
             `loadTileSet`, `storageTileSet` and `replicatedTensorSharding`.
-        **named: These by name.
+        **named: The same options by their names.
 
     Example:
 
@@ -61,6 +61,7 @@ storageTileSet=TileSet.Compute, replicatedTensorSharding=ReplicatedTensorShardin
     )
 
     def __init__(self, *values: Any, **named: Any):
+        # PopART's constructor has overloads; the one of two arguments leaves the tile sets out.
         if len(values) == 2 and isinstance(values[-1], ReplicatedTensorSharding):
             named["replicatedTensorSharding"] = values[-1]
             values = values[:1]
@@ -71,9 +72,9 @@ class TensorLocationSettings(Settings):
     """Where tensors of a kind are kept.
 
     Args:
-        location: Of those that are large enough; a `TensorStorage` stands for a location in it.
-        minElementsForOffChip: Smaller ones stay in the memory of the IPU.
-        minElementsForReplicatedTensorSharding: Smaller ones are kept whole by each replica.
+        location: Where large enough tensors are; a `TensorStorage` is a location in it.
+        minElementsForOffChip: Smaller tensors stay in the memory of the IPU.
+        minElementsForReplicatedTensorSharding: Each replica keeps smaller tensors whole.
     """
 
     location = Option(one_of(TensorLocation), TensorLocation(), "Of those that are large enough.")
@@ -171,7 +172,7 @@ class ExecutionPhaseSettings(Settings):
 
 
 class AccumulateOuterFragmentSettings(Settings):
-    """How what follows the accumulation of gradients runs."""
+    """How operations that follow the accumulation of gradients run."""
 
     schedule = Option(
         one_of(AccumulateOuterFragmentSchedule),
@@ -184,10 +185,10 @@ class AccumulateOuterFragmentSettings(Settings):
 
 
 class AutomaticLossScalingSettings(Settings):
-    """How the loss is scaled by what its gradients are like.
+    """How the loss scaling follows from gradients.
 
-    After each batch the scale becomes twice as much, or half as much if too many elements are large
-    of the gradients of what matrix products and convolutions multiply.
+    After each batch the scaling doubles, or halves if too many elements are large of the
+    gradients of what matrix products and convolutions multiply.
     """
 
     enabled = Option(BOOL, False, "Whether it is.")
@@ -200,11 +201,11 @@ class AutomaticLossScalingSettings(Settings):
 
 
 class ClipNormSettings(Settings):
-    """The gradients of some weights, and how long they may be together.
+    """Weights whose gradients are clipped together, and the largest norm of these.
 
     Args:
         weightIds: Names of the weights.
-        maxNorm: The largest norm of their gradients together.
+        maxNorm: The largest norm of all their gradients together.
     """
 
     weightIds = Option(list_of(TEXT), [], "Names of the weights.")
@@ -218,7 +219,7 @@ class NumIOTiles:
     """A number of tiles that are set apart for input and output.
 
     Args:
-        numIOTiles: It.
+        numIOTiles: The number of tiles of each IPU.
 
     Example:
 

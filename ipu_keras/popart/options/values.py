@@ -1,4 +1,4 @@
-"""Values that options can have: each is checked when it is assigned, and when a part of it is."""
+"""Types of options' values, which are checked when they, or a part of them, are assigned."""
 
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, MutableSet
@@ -13,12 +13,12 @@ from ipu_keras.settings.counts import integer_in
 
 @dataclass(frozen=True)
 class Kind:
-    """What an option takes.
+    """The values that an option takes.
 
     Args:
-        expected: How errors call it, such as "a bool".
-        take: Returns what is kept for a value that was given; raises `TypeError` without a text
-            if it is not taken.
+        expected: How errors call them, such as "a bool".
+        take: Returns what is kept of a given value; raises a `TypeError` without a text if it is
+            of another type.
         check: Returns what is wrong with a value of the right type, or nothing.
     """
 
@@ -27,15 +27,10 @@ class Kind:
     check: Callable[[Any], str] = lambda value: ""
 
     def taken(self, name: str, value: Any) -> Any:
-        """What is kept for a value.
+        """Returns what is kept of a value.
 
-        Args:
-            name: Of the option, for errors.
-            value: What was given.
-
-        Raises:
-            TypeError: It is of another type.
-            popart_exception: It is of the right type, but not in range.
+        Raises a `TypeError` if it is of another type, and a `popart_exception` if it is out of
+        range.
         """
         try:
             kept = self.take(value)
@@ -83,11 +78,7 @@ PART = Kind("a float", _number, lambda value: "" if 0 <= value <= 1 else "in the
 
 
 def integer(least: int) -> Kind:
-    """Integers of at least so much, as far as 64 bits go.
-
-    Args:
-        least: The smallest.
-    """
+    """Returns the kind of integers of 64 bits that are at least `least`."""
     return Kind(
         "an int",
         _integer,
@@ -96,15 +87,12 @@ def integer(least: int) -> Kind:
 
 
 def one_of(kind: type) -> Kind:
-    """Members of an enumeration, or objects of a class, of which a copy is kept.
-
-    Args:
-        kind: It.
-    """
+    """Returns the kind of an enumeration's members, or of objects of a class, which are copied."""
 
     def take(value: Any) -> Any:
         if not isinstance(value, kind):
             raise TypeError
+        # Settings are values in PopART: to change what was assigned does not change the option.
         return value.copy() if hasattr(value, "copy") else value
 
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -112,11 +100,7 @@ def one_of(kind: type) -> Kind:
 
 
 def choice(*texts: str) -> Kind:
-    """Some texts.
-
-    Args:
-        *texts: They.
-    """
+    """Returns the kind of certain texts."""
     return Kind(
         "a str",
         _text,
@@ -125,13 +109,10 @@ def choice(*texts: str) -> Kind:
 
 
 def list_of(item: Kind) -> Kind:
-    """Lists of values.
-
-    Args:
-        item: What each is.
-    """
+    """Returns the kind of lists whose items are of a kind."""
 
     def take(value: Any) -> "CheckedList":
+        # A text would be a list of its characters, a dictionary one of its keys.
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise TypeError
         return CheckedList(item, value)
@@ -140,11 +121,7 @@ def list_of(item: Kind) -> Kind:
 
 
 def set_of(item: Kind) -> Kind:
-    """Sets of values.
-
-    Args:
-        item: What each is.
-    """
+    """Returns the kind of sets whose items are of a kind."""
 
     def take(value: Any) -> "CheckedSet":
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
@@ -155,11 +132,7 @@ def set_of(item: Kind) -> Kind:
 
 
 def dict_of(item: Kind) -> Kind:
-    """Dictionaries of values by text.
-
-    Args:
-        item: What each value is.
-    """
+    """Returns the kind of dictionaries from texts to values of a kind."""
 
     def take(value: Any) -> "CheckedDict":
         if not isinstance(value, Mapping):
@@ -170,12 +143,7 @@ def dict_of(item: Kind) -> Kind:
 
 
 class CheckedDict(UserDict):
-    """A dictionary by text whose values are checked.
-
-    Args:
-        item: What each is.
-        values: What it begins with.
-    """
+    """A dictionary from texts whose values are checked."""
 
     def __init__(self, item: Kind, values: Mapping):
         self._item = item
@@ -188,12 +156,7 @@ class CheckedDict(UserDict):
 
 
 class CheckedList(MutableSequence):
-    """A list whose items are checked. It equals lists with the same items.
-
-    Args:
-        item: What each is.
-        values: What it begins with.
-    """
+    """A list whose items are checked. It equals lists with the same items."""
 
     def __init__(self, item: Kind, values: Iterable):
         self._item = item
@@ -215,7 +178,7 @@ class CheckedList(MutableSequence):
         return len(self._values)
 
     def insert(self, index: int, value: Any) -> None:
-        """Puts an item before an index."""
+        """Inserts an item before an index."""
         self._values.insert(index, self._item.taken("item", value))
 
     def __eq__(self, other: object) -> bool:
@@ -228,19 +191,14 @@ class CheckedList(MutableSequence):
 
 
 class CheckedSet(MutableSet):
-    """A set whose items are checked. It equals sets with the same items.
-
-    Args:
-        item: What each is.
-        values: What it begins with.
-    """
+    """A set whose items are checked. It equals sets with the same items."""
 
     def __init__(self, item: Kind, values: Iterable):
         self._item = item
         self._values = {item.taken("item", value) for value in values}
 
     def _from_iterable(self, values: Iterable) -> set:  # type: ignore[override]
-        # What `|` and its like return, which is nobody's option.
+        # The result of `|` and the like is a plain set, as it is no option.
         return set(values)
 
     def __contains__(self, value: Any) -> bool:

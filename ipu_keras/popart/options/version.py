@@ -1,4 +1,4 @@
-"""The release of PopART that this is like."""
+"""The release of PopART whose API this package has."""
 
 from ipu_keras.store.canonical_json import digest
 
@@ -6,15 +6,15 @@ _VERSION = (2, 1, 0)
 
 
 def versionString() -> str:
-    """The release, such as `"2.1.0"`."""
+    """Returns the release, such as `"2.1.0"`."""
     return ".".join(map(str, _VERSION))
 
 
 def versionNumber() -> tuple[int, int, int]:
-    """The release as numbers: major, minor and point."""
+    """Returns the release as numbers: major, minor and point."""
     return _VERSION
 
 
 def packageHash() -> str:
-    """Ten hexadecimal digits that are the same for the same release."""
+    """Returns ten hexadecimal digits that are the same for the same release."""
     return digest(versionString())[:10]

@@ -1,1 +1,1 @@
-"""How ONNX models run: what goes in and out, weights, programs and their reports."""
+"""Sessions that run ONNX models: their inputs and results, weights, programs and reports."""

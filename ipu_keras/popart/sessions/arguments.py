@@ -1,4 +1,4 @@
-"""What sessions are made of, checked before anything is done with it."""
+"""Checks the types of a session's arguments before anything is done with them."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ from ipu_keras.popart.options.session_options import SessionOptions
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 
+# C++ bindings would refuse a wrong type with the signature of the overload; users need to know
+# what makes the right one, as `acquire` methods return None when no device is free.
 _HOW = {
     DataFlow: "Make one with popart.DataFlow(batchesPerStep, {'output': AnchorReturnType('All')}).",
     DeviceInfo: "Get one of a popart.DeviceManager; its acquire methods return None where none is "
@@ -21,18 +23,7 @@ _HOW = {
 def check_arguments(
     dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any
 ) -> None:
-    """Refuses arguments of other types; they are those of `popart.InferenceSession`.
-
-    Args:
-        dataFlow: A `popart.DataFlow`.
-        deviceInfo: A `popart.DeviceInfo`.
-        inputShapeInfo: A `popart.InputShapeInfo`.
-        patterns: A `popart.Patterns`.
-        userOptions: A `popart.SessionOptions`.
-
-    Raises:
-        TypeError: One is none.
-    """
+    """Raises a `TypeError` that says how to make the argument if one is of another type."""
     given = {
         "dataFlow": (dataFlow, DataFlow),
         "deviceInfo": (deviceInfo, DeviceInfo),

@@ -1,26 +1,24 @@
-"""Reports as CBOR (RFC 8949), which PopART offers beside JSON."""
+"""Encodes reports as CBOR (RFC 8949), which PopART offers beside JSON."""
 
 import struct
 from typing import Any
 
-# Kinds of items, in the first three bits of their first byte.
+# RFC 8949, 3.1: the first three bits of an item's first byte are its major type, the other five
+# are its number, or 24 to 27 if the number follows in 1, 2, 4 or 8 bytes.
 _UNSIGNED, _NEGATIVE, _TEXT, _LIST, _MAP = 0, 1, 3, 4, 5
 _SIMPLE = {False: b"\xf4", True: b"\xf5", None: b"\xf6"}
 _SIZES = ((24, ">B"), (25, ">H"), (26, ">I"), (27, ">Q"))
 
 
 def as_cbor(value: Any) -> bytes:
-    """What JSON can say, as CBOR.
-
-    Args:
-        value: Numbers, texts, truth values, `None`, and lists and dictionaries of them. Integers
-            have 64 bits at most.
+    """Encodes a value that JSON can express; integers must fit into 64 bits.
 
     Example:
 
     >>> as_cbor({"a": [1, -500]}).hex()
     'a1616182013901f3'
     """
+    # Before integers, as a bool of Python is an int.
     if value is None or isinstance(value, bool):
         return _SIMPLE[value]
     if isinstance(value, int):
@@ -39,7 +37,7 @@ def as_cbor(value: Any) -> bytes:
 
 
 def _head(kind: int, number: int) -> bytes:
-    """A kind with a number, which is behind it unless it is small."""
+    """Returns the first bytes of an item: its major type, and its number in as few bytes as fit."""
     if number < 24:
         return bytes([kind << 5 | number])
     for code, form in _SIZES:

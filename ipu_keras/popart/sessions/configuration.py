@@ -1,4 +1,4 @@
-"""What the options of a session say of its program, and of what it would cost."""
+"""What the options of a session mean for its program, and for what that would cost."""
 
 import math
 from collections.abc import Iterator
@@ -49,20 +49,14 @@ _ON_SEVERAL_IPUS = (
 
 @dataclass(frozen=True)
 class Configuration:
-    """Options of a session.
+    """Options of a session, checked against its graph and device.
+
+    Raises a `popart_exception` if options contradict each other, the graph or the device, and a
+    `poplar_exception` for options of an engine or of convolutions that do not exist.
 
     Args:
-        options: A `popart.SessionOptions`.
-        graph: The main graph.
-        num_ipus: Of the device.
         target: Hardware of the device; `None` if nothing is to be modelled.
-        trains: Whether weights are trained.
-        device_choices: What programs are compiled for.
-
-    Raises:
-        popart_exception: Options contradict each other, the graph or the device.
-        poplar_exception: There is no such option of an engine or of convolutions, or it does not
-            take its value.
+        device_choices: What programs are compiled for, in terms of TensorFlow's programs.
     """
 
     options: Any
@@ -84,7 +78,7 @@ class Configuration:
             self._check_annotated()
         if self.options.enablePipelining:
             self._check_pipelining()
-            # Refuses stages that are none.
+            # The property raises if stages are not numbered from 0, or are on several IPUs.
             assert self.pipeline is not None
         if self.trains:
             self._check_training()
@@ -104,7 +98,6 @@ class Configuration:
 
     @property
     def num_replicas(self) -> int:
-        """Copies of the graph that run at the same time."""
         return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
 
     @property
@@ -114,18 +107,17 @@ class Configuration:
 
     @property
     def factors(self) -> Factors:
-        """How many gradients become one, and how."""
+        """How many gradients are reduced to one, and how."""
         is_mean = self.options.accumulationAndReplicationReductionType == ReductionType.Mean
         return Factors(self.accumulation, self.num_replicas, is_mean)
 
     @property
     def has_constant_weights(self) -> bool:
-        """Whether weights never change."""
+        """Whether weights never change, so that they may be constants of the program."""
         return self.options.constantWeights and not self.trains
 
     @property
     def has_random_state(self) -> bool:
-        """Whether the state of random operations is read and written."""
         return self.options.enableLoadAndOffloadRNGState
 
     @property
@@ -140,22 +132,22 @@ class Configuration:
 
     @property
     def caches(self) -> bool:
-        """Whether what was compiled is kept for others."""
+        """Whether compiled programs are kept for other processes."""
         return self.options.enableEngineCaching and bool(self.options.cachePath)
 
     @property
     def checks_numbers(self) -> bool:
-        """Whether a step fails in which a number is not finite."""
+        """Whether a step fails if a number is not finite."""
         return self.options.enableFloatingPointChecks
 
     @property
     def strides_groups(self) -> bool:
-        """Whether groups of normalisations are every so many channels."""
+        """Whether a group of a normalisation is every n-th channel, and not n adjacent ones."""
         return self.options.groupNormStridedChannelGrouping
 
     @property
     def stable_softmax(self) -> bool:
-        """Whether softmax is computed so that nothing overflows."""
+        """Whether softmax subtracts the maximum first, so that no exponential overflows."""
         return not self.options.enableNonStableSoftmax
 
     @property
@@ -165,14 +157,13 @@ class Configuration:
 
     @property
     def placement(self) -> Placement:
-        """What counts of what nodes say about where they run."""
+        """Which of the nodes' annotations count."""
         modes = (VirtualGraphMode.Manual, VirtualGraphMode.Auto)
         has_ipus = self.options.virtualGraphMode in modes
         return Placement(has_ipus, has_ipus and self.options.enablePipelining)
 
     @property
     def ipus_per_replica(self) -> int:
-        """IPUs that a copy of the graph needs."""
         if not self.placement.has_ipus:
             return 1
         last = max((node.annotations.get(IPU, 0) for node in _nodes(self.graph)), default=0)
@@ -208,14 +199,7 @@ class Configuration:
         )
 
     def check_weights_change(self, method: str) -> None:
-        """Refuses to change weights that are constant.
-
-        Args:
-            method: Which would.
-
-        Raises:
-            popart_exception: They are.
-        """
+        """Raises a `popart_exception` for `method` if weights are constant."""
         if self.has_constant_weights:
             raise popart_exception(
                 f"Cannot call {method} when SessionOptions.constantWeights is set, as it is by "
@@ -223,15 +207,10 @@ class Configuration:
             )
 
     def options_in_words(self) -> dict[str, str]:
-        """All options by name, as text."""
         return {name: repr(getattr(self.options, name)) for name in type(self.options).options()}
 
     def synthetic(self, stream: Stream) -> np.ndarray:
-        """Made up data for an input.
-
-        Args:
-            stream: It.
-        """
+        """Returns made-up data for an input, the same at each step."""
         shape = (stream.num_batches, *stream.shape)
         if self.options.syntheticDataMode == SyntheticDataMode.Zeros:
             return np.zeros(shape, stream.dtype)
@@ -240,7 +219,7 @@ class Configuration:
 
     def _check_types(self) -> None:
         given: list[tuple[str, Any]] = [(each.name, each.dtype) for each in self.graph.inputs]
-        # Integers are constants, such as shapes and axes, which no device has.
+        # Integers of 64 bits are shapes and axes, which are constants that no device has.
         weights = self.graph.initialisers.items()
         given += [(name, array.dtype) for name, array in weights if array.dtype.kind == "f"]
         for name, dtype in given:
@@ -318,12 +297,12 @@ class Configuration:
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
-    """The nodes that run on an IPU."""
+    """Yields the nodes that run on an IPU."""
     return (node for node in graph.nodes if node.kind not in NOWHERE)
 
 
 def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
-    """The options as the cost model reads those of TensorFlow's programs."""
+    """Translates options into the configuration of TensorFlow's programs, which the model reads."""
     check_engine_options(options.engineOptions)
     config = IPUConfig()
     partials = {"partialsType": options.partialsTypeMatMuls} if options.partialsTypeMatMuls else {}

@@ -1,4 +1,4 @@
-"""Options of a session that contradict each other, or the model."""
+"""Refuses options of a session that contradict each other, or the model."""
 
 from typing import Any
 
@@ -9,14 +9,7 @@ from ipu_keras.popart.options.enumerations import RecomputationType, RecomputeTy
 
 
 def check_main_loops(options: Any) -> None:
-    """Refuses loops over batches without the copies that would be in them.
-
-    Args:
-        options: Of a session.
-
-    Raises:
-        popart_exception: There are such.
-    """
+    """Refuses loops over batches in the graph without the copies that would be in them."""
     if options.enableExplicitMainLoops and not options.useHostCopyOps:
         raise popart_exception(
             "SessionOptions.enableExplicitMainLoops needs useHostCopyOps, as loops in the graph "
@@ -26,15 +19,7 @@ def check_main_loops(options: Any) -> None:
 
 
 def check_recomputation(options: Any, graph: Graph) -> None:
-    """Refuses to choose what is computed again, where nodes say it.
-
-    Args:
-        options: A `popart.SessionOptions`.
-        graph: The main graph.
-
-    Raises:
-        popart_exception: Both do.
-    """
+    """Refuses automatic recomputation if nodes of the model ask for recomputation themselves."""
     if options.autoRecomputation is RecomputationType.NoRecompute:
         return
     manual = next((node for node in graph.all_nodes() if _is_recomputed(node)), None)
@@ -49,17 +34,11 @@ def check_recomputation(options: Any, graph: Graph) -> None:
 
 
 def check_order_of_stages(graph: Graph) -> None:
-    """Refuses data that goes back to a stage of a pipeline that ran before.
-
-    Args:
-        graph: The main graph, whose nodes are in stages; constants are in none.
-
-    Raises:
-        popart_exception: A node takes what a later stage makes.
-    """
+    """Refuses data that goes back to an earlier stage of a pipeline."""
     stages: dict[str, int] = {}
     for node in graph.nodes:
         stage = node.annotations.get(PIPELINE_STAGE)
+        # Constants may be in no stage; every stage may take them.
         if stage is None:
             continue
         for name in node.inputs:

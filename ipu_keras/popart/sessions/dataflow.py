@@ -1,4 +1,4 @@
-"""What a session returns, and how often."""
+"""Which tensors a session returns, and how often."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ class AnchorReturnType:
 
     Args:
         artString: `"Final"`, `"EveryN"`, `"All"` or `"Sum"`, in any case.
-        returnPeriod: With `"EveryN"`, the n: every so many batches.
+        returnPeriod: The n of `"EveryN"`: the value of each n-th batch is returned.
 
     Raises:
         popart_exception: There is no such type, or the period does not go with it.
@@ -89,13 +89,13 @@ class DataFlow:
     Args:
         batchesPerStep: Batches that each call of `run` takes.
         anchorTensors: Names of tensors, each with its `AnchorReturnType`; or a list of names.
-        anchorReturnType: Of all names, if these are a list; `"All"` by default.
+        anchorReturnType: The type for all names of a list; `"All"` by default.
 
     Raises:
         popart_exception: There is no batch, or the return period of an anchor does not divide
             them.
-        TypeError: `batchesPerStep` is no integer, `anchorTensors` is neither, or a return type is
-            none.
+        TypeError: `batchesPerStep` is no integer, `anchorTensors` is neither a dictionary nor a
+            list, or a return type is no `AnchorReturnType`.
 
     Example:
 
@@ -137,10 +137,10 @@ class DataFlow:
         return list(self._anchors)
 
     def art(self, anchorId: str) -> AnchorReturnType:
-        """The return type of an anchor.
+        """Returns the return type of an anchor.
 
         Raises:
-            popart_exception: It is not returned.
+            popart_exception: No anchor has this name.
         """
         if anchorId not in self._anchors:
             raise popart_exception(

@@ -1,4 +1,4 @@
-"""What all sessions can do, under the names that PopART's bindings have."""
+"""The methods of all sessions under the names of PopART's bindings."""
 
 import contextlib
 import json
@@ -16,10 +16,10 @@ from ipu_keras.report import Report
 
 
 class SessionMethods:
-    """What all sessions have in common.
+    """The methods that sessions for inference and for training have in common.
 
     Args:
-        session: What does it.
+        session: The session that the methods call.
     """
 
     def __init__(self, session: Session):
@@ -39,15 +39,15 @@ class SessionMethods:
             self._session.prepare(loads=loadEngine)
 
     def loadEngineAndConnectStreams(self) -> None:
-        """Lets the prepared program run."""
+        """Lets the prepared program run, after `prepareDevice(loadEngine=False)`."""
         self._session.load()
 
     def run(self, stepio: IStepIO, debugName: str = "") -> None:
         """Runs a step.
 
         Args:
-            stepio: Gives its inputs, and takes its results.
-            debugName: Of the step, for logs.
+            stepio: Gives the step's inputs, and takes its results.
+            debugName: A name of the step in logs; ignored here.
 
         Raises:
             popart_exception: Nothing was prepared, the device is detached, or an array does not
@@ -98,16 +98,16 @@ class SessionMethods:
         from them.
 
         Args:
-            arg0: Its path.
+            arg0: The path of the file, which is replaced in one piece.
         """
         self._session.written_model.save(arg0)
 
     def updateExternallySavedTensorLocations(self, arg0: str, arg1: str) -> None:
-        """Has `modelToHost` write weights that came from one external file into another.
+        """Makes `modelToHost` write weights that came from one external file into another.
 
         Args:
             arg0: The file that they came from, as the model names it.
-            arg1: The other, which must not exist.
+            arg1: The path of the other file, which must not exist.
 
         Raises:
             popart_exception: No weight came from that file, or the other exists.
@@ -115,26 +115,26 @@ class SessionMethods:
         self._session.written_model.move_external(arg0, arg1)
 
     def getInfo(self, arg0: str) -> TensorInfo:
-        """Shape and type of a tensor of the main graph.
+        """Returns shape and type of a tensor of the main graph.
 
         Args:
-            arg0: Its name.
+            arg0: The name of the tensor.
 
         Raises:
-            popart_exception: There is none.
+            popart_exception: There is no such tensor.
         """
         return self._session.info(arg0)
 
     def setRandomSeed(self, seedValue: int) -> None:
-        """Has random operations begin anew with a seed.
+        """Makes random operations begin anew with a seed.
 
         Args:
-            seedValue: Any integer.
+            seedValue: Any integer; the lowest 31 bits count.
         """
         self._session.random_seeds.set_seed(seedValue)
 
     def getRNGState(self) -> list[int]:
-        """Where random operations are.
+        """Returns the state of random operations, for `setRNGState`.
 
         Raises:
             popart_exception: `enableLoadAndOffloadRNGState` is not set.
@@ -142,10 +142,10 @@ class SessionMethods:
         return self._session.random_seeds.state()
 
     def setRNGState(self, rngValue: list[int]) -> None:
-        """Has random operations go on from where another session was.
+        """Makes random operations go on from where another session was.
 
         Args:
-            rngValue: As `getRNGState` gave it.
+            rngValue: The list that `getRNGState` returned.
 
         Raises:
             popart_exception: `enableLoadAndOffloadRNGState` is not set, or it is no such state.
@@ -153,10 +153,10 @@ class SessionMethods:
         self._session.random_seeds.set_state(rngValue)
 
     def getCycleCount(self, id: str = "") -> int:
-        """Modelled cycles of a step.
+        """Returns the modelled cycles of a step.
 
         Args:
-            id: Of a counter; there is one, `""`.
+            id: Name of a counter; there is one, `""`.
 
         Raises:
             popart_exception: Nothing has run, or `instrumentWithHardwareCycleCounter` is not set.
@@ -164,52 +164,52 @@ class SessionMethods:
         return self._session.cycle_count(id)
 
     def getSummaryReport(self, resetProfile: bool = True) -> str:
-        """What the program would cost, as text.
+        """Returns what the program would cost, as text.
 
         Args:
             resetProfile: Has no effect: reports are made of the model, which counts nothing.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: The device was not prepared.
         """
         return str(self._session.report())
 
     def getReport(self) -> Report:
-        """What the program would cost, as this package's `Report`.
+        """Returns what the program would cost, as this package's `Report`.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: The device was not prepared.
         """
         return self._session.report()
 
     def getGraphReport(self, useCbor: bool = False) -> bytes:
-        """What the program would cost, as JSON.
+        """Returns what the program would cost, as JSON.
 
         Args:
-            useCbor: Whether as CBOR, which says the same in fewer bytes.
+            useCbor: Whether to return CBOR, which says the same in fewer bytes.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: The device was not prepared.
         """
         return _encoded(self._session.report().to_json(), useCbor)
 
     def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
-        """What runs when, as JSON in the form of Chrome's traces.
+        """Returns what runs when, as JSON in the form of Chrome's traces.
 
         Args:
-            useCbor: As of `getGraphReport`.
-            resetProfile: As of `getSummaryReport`.
+            useCbor: Whether to return CBOR, which says the same in fewer bytes.
+            resetProfile: Has no effect: reports are made of the model, which counts nothing.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: The device was not prepared.
         """
         return _encoded(self._session.report().to_chrome_trace(), useCbor)
 
     def getSerializedGraph(self) -> bytes:
-        """The operations of a step, as JSON: names, kinds, inputs, shapes and types of outputs.
+        """Returns the operations of a step as JSON: names, kinds, inputs, shapes and types.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: The device was not prepared.
         """
         return self._session.serialized_graph()
 
@@ -218,10 +218,11 @@ class SessionMethods:
 
         Args:
             filename: Path of the file; its folder is made.
-            err: As of `prepareDevice`.
+            err: Gets the error if the program does not fit, which is raised otherwise.
 
         Raises:
-            popart_exception: The device cannot compile offline, or as of `prepareDevice`.
+            popart_exception: The device cannot compile offline, or a node of the model cannot be
+                computed.
         """
         with _noting(err):
             self._session.export(filename)
@@ -240,7 +241,7 @@ class SessionMethods:
 
 @contextlib.contextmanager
 def _noting(found: OutOfMemoryError | None) -> Iterator[None]:
-    """Notes that a program does not fit where users look for it, if they do."""
+    """Stores the error of a program that does not fit in `found`, if there is one."""
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:

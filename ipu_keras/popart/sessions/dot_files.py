@@ -1,4 +1,4 @@
-"""Pictures of the graph of a session, as `.dot` files that Graphviz draws."""
+"""Draws the graph of a session as `.dot` files for Graphviz."""
 
 import json
 import warnings
@@ -13,17 +13,11 @@ from ipu_keras.store.atomic_files import write_atomically
 
 
 def write_dot_files(options: Any, graph: Graph) -> None:
-    """Writes the files that options ask for, such as `final.dot`, into their `logDir`.
+    """Writes the files that `dotChecks` asks for, such as `final.dot`, into `logDir`.
 
-    The graph is the same at all times, as nothing rewrites it. `DotCheck.Bwd0` has no file, with a
-    warning: gradients are no nodes.
-
-    Args:
-        options: A `popart.SessionOptions`.
-        graph: The main graph.
-
-    Raises:
-        popart_exception: A file cannot be written.
+    All of them have the same graph, as nothing rewrites it. `DotCheck.Bwd0` has no file, with a
+    warning, since gradients are no nodes. Raises a `popart_exception` if a file cannot be
+    written.
     """
     if not options.dotChecks:
         return
@@ -49,7 +43,7 @@ def write_dot_files(options: Any, graph: Graph) -> None:
 
 
 def _lines(nodes: Iterable[Node], first: int, *, names_nodes: bool) -> Iterator[str]:
-    """Lines of a file: nodes by their place in the graph, and between them what they exchange."""
+    """Yields the lines of a file: nodes with their positions in the graph, then the edges."""
     yield "digraph model {"
     made: dict[str, str] = {}
     outside: dict[str, None] = {}
@@ -71,4 +65,5 @@ def _lines(nodes: Iterable[Node], first: int, *, names_nodes: bool) -> Iterator[
 
 
 def _quoted(text: str) -> str:
+    """Quotes a text as a string of JSON, which the DOT language reads too."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Which options of Poplar there are, and what they take."""
+"""Checks the options of Poplar that a session passes to its engine and to convolutions."""
 
 from collections.abc import Mapping
 
@@ -6,24 +6,18 @@ from ipu_keras.popart.exceptions import poplar_exception
 from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
-# What the names of options begin with.
+# Only groups of Poplar's options are known here: a misspelt group is refused, and any option of
+# a group is taken.
 _GROUPS = (
     *("autoReport", "debug", "exchange", "opt", "prng", "profiler", "streamCallbacks", "target"),
 )
 
-# What the cost model reads of those of convolutions.
+# The options of convolutions that the cost model reads.
 _OF_CONVOLUTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 
 
 def check_engine_options(options: Mapping[str, str]) -> None:
-    """Refuses options that no engine has, and warns of those that nothing acts on.
-
-    Args:
-        options: Values by name.
-
-    Raises:
-        poplar_exception: There is no such option, or it does not take its value.
-    """
+    """Refuses options that no engine has with a `poplar_exception`, and warns of idle ones."""
     for name in options:
         group, _, rest = name.partition(".")
         if group not in _GROUPS or not rest:
@@ -47,11 +41,6 @@ def check_engine_options(options: Mapping[str, str]) -> None:
 
 
 def warn_of_convolution_options(options: Mapping[str, str]) -> None:
-    """Warns of options of convolutions that nothing acts on.
-
-    Args:
-        options: Values by name.
-    """
     OPTION_WARNINGS.warn(
         "SessionOptions.convolutionOptions",
         sorted(options.keys() - _OF_CONVOLUTIONS),

@@ -18,24 +18,22 @@ from ipu_keras.store.executable_cache import SUFFIX
 _SESSION = "session.json"
 _FORMAT = "ipu_keras exported session"
 
-# Of what is read, and of what is unpacked: the graph and the model of ResNet-50 take 12 MB each.
+# Files may come from anybody, and an archive may unpack to far more than its own size. The graph
+# and the model of ResNet-50 take 12 MB each.
 _MOST_BYTES = 2**29
 _MOST_HEADER_BYTES = 2**16
 
-# What Python's module has for archives that are damaged, encrypted or compressed in another way.
+# What `zipfile` raises for archives that are damaged, encrypted or compressed in another way.
 _NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
 
 
 def write_exported(path: Path, session: str, folder: Path) -> None:
-    """Writes a file in one piece; its folder is made.
+    """Writes what the cache has kept in `folder` to one file, whose directory is made.
+
+    Raises a `popart_exception` if it cannot be written.
 
     Args:
-        path: Of the file.
-        session: Digest of what it was compiled for.
-        folder: Where the cache has kept what was modelled.
-
-    Raises:
-        popart_exception: It cannot be written there.
+        session: Digest of everything that the program was compiled for.
     """
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -43,6 +41,7 @@ def write_exported(path: Path, session: str, folder: Path) -> None:
         for entry in sorted(folder.glob(f"*{SUFFIX}")):
             archive.write(entry, entry.name)
     try:
+        # In one piece: another process may load the file while this one replaces it.
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content.getvalue())
     except (OSError, ValueError) as error:
@@ -50,15 +49,12 @@ def write_exported(path: Path, session: str, folder: Path) -> None:
 
 
 def read_exported(path: Path, session: str, folder: Path) -> None:
-    """Unpacks a file.
+    """Unpacks a file of `write_exported` into `folder`, where the cache then finds the model.
+
+    Raises a `popart_exception` if the file cannot be read, is none, or is of another session.
 
     Args:
-        path: Of the file.
-        session: Digest of what it has to be compiled for.
-        folder: Where the cache is to find what was modelled.
-
-    Raises:
-        popart_exception: It cannot be read, is none of `write_exported`, or of another session.
+        session: Digest of everything that the program has to be compiled for.
     """
     try:
         with zipfile.ZipFile(BytesIO(read_whole(path, _MOST_BYTES))) as archive:

@@ -1,4 +1,4 @@
-"""What TensorFlow, XLA and NumPy say of a model that fails, in PopART's exceptions."""
+"""Turns what TensorFlow, XLA and NumPy raise for a model into PopART's exceptions."""
 
 import contextlib
 import re
@@ -18,11 +18,11 @@ _AROUND_REASONS = re.compile(
     r"Graph execution error:|Detected at |File \"|Stack trace for op|<stack traces unavailable>"
     r"|\d+ root error\(s\)|\[\["
 )
-# Behind which status, and of which operation, it was.
+# The status and the operation's name, which stand before and behind the reason.
 _NOT_OF_REASONS = re.compile(
     r"^\(\d+\) *(?:[A-Z_]+: )?|\s*\[\[.*?\]\]|\{\{.*?\}\}\s*|\s*\[Op:.*|,? *node name: \S+"
 )
-# Which of its operations TensorFlow says failed.
+# How TensorFlow marks the operation that failed.
 _OPERATIONS = re.compile(r"\{\{(?:function_node|node) ([^}]+)\}\}")
 
 _FAILURES = (
@@ -33,16 +33,13 @@ _FAILURES = (
 
 @contextlib.contextmanager
 def in_words_of_popart(graph: Graph, doing: str) -> Iterator[None]:
-    """Makes popart exceptions of what TensorFlow, XLA and NumPy raise within.
+    """Turns what TensorFlow, XLA and NumPy raise within into a `popart_exception`.
+
+    The exception names the node that failed, if TensorFlow says so. A program that aborts itself
+    raises a `poplar_exception`; a program that does not fit keeps its `ResourceExhaustedError`.
 
     Args:
-        graph: The main graph, one of whose nodes may be to blame.
-        doing: What was done, such as "run".
-
-    Raises:
-        popart_exception: Anything went wrong but what raises exceptions of its own.
-        poplar_exception: The program ended itself.
-        tf.errors.ResourceExhaustedError: The program does not fit on its device.
+        doing: A verb for what is done, such as "run".
     """
     try:
         yield
@@ -66,19 +63,21 @@ def _failed(graph: Graph, doing: str, error: Exception) -> popart_exception:
 
 
 def _reason_in(text: str) -> str:
-    """The line that says why, of the many that TensorFlow says."""
+    """Returns the line that says why, of the many that TensorFlow writes."""
     lines = (_NOT_OF_REASONS.sub("", line.strip()) for line in text.splitlines())
     return next((line for line in lines if line and not _AROUND_REASONS.match(line)), "")
 
 
 def _blamed(graph: Graph, text: str) -> Node | None:
-    """The node whose scope TensorFlow says failed."""
+    """Returns the node whose name scope TensorFlow says failed."""
     nodes: dict[str, list[Node]] = {}
     for node in graph.nodes:
         # TensorFlow takes names that differ only in their letters' case for one.
         nodes.setdefault(scope_of(node).lower(), []).append(node)
     for name in _OPERATIONS.findall(text):
         parts = name.lower().split("/")
+        # A node's scope may be within others, and have slashes itself, so all runs of parts are
+        # tried, from the outermost and longest on.
         for first in range(len(parts)):
             for end in range(len(parts), first, -1):
                 found = _node_in(nodes, "/".join(parts[first:end]))
@@ -88,9 +87,9 @@ def _blamed(graph: Graph, text: str) -> Node | None:
 
 
 def _node_in(nodes: Mapping[str, Sequence[Node]], scope: str) -> Node | None:
-    """The node that has a scope, whose name gets a number where there was one of that name."""
     if scope in nodes:
         return nodes[scope][0]
+    # TensorFlow appends `_1`, `_2` ... to a scope that is opened again.
     numbered = re.fullmatch(r"(.+)_(\d+)", scope)
     if numbered is None or numbered[1] not in nodes:
         return None

@@ -2,7 +2,7 @@
 
 A program copies each gradient to the host after a batch, through one stream for each weight, and
 goes on with what another stream brings back: the gradient as it was reduced, or with
-`hostWeightUpdate` the weight as it was updated. What is in between is the callbacks' business.
+`hostWeightUpdate` the weight as it was updated. What happens in between is up to the callbacks.
 """
 
 import ctypes
@@ -25,6 +25,7 @@ GRADIENT_STORE = "gradientStoreStream__"
 GRADIENT_LOAD = "gradientLoadStream__"
 WEIGHT_LOAD = "weightLoadStream__"
 
+# PopART's callbacks get a pointer in a capsule; ctypes makes one without a module of C.
 _capsule = ctypes.pythonapi.PyCapsule_New
 _capsule.restype = ctypes.py_object
 _capsule.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
@@ -32,8 +33,7 @@ _capsule.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 
 @dataclass
 class _Connection:
-    """A stream of one replica: its memory on the host, and who is told that it is there to read,
-    or to be written."""
+    """One replica's end of a stream: its memory on the host, and the callback that uses it."""
 
     callback: Callable[[Any], None]
     memory: np.ndarray
@@ -47,9 +47,8 @@ class HostReduction:
     """The streams of a session between its device and callbacks of the host.
 
     Args:
-        weights: The trained weights by name.
-        num_replicas: Each of which has a callback for each stream.
-        updates_weights: Whether callbacks give weights, and not gradients.
+        weights: The trained weights by name; gradients have their shapes and types.
+        updates_weights: Whether callbacks give weights back, and not gradients.
     """
 
     weights: Mapping[str, np.ndarray]
@@ -59,20 +58,14 @@ class HostReduction:
 
     @property
     def streams(self) -> list[str]:
-        """Their names: what stores gradients, and what loads what callbacks give in return."""
+        """Names of both streams of each weight: the one that stores, then the one that loads."""
         return [stream for name in self.weights for stream in self._streams_of(name)]
 
     def connect(self, stream: str, callback: Callable[[Any], None], replica: int) -> None:
-        """Says what is called when a replica has stored a gradient, or is about to load.
+        """Connects a stream of a replica to a callback, which takes a capsule with an address.
 
-        Args:
-            stream: Of `streams`.
-            callback: Takes a capsule with the address of the stream's memory.
-            replica: Its number.
-
-        Raises:
-            popart_exception: There is no such stream, or no such replica.
-            TypeError: `callback` cannot be called.
+        Raises a `popart_exception` if there is no such stream or replica, and a `TypeError` if
+        `callback` cannot be called.
         """
         if not callable(callback):
             raise TypeError(
@@ -95,14 +88,7 @@ class HostReduction:
         self._connections[stream, replica] = _Connection(callback, memory)
 
     def check_connected(self, names: Sequence[str]) -> None:
-        """Refuses to run while a stream has no callback.
-
-        Args:
-            names: Of the weights that have gradients.
-
-        Raises:
-            popart_exception: One has none.
-        """
+        """Raises a `popart_exception` if a stream of a weight with gradients has no callback."""
         for name in names:
             for stream in self._streams_of(name):
                 for replica in range(self.num_replicas):
@@ -114,37 +100,26 @@ class HostReduction:
                         )
 
     def apart(self, gradient: tf.Tensor) -> tf.Tensor:
-        """A gradient such that those of replicas are not added up where sums of all are formed.
+        """Returns a gradient as `(num_replicas, ...)`, with zeros for the other replicas.
 
-        Args:
-            gradient: Of this replica.
-
-        Returns:
-            It along a first axis, `(num_replicas, ...)`, and zeros for the other replicas.
+        Programs add up what replicas return; so their gradients stay apart in the sum.
         """
         mine = tf.one_hot(replica_index(), self.num_replicas, dtype=gradient.dtype)
         return tf.tensordot(mine, gradient, axes=0)
 
     def together(self, gradients: tf.Tensor) -> tf.Tensor:
-        """The sum of the gradients of replicas.
-
-        Args:
-            gradients: `(num_replicas, ...)`.
-        """
+        """Adds up gradients of replicas, `(num_replicas, ...)`."""
         return tf.reduce_sum(gradients, axis=0)
 
     def __call__(
         self, gradients: Mapping[str, tf.Tensor], weights: Weights
     ) -> dict[str, tf.Tensor]:
-        """What callbacks give in return for gradients, in the graph that is being traced.
+        """Returns what callbacks give back for gradients, in the graph that is being traced.
+
+        Gradients come in their own types, weights in theirs; both in the device's order of axes.
 
         Args:
             gradients: By name of weight, `(num_replicas, ...)`, in the device's order of axes.
-            weights: Of the session.
-
-        Returns:
-            By name of weight, gradients in the types of those given, or weights in their own; in
-            the device's order of axes.
         """
         names = list(gradients)
         types = [tf.as_dtype(self.weights[name].dtype) for name in names]
@@ -175,12 +150,13 @@ class HostReduction:
         return {name: tf.cast(each, gradients[name].dtype) for name, each in results.items()}
 
     def _exchanged(self, gradients: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Has callbacks read gradients, and then write what the device goes on with."""
+        """Lets callbacks read the gradients, and then write what the device goes on with."""
         for name, of_replicas in gradients.items():
             for replica, gradient in enumerate(of_replicas):
                 stream, _ = self._streams_of(name)
                 self._connections[stream, replica].memory[...] = gradient
                 self._call(stream, replica)
+        # Only now: a callback that loads may need the gradients of all weights and replicas.
         return [self._loaded(self._streams_of(name)[1]) for name in gradients]
 
     def _loaded(self, stream: str) -> np.ndarray:
@@ -194,6 +170,8 @@ class HostReduction:
                     "numbers than replica 0. Replicas of a session have the same weights here: "
                     "give all of them the same."
                 )
+        # Callbacks keep the address, and write there again while TensorFlow may still read the
+        # array.
         return found[0].copy()
 
     def _call(self, stream: str, replica: int) -> None:
@@ -212,5 +190,5 @@ class HostReduction:
 
 
 def _in_model(gradients: tf.Tensor, order: Any) -> tf.Tensor:
-    """Gradients of replicas with axes as in the model."""
+    """Returns gradients of replicas with their axes as in the model."""
     return tf.stack([Value(each, order=order).tensor for each in tf.unstack(gradients)])

@@ -1,4 +1,4 @@
-"""Sessions that run a model for inference, under the names that PopART's bindings have."""
+"""The inference session under the names of PopART's bindings."""
 
 import os
 from typing import Any
@@ -14,19 +14,19 @@ from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 class _InferenceSessionCore(SessionMethods):
-    """A model on a device, for inference.
+    """Runs a model for inference on a device.
 
     Args:
         model: A serialized model, or the path of a file.
-        dataFlow: What a step takes and returns.
-        deviceInfo: The device.
+        dataFlow: How many batches a step takes, and which tensors it returns.
+        deviceInfo: The device that the model runs on.
         inputShapeInfo: Shapes of inputs that the model leaves open.
-        userOptions: Options.
+        userOptions: Options of the session, which are copied.
         patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
             and warns of a choice.
 
     Raises:
-        popart_exception: The model cannot run so.
+        popart_exception: The model, the options and the device do not go together.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class _InferenceSessionCore(SessionMethods):
                 "Gradient Accumulation (SessionOptions.enableGradientAccumulation) is not "
                 "available in inference, which has no gradients. Leave it False."
             )
+        # Several checks warn of idle options; users get one warning, at the line that made the
+        # session.
         with OPTION_WARNINGS.together(stacklevel=3):
             warn_of_idle(userOptions)
             warn_of_patterns(patterns)

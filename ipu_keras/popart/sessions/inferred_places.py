@@ -1,4 +1,4 @@
-"""Where nodes run that do not say it: IPUs by VirtualGraphMode.Auto, stages by IPUs."""
+"""Infers where nodes run that do not say so: IPUs by `VirtualGraphMode.Auto`, stages by IPUs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,15 +14,12 @@ NOWHERE = frozenset({"Constant"})
 
 
 def placed(graph: Graph, options: Any, num_ipus: int) -> Graph:
-    """A graph whose nodes say where they run, as far as it follows from options.
+    """Annotates nodes with the IPUs and stages that follow from options.
+
+    Raises a `popart_exception` if no stages of a pipeline follow from the IPUs of nodes.
 
     Args:
-        graph: The main graph.
-        options: A `popart.SessionOptions`.
-        num_ipus: For one copy of the graph.
-
-    Raises:
-        popart_exception: No stages of a pipeline follow from the IPUs of nodes.
+        num_ipus: IPUs for one copy of the graph.
     """
     if options.virtualGraphMode is VirtualGraphMode.Auto:
         graph = _annotated(graph, VIRTUAL_GRAPH, _shards(graph, num_ipus))
@@ -40,7 +37,9 @@ def _running(graph: Graph) -> list[Node]:
 
 
 def _shards(graph: Graph, num_ipus: int) -> list[int]:
-    """An IPU for each node that runs: of the same number of weights, one after the other."""
+    """Returns an IPU for each node that runs, such that IPUs have about as many weights each."""
+    # A node costs its weights that no node before it has, and 1, so that nodes without any
+    # spread too.
     costs, counted = [], set()
     for node in _running(graph):
         new = [n for n in node.inputs if n in graph.initialisers and n not in counted]
@@ -51,8 +50,10 @@ def _shards(graph: Graph, num_ipus: int) -> list[int]:
     for position, cost in enumerate(costs):
         last = shards[-1] if shards else -1
         left = len(costs) - position
-        # No IPU is left out, as long as there are nodes for the others.
+        # IPUs never decrease, so that data goes one way, and none is skipped or left without
+        # nodes: the last nodes go to the IPUs that have none yet.
         least = max(last, num_ipus - left, 0)
+        # By its middle, so that a large node goes where most of it lies.
         wanted = int(num_ipus * (before + cost / 2) / total)
         shards.append(min(max(wanted, least), last + 1, num_ipus - 1))
         before += cost
@@ -60,7 +61,7 @@ def _shards(graph: Graph, num_ipus: int) -> list[int]:
 
 
 def _stages(graph: Graph) -> list[int]:
-    """A stage for each node that runs, one of each IPU, in the order in which data goes."""
+    """Returns a stage for each node that runs: one of each IPU, in the order in which data goes."""
     makers = {
         name: node.annotations[VIRTUAL_GRAPH] for node in _running(graph) for name in node.outputs
     }
@@ -71,6 +72,8 @@ def _stages(graph: Graph) -> list[int]:
         for name in node.inputs:
             if makers.get(name, ipu) != ipu:
                 found.setdefault(makers[name], node)
+    # A topological order of IPUs. Where several are ready, the lowest number is first, so that
+    # the same model always has the same stages.
     stages: dict[int, int] = {}
     while len(stages) < len(sources):
         ready = [
@@ -98,7 +101,6 @@ def _goes_back(
 
 
 def _annotated(graph: Graph, name: str, values: list[int]) -> Graph:
-    """A graph in which each node that runs has an annotation."""
     left = iter(values)
     nodes = (
         node

@@ -1,4 +1,4 @@
-"""Shapes of inputs that a model leaves open."""
+"""Shapes and types that users give for the inputs of a model."""
 
 from typing import Any
 
@@ -7,7 +7,9 @@ from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore
 
 
 class InputShapeInfo:
-    """Shapes and types of inputs of a model, in place of what the model says of them.
+    """Shapes and types of a model's inputs, which take precedence over those in the model.
+
+    Programs of IPUs are static, so a model with open dimensions needs them.
 
     Example:
 
@@ -23,11 +25,11 @@ class InputShapeInfo:
         """Gives an input a shape and a type.
 
         Args:
-            tensorId: Name of the tensor.
-            tensorInfo: A `popart.TensorInfo`.
+            tensorId: The name of the input tensor.
+            tensorInfo: A `popart.TensorInfo` with its shape and type.
 
         Raises:
-            TypeError: It is none.
+            TypeError: `tensorInfo` is no `popart.TensorInfo`.
         """
         if not isinstance(tensorInfo, _TensorInfoCore):
             raise TypeError(
@@ -37,10 +39,10 @@ class InputShapeInfo:
         self._infos[tensorId] = tensorInfo
 
     def get(self, tensorId: str) -> Any:
-        """What was given for an input, a `popart.TensorInfo`.
+        """Returns the `popart.TensorInfo` that was given for an input.
 
         Raises:
-            popart_exception: Nothing was.
+            popart_exception: No shape was given for the input.
         """
         if tensorId not in self._infos:
             raise popart_exception(

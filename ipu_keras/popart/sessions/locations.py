@@ -1,4 +1,4 @@
-"""Where options of a session put tensors: models of pipelines keep some in remote memory."""
+"""Reads from options of a session which tensors of a pipeline are in remote memory or sharded."""
 
 from typing import Any
 
@@ -10,11 +10,7 @@ from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 def pipeline_choices(options: Any) -> dict[str, Any]:
-    """What a `Pipeline` is told of where tensors are.
-
-    Args:
-        options: A `popart.SessionOptions`.
-    """
+    """Returns the arguments of a `Pipeline` that say where tensors are."""
     weights = options.weightTensorLocationSettings
     states = options.optimizerStateTensorLocationSettings
     return {
@@ -30,13 +26,9 @@ def pipeline_choices(options: Any) -> dict[str, Any]:
 
 
 def least_bytes_elsewhere(options: Any) -> int | None:
-    """From which size on tensors may be elsewhere, in bytes; `None` if none shall be.
+    """Returns the size in bytes from which on tensors may be elsewhere; `None` if none shall be.
 
-    Models have one such size: of several options, the smallest counts. Elements are those of
-    float32.
-
-    Args:
-        options: A `popart.SessionOptions`.
+    A program has one such size: of several options, the smallest counts.
     """
     kinds = (
         options.accumulatorTensorLocationSettings,
@@ -50,17 +42,11 @@ def least_bytes_elsewhere(options: Any) -> int | None:
         for each in kinds
         if _is_shared(each) or _is_remote(each)
     ]
+    # PopART's limit is in elements, the compiler's in bytes: elements are taken for float32.
     return min(sizes) * np.dtype(np.float32).itemsize if sizes else None
 
 
 def warn_of_locations(options: Any, num_replicas: int, *, trains: bool) -> None:
-    """Warns of locations that nothing acts on.
-
-    Args:
-        options: A `popart.SessionOptions`.
-        num_replicas: Of the graph.
-        trains: Whether gradients are computed.
-    """
     in_pipeline, default = options.enablePipelining, TensorLocationSettings()
     weights = options.weightTensorLocationSettings
     are_shared = in_pipeline and num_replicas > 1 and _is_shared(weights)

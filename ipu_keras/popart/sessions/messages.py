@@ -1,4 +1,4 @@
-"""What sessions tell of what they do, to the logger that is `popart.getLogger("session")`."""
+"""Log messages of sessions, which go to the logger that `popart.getLogger("session")` returns."""
 
 import functools
 import time
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 def logged(
     what: str, level: int
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Has a function tell when it begins, and how long it took if it did not fail.
+    """Makes a function log that it begins and, unless it raises, how many seconds it took.
 
     Args:
-        what: It does, such as "Compiling the program".
-        level: Of the messages, of Python's `logging`.
+        what: What the function does, such as "Compiling the program".
+        level: Severity as a number of Python's `logging`.
 
     Example:
 

@@ -1,7 +1,7 @@
 """Finds the first node whose result is infinite or no number, for `enableFloatingPointChecks`.
 
-An IPU stops where that happens. Programs of the host go on, and return for each micro-batch which
-node it was; that works wherever the steps run, in XLA too.
+An IPU stops where that happens. Programs of the host go on, and return for each micro-batch
+which node it was; that works wherever the steps run, in XLA too.
 """
 
 import contextlib
@@ -22,14 +22,13 @@ def first_wrong(
     around: Callable[[Node], contextlib.AbstractContextManager],
     gradients: Sequence[tf.Tensor] = (),
 ) -> tf.Tensor:
-    """The position of the first node with a result that is not finite, behind the nodes of the
-    first gradient; if there is none, as many as there are of both.
+    """Returns the position of the first node whose result is not finite, an int32 scalar.
+
+    Gradients count behind the nodes. If all is finite, it is the number of nodes and gradients.
 
     Args:
-        graph: The main graph. What is within its nodes counts as these.
-        environment: All its tensors.
-        around: Opened for what is added beside a node.
-        gradients: Of weights.
+        graph: The main graph. What is within a node, such as a loop's body, counts as that node.
+        around: Opens a context for the operations that are added beside a node.
     """
     num_nodes = len(graph.nodes)
     first = tf.constant(num_nodes + len(gradients), tf.int32)
@@ -49,15 +48,11 @@ def _first(first: tf.Tensor, tensors: Sequence[tf.Tensor], position: int) -> tf.
 
 
 def check_numbers(graph: Graph, weights: Sequence[str], first: np.ndarray) -> None:
-    """Refuses what a step has computed, if any of it is not finite.
+    """Raises a `poplar_exception` that names the first node or gradient that is not finite.
 
     Args:
-        graph: The main graph.
-        weights: Names of those with gradients.
-        first: What `first_wrong` found in each micro-batch.
-
-    Raises:
-        poplar_exception: Something is; the text names the first node, or the first gradient.
+        weights: Names of those that have gradients.
+        first: What `first_wrong` returned, for each micro-batch.
     """
     titles = [node.title for node in graph.nodes]
     titles += [f"the gradient of the weight {name!r}" for name in weights]
@@ -73,7 +68,7 @@ def check_numbers(graph: Graph, weights: Sequence[str], first: np.ndarray) -> No
 
 
 def _computed(value: object) -> list[tf.Tensor]:
-    """The floating tensors of a value that a device computes."""
+    """Returns the floating tensors of a value that a device computes; constants are none."""
     if isinstance(value, list):
         return [tensor for one in value for tensor in _computed(one)]
     if not isinstance(value, Value) or value.known is not None or not value.dtype.is_floating:

@@ -1,4 +1,4 @@
-"""Programs for devices that are not there, or not yet, which are compiled and not run."""
+"""Compiles programs for devices that are not there, or not yet, which cannot run."""
 
 from ipu_keras.host.traced_step import trace
 from ipu_keras.popart.devices.info import DeviceInfo
@@ -10,63 +10,41 @@ from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of, no_garbage_collection
 
-# Where TensorFlow keeps what such a program reads.
+# An absent device is no device of TensorFlow's, so the variables that are traced live here.
 _HOST = "/CPU:0"
 
 
 def is_offline(device: DeviceInfo) -> bool:
-    """Whether programs can only be compiled for a device.
-
-    Args:
-        device: It.
-    """
+    """Whether programs can only be compiled for a device."""
     return device.type is DeviceType.OfflineIpu
 
 
 def is_absent(device: DeviceInfo) -> bool:
-    """Whether a device is not there, or not yet: programs are compiled for it all the same.
-
-    Args:
-        device: It.
-    """
+    """Whether a device is offline, or will be attached later than its program is compiled."""
     is_attached_now = device.connectionType is DeviceConnectionType.Always
     return is_offline(device) or not (is_attached_now or device.isAttached)
 
 
 def place_of(device: DeviceInfo) -> str:
-    """The name of the TensorFlow device that keeps what programs of a device read.
+    """Returns the name of the TensorFlow device that holds the variables of a device's programs.
 
-    Args:
-        device: It.
-
-    Raises:
-        popart_exception: It is not attached.
+    Raises a `popart_exception` if the device is neither absent nor attached.
     """
     return _HOST if is_absent(device) else device.device.name
 
 
 def check_executes(device: DeviceInfo) -> None:
-    """Refuses to run anything on a device that is not there.
-
-    Args:
-        device: It.
-
-    Raises:
-        popart_exception: It is not.
-    """
+    """Raises a `popart_exception` if a device is offline."""
     if is_offline(device):
+        # To attach an offline device always fails, with the message that users should read.
         device.attach()
 
 
 @no_garbage_collection()
 def compiled_offline(program: Program) -> Executable:
-    """Compiles a program that does not run, and judges whether it fits.
+    """Compiles a program that does not run; its variables are on the device of `place_of`.
 
-    Args:
-        program: It; what it reads is on the device of `place_of`.
-
-    Raises:
-        tf.errors.ResourceExhaustedError: It does not fit on the device.
+    Raises a `ResourceExhaustedError` of TensorFlow if the modelled program does not fit.
     """
     step = trace(program, for_xla=True)
     executable = Executable(

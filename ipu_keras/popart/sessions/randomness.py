@@ -1,15 +1,11 @@
-"""Whether a model draws random numbers."""
+"""Tells whether a model draws random numbers."""
 
 from ipu_keras.popart.model.graph import Model
 from ipu_keras.popart.operations.table import operation_of
 
 
 def draws(model: Model) -> bool:
-    """Whether any operation of a model, or of a graph within it, may draw random numbers.
-
-    Args:
-        model: It, whose operations there are.
-    """
+    """Whether any operation of a model, or of a graph within it, may draw random numbers."""
     return any(
         operation_of(node.domain, node.kind, model.opsets.get(node.domain, 1)).is_random
         for node in model.graph.all_nodes()

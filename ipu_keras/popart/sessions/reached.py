@@ -1,4 +1,4 @@
-"""What of a graph a loss reaches: weights, softmaxes; and which statistics are kept."""
+"""Finds what a loss depends on: weights and softmaxes; and which statistics are kept."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -9,10 +9,11 @@ from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Graph, Node
 from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, excludes
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 
-# Of a batch normalisation, the inputs and the outputs that are its running statistics.
+# ONNX's BatchNormalization: running mean and variance are the inputs 3 and 4, and their next
+# values the outputs 1 and 2.
 _STATISTICS = ((3, 1), (4, 2))
 
-# Of products, the inputs that are multiplied: not what is added.
+# The inputs of products that are multiplied; a third one, a bias, is added.
 _TWO = (slice(0, 2),)
 _FACTORS = {
     **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose"), _TWO),
@@ -22,15 +23,9 @@ _FACTORS = {
 
 
 def trained_weights(graph: Graph, loss: str) -> tuple[str, ...]:
-    """The initialisers that a loss depends on.
+    """Returns the floating initialisers that a loss depends on, in the order of the model.
 
-    Args:
-        graph: The main graph.
-        loss: Name of a tensor.
-
-    Returns:
-        Names of floating tensors, in the order of the model. Statistics that a normalisation keeps
-        are none of them.
+    Statistics that a normalisation keeps are none: they follow from batches, not from gradients.
 
     Example:
 
@@ -50,18 +45,11 @@ def trained_weights(graph: Graph, loss: str) -> tuple[str, ...]:
 def direct_softmaxes(
     graph: Graph, loss: str, anchors: Collection[str]
 ) -> dict[tuple[str, ...], Node]:
-    """The softmaxes past which gradients of losses go, as PopART's `SoftMaxGradDirect` has it.
+    """Returns the softmaxes that gradients of losses bypass, as PopART's `SoftMaxGradDirect` says.
 
-    Gradients of probabilities that more than one node gives are added up before the softmax, and
-    so is each that is an anchor: there is no way past then.
-
-    Args:
-        graph: The main graph.
-        loss: Name of the tensor whose gradients are taken.
-        anchors: Names of tensors.
-
-    Returns:
-        By the results of negative log likelihoods, the nodes that make their probabilities.
+    Gradients of probabilities are added up before the softmax if more than one node takes these,
+    or if the gradient is an anchor: there is no bypass then. Nodes are keyed by the outputs of
+    their negative log likelihoods.
 
     Example:
 
@@ -92,17 +80,10 @@ def direct_softmaxes(
 
 
 def factors_of_products(graph: Graph, loss: str) -> tuple[str, ...]:
-    """What matrix products and convolutions multiply, if it follows from trained weights.
+    """Returns what products and convolutions multiply, if it depends on trained weights.
 
-    Their backward passes make the gradients of these. They are those of the main graph: what is
-    within its nodes, such as the body of a loop, is left out.
-
-    Args:
-        graph: The main graph.
-        loss: Name of the tensor whose gradients are taken.
-
-    Returns:
-        Names of tensors, in the order of the graph.
+    Automatic loss scaling counts the gradients of these tensors. They are in the order of the
+    main graph; what is within its nodes, such as the body of a loop, is left out.
 
     Example:
 
@@ -125,10 +106,7 @@ def factors_of_products(graph: Graph, loss: str) -> tuple[str, ...]:
 
 
 def kept_statistics(graph: Graph) -> Iterator[tuple[Node, str, str]]:
-    """What batch normalisations of the main graph keep from batch to batch.
-
-    Args:
-        graph: The main graph.
+    """Yields what batch normalisations of the main graph keep from batch to batch.
 
     Yields:
         The node, the initialiser that has a statistic, and the result that is its next value.
@@ -143,7 +121,7 @@ def kept_statistics(graph: Graph) -> Iterator[tuple[Node, str, str]]:
 
 
 def _nodes_before(graph: Graph, loss: str) -> list[Node]:
-    """The nodes that a loss depends on, the last first."""
+    """Returns the nodes that a loss depends on, the last first."""
     reached, found = {loss}, []
     for node in reversed(graph.nodes):
         if reached.intersection(node.outputs):
@@ -153,7 +131,7 @@ def _nodes_before(graph: Graph, loss: str) -> list[Node]:
 
 
 def _taken(node: Node) -> Iterator[str]:
-    """The tensors that a node computes with, but for statistics."""
+    """Yields the tensors that a node computes with, except running statistics."""
     are_kept = node.kind == "BatchNormalization" and node.domain == AI_ONNX
     statistics = {taken for taken, _ in _STATISTICS} if are_kept else set()
     for position, name in enumerate(node.inputs):
@@ -164,7 +142,7 @@ def _taken(node: Node) -> Iterator[str]:
 
 
 def _within(attributes: Iterable[object]) -> Iterator[str]:
-    """What graphs within a node take from around."""
+    """Yields what graphs within a node take from around them."""
     for each in attributes:
         if isinstance(each, Graph):
             own = set(each.tensor_names())

@@ -1,4 +1,4 @@
-"""The numbers of an optimizer on a device, which may change from run to run."""
+"""An optimizer's numbers on a device, which may change from run to run without compiling."""
 
 import contextlib
 from collections.abc import Iterable
@@ -10,10 +10,9 @@ from ipu_keras.popart.optimizers.rules import Scalar
 
 
 class Scalars:
-    """Numbers by name of tensor: constants, and variables for those that are not constant.
+    """Numbers by tensor name: constants in the graph, or variables for those that may change.
 
-    Args:
-        scalars: All of them; one name may be there several times, with one value.
+    Several of `scalars` may have one name; they have one value then.
     """
 
     def __init__(self, scalars: Iterable[Scalar]):
@@ -27,30 +26,26 @@ class Scalars:
 
     @property
     def names(self) -> list[str]:
-        """Of all tensors."""
         return list(self._scalars)
 
     def place(self, device: str, attachment: int) -> None:
-        """Says which TensorFlow device has them, before anything is traced.
+        """Names the TensorFlow device of the variables, before anything is traced.
 
         Args:
-            device: Its name.
-            attachment: How often it was attached, after which what it held is gone.
+            attachment: How often the device was attached. What it held is gone after each time.
         """
         if (device, attachment) != self._place:
             self._place, self._device = (device, attachment), device
             self._variables.clear()
 
     def value(self, tensor: str) -> tf.Tensor:
-        """A number for the graph that is being traced: a scalar of float32.
-
-        Args:
-            tensor: Its name.
-        """
+        """Returns a number in the graph that is being traced, as a float32 scalar."""
         scalar = self._scalars[tensor]
         if scalar.is_const:
             return tf.constant(scalar.value, tf.float32)
         if tensor not in self._variables:
+            # Variables are made outside the graph that is traced, and are not lifted:
+            # `tf.function` would trace anew a step that made variables.
             with tf.init_scope(), tf.device(self._device):
                 self._variables[tensor] = tf.Variable(
                     np.float32(scalar.value),
@@ -60,11 +55,7 @@ class Scalars:
         return self._variables[tensor].read_value()
 
     def update(self, scalars: Iterable[Scalar]) -> None:
-        """Changes numbers, from the next run on.
-
-        Args:
-            scalars: New ones; of constants, the same.
-        """
+        """Changes numbers from the next run on; constants among them are the same as before."""
         for each in scalars:
             self._scalars[each.tensor] = each
             if each.tensor in self._variables:

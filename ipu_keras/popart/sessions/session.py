@@ -1,4 +1,4 @@
-"""Runs ONNX models on a device: what sessions for inference and for training have in common."""
+"""Runs ONNX models on a device: what sessions for inference and for training share."""
 
 import contextlib
 import hashlib
@@ -60,18 +60,17 @@ from ipu_keras.tracing.lowering import LoweringError
 
 
 class Session:
-    """A model on a device; `written_model` writes it, `random_seeds` is what it draws from, `flow`
-    and `size` say what a step takes and returns.
+    """A model on a device.
+
+    Raises a `popart_exception` if the model cannot run with these options on this device.
 
     Args:
         model: A serialized model, or the path of a file.
-        flow: What a step takes and returns.
-        device: A `popart.DeviceInfo`.
-        infos: Shapes of inputs.
         options: A `popart.SessionOptions`, which is copied.
 
-    Raises:
-        popart_exception: The model cannot run so.
+    Attributes:
+        flow: What users asked of a step.
+        random_seeds: The state that random operations draw from.
     """
 
     # What programs are called in counters and reports.
@@ -114,24 +113,20 @@ class Session:
         self._is_loaded = False
         self._anchors: list[Anchor] = []
         self._num_runs = 0
-        # The weights with gradients.
+        # Names of the weights with gradients, which each trace fills.
         self._updated: list[str] = []
         self._process = os.getpid()
-        # Where `load_exported` has unpacked what was modelled.
+        # The folder into which `load_exported` has unpacked what was modelled.
         self._exported: str | None = None
         write_dot_files(configuration.options, self._loaded.model.graph)
 
     @logged("Compiling the program", logging.INFO)
     def prepare(self, *, loads: bool = True) -> None:
-        """Compiles the program.
+        """Compiles the program, which may run right away if `loads`.
 
-        Args:
-            loads: Whether it may run right away.
-
-        Raises:
-            popart_exception: A node of the model cannot be computed, or the device is detached, or
-                to be attached now and not free.
-            tf.errors.ResourceExhaustedError: It does not fit on the device.
+        Raises a `popart_exception` if a node cannot be computed, or the device is detached or
+        not free, and a `ResourceExhaustedError` of TensorFlow if the modelled program does not
+        fit.
         """
         self._check_process()
         if loads:
@@ -165,9 +160,7 @@ class Session:
     def load(self) -> None:
         """Lets the prepared program run.
 
-        Raises:
-            popart_exception: Nothing was prepared, or the device is offline, or to be attached now
-                and not free.
+        Raises a `popart_exception` if nothing was prepared, or the device is offline or not free.
         """
         executable = self._prepared("loadEngineAndConnectStreams")
         check_executes(self._device)
@@ -181,15 +174,10 @@ class Session:
     def run(self, step_io: IStepIO) -> None:
         """Runs a step.
 
-        Args:
-            step_io: Gives its inputs, and takes its results.
-
-        Raises:
-            popart_exception: Nothing was prepared, the device is detached, or an array does not
-                fit, and nothing has run then; or a node failed.
-            poplar_exception: The program aborted itself, or a number was not finite though
-                `enableFloatingPointChecks` is set. Results are not written then.
-            TypeError: `step_io` is none.
+        Raises a `popart_exception` if nothing was prepared, the device is detached or an array
+        does not fit, and nothing has run then; or if a node failed. A `poplar_exception` says
+        that the program aborted itself, or that a number was not finite though
+        `enableFloatingPointChecks` is set; results are not written then.
         """
         if not isinstance(step_io, IStepIO):
             raise TypeError(
@@ -229,25 +217,22 @@ class Session:
         values = {name: next(found) for name in self._anchors_of(updates=False)}
         if self._configuration.checks_numbers:
             check_numbers(graph, self._updated, np.asarray(next(found)))
+        # Nothing is copied to the host, so arrays of users stay as they are.
         if self._configuration.is_synthetic:
             return
         values.update(zip(self._anchors_of(updates=True), found, strict=True))
         step_io._write([(each.stream, each.chosen(values[each.name])) for each in self._anchors])
 
     def anchor_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for the results of a step, by name of anchor."""
+        """Returns empty arrays for the results of a step, by name of anchor."""
         self._make_sure_of_infos()
         streams = [anchor.stream for anchor in self._described_anchors()]
         return {s.name: np.empty((*s.count, *s.shape), s.dtype) for s in streams}
 
     def info(self, name: str) -> TensorInfo:
-        """Shape and type of a tensor.
+        """Returns shape and type of a tensor of the main graph.
 
-        Args:
-            name: Of any tensor of the main graph.
-
-        Raises:
-            popart_exception: There is none.
+        Raises a `popart_exception` if there is no such tensor, or its shape is not static.
         """
         self._make_sure_of_infos()
         if name not in self._infos:
@@ -264,10 +249,9 @@ class Session:
         return TensorInfo(name_of(dtype), list(shape))
 
     def report(self) -> Report:
-        """What the program would cost.
+        """Returns what the program would cost.
 
-        Raises:
-            popart_exception: Nothing was prepared, or there is no model of the program.
+        Raises a `popart_exception` if nothing was prepared, or the program cannot be modelled.
         """
         executable = self._prepared("report")
         program = executable.program
@@ -276,18 +260,13 @@ class Session:
         return report_of_program(program, model, batch_size_of(program))
 
     def serialized_graph(self) -> bytes:
-        """The program's operations as JSON."""
         graph = self._prepared("report").graph
         return json.dumps([_operation(op) for op in graph.ops]).encode()
 
     def cycle_count(self, counter: str) -> int:
-        """Modelled cycles of a step.
+        """Returns the modelled cycles of a step; the only counter has the name "".
 
-        Args:
-            counter: Its name; there is one, without a name.
-
-        Raises:
-            popart_exception: Nothing has run, or cycles were not to be counted.
+        Raises a `popart_exception` if nothing has run, or cycles were not to be counted.
         """
         if not self._configuration.counts_cycles:
             raise popart_exception(
@@ -305,20 +284,14 @@ class Session:
 
     @logged("Giving the device the host's weights", logging.DEBUG)
     def weights_to_device(self) -> None:
-        """Gives the device the host's weights."""
         self._prepared("weightsFromHost")
         self._weights.to_device()
 
     def write_weights(self, weights_io: IWeightsIO) -> None:
         """Changes the host's weights to those of arrays.
 
-        Args:
-            weights_io: Has them.
-
-        Raises:
-            popart_exception: The weights are constant, there is no such weight, or one has another
-                shape or type. Nothing is changed.
-            TypeError: `weights_io` is none.
+        Raises a `popart_exception`, and changes nothing, if weights are constant or an array
+        fits none.
         """
         if not isinstance(weights_io, IWeightsIO):
             raise TypeError(
@@ -331,12 +304,8 @@ class Session:
     def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
         """Changes the host's weights to those of a model.
 
-        Args:
-            model: A serialized model, or the path of a file.
-            ignores_others: Whether it may have weights that this one has not.
-
-        Raises:
-            popart_exception: The weights are constant, or the model has others. Nothing is changed.
+        Raises a `popart_exception`, and changes nothing, if weights are constant or the model
+        has weights that this one has not, unless `ignores_others`.
         """
         self._configuration.check_weights_change("resetHostWeights")
         arrays = _weights_in(load(model))
@@ -352,12 +321,8 @@ class Session:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Compiles the program, and writes what was modelled of it to a file.
 
-        Args:
-            path: Of the file.
-
-        Raises:
-            popart_exception: The device cannot compile offline.
-            tf.errors.ResourceExhaustedError: It does not fit on the device.
+        Raises a `popart_exception` if the device cannot compile offline, and a
+        `ResourceExhaustedError` of TensorFlow if the program does not fit on it.
         """
         if not self._device.canCompileOffline:
             raise popart_exception(
@@ -377,21 +342,19 @@ class Session:
 
     @logged("Loading an exported program", logging.INFO)
     def load_exported(self, path: str | os.PathLike[str]) -> None:
-        """Reads what `export` has written, which saves modelling the program.
+        """Reads a file of `export`, which saves modelling the program.
 
-        Args:
-            path: Of the file.
-
-        Raises:
-            popart_exception: It cannot be read, or is of another session.
+        Raises a `popart_exception` if it cannot be read, or is of another session.
         """
+        # The session's own folder, which goes with it: the model is read as late as a report is
+        # wanted.
         folder = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         read_exported(Path(path), self._digest(), Path(folder))
         self._exported = folder
 
     def _digest(self) -> str:
-        """Of all that the program follows from."""
+        """Returns a digest of everything that the program depends on."""
         flow = self.flow
         anchors = [[name, repr(flow.art(name))] for name in flow.anchors()]
         device = [self._device.version, self._device.numIpus, self._device.tilesPerIPU]
@@ -404,7 +367,6 @@ class Session:
         )
 
     def _prepare_offline(self) -> None:
-        """Compiles the program for a device that is not there."""
         self._place(place_of(self._device))
         with in_words_of_popart(self._loaded.model.graph, "compile"):
             executable = compiled_offline(self._program())
@@ -447,7 +409,7 @@ class Session:
         return Step(**self._step_arguments())
 
     def _step_arguments(self) -> dict[str, Any]:
-        """Those of a step of any session."""
+        """Returns the arguments of a step that all kinds of session have."""
         return {
             "model": self._loaded.model,
             "inputs": tuple(each.name for each in self._inputs),
@@ -461,17 +423,16 @@ class Session:
             "infos": self._infos,
         }
 
-    # What sessions that train have otherwise.
-
+    # Sessions that train override the methods from here to `_more_content`.
     def _made_weights(self, arrays: Mapping[str, np.ndarray]) -> Weights:
-        """Those of the device at first, given the floating initialisers."""
+        """Returns the device's first weights, given the floating initialisers."""
         are_known = self._configuration.has_constant_weights
         # A number that never changes is a part of the program, from which others may follow.
         kept = {name: array for name, array in arrays.items() if array.ndim or not are_known}
         return Weights(kept, are_known=are_known)
 
     def _check_anchors(self) -> None:
-        """Refuses anchors that are no tensors."""
+        """Refuses anchors that are no tensors of the model."""
         names = self._loaded.model.graph.tensor_names()
         known = set(names)
         for name in self.flow.anchors():
@@ -482,15 +443,15 @@ class Session:
         """Refuses to run without weights on the device."""
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
-        """The anchors that there are after an update of weights, or in each micro-batch."""
+        """Returns the anchors that exist after an update of weights, or in each micro-batch."""
         return [] if updates else self.flow.anchors()
 
     def _more_content(self) -> list[Any]:
-        """What else the program follows from."""
+        """Returns what else the program depends on."""
         return []
 
     def _tensors(self, read: Sequence[np.ndarray], memory: FeedMemory) -> list[tf.Tensor]:
-        """The inputs of a step, in memory of the device's that TensorFlow takes as it is."""
+        """Returns the inputs of a step, in memory of the device that TensorFlow takes as it is."""
         if not read:
             return []
         batches = list(zip(*read, strict=True))
@@ -517,7 +478,7 @@ class Session:
             )
 
     def _place(self, device: str) -> None:
-        """Says which TensorFlow device has what the session keeps."""
+        """Tells all that the session keeps which TensorFlow device has it."""
         attachment = self._device.num_attachments
         self._weights.place(device, attachment)
         self.random_seeds.place(device, attachment)
@@ -527,7 +488,7 @@ class Session:
 
 
 def _fill_cache(executable: Executable) -> None:
-    """Models a program that is to be kept, so that whoever compiles it next finds it."""
+    """Models a program that is to be kept, so that whoever compiles it next finds the model."""
     choices = executable.program.device_choices
     if choices is None or not choices.is_modelled:
         return
@@ -537,14 +498,13 @@ def _fill_cache(executable: Executable) -> None:
 
 
 def _kept_in(program: Program, folder: str) -> Program:
-    """A program whose models are looked for, and kept, in a folder."""
+    """Returns a program whose models are looked for, and kept, in a folder."""
     assert program.device_choices is not None
     choices = replace(program.device_choices, cache_folder=Path(folder))
     return replace(program, device_choices=choices)
 
 
 def _placed(loaded: LoadedModel, options: Any, num_ipus: int) -> LoadedModel:
-    """A model whose nodes say where they run."""
     replicas = options.replicatedGraphCount if options.enableReplicatedGraphs else 1
     graph = placed(loaded.model.graph, options, max(num_ipus // max(replicas, 1), 1))
     return replace(loaded, model=replace(loaded.model, graph=graph))
@@ -555,19 +515,13 @@ def _spec(stream: Stream) -> TensorSpec:
 
 
 def no_such_anchor(name: str, names: Sequence[str]) -> popart_exception:
-    """The error for an anchor that is no tensor.
-
-    Args:
-        name: Of the anchor.
-        names: Of all tensors.
-    """
     return popart_exception(
         f"Anchor tensor {name!r} not found in the model. It has: {', '.join(names)}."
     )
 
 
 def _weights_in(loaded: LoadedModel) -> dict[str, np.ndarray]:
-    """The initialisers that a device keeps from step to step; the others are constants."""
+    """Returns the initialisers that a device keeps from step to step; others are constants."""
     return {
         name: narrowed(array, name)
         for name, array in loaded.model.graph.initialisers.items()

@@ -1,4 +1,4 @@
-"""The step of an ONNX model: what a program of a session computes for one micro-batch."""
+"""The step of an ONNX model: what a session's program computes for one micro-batch."""
 
 import contextlib
 import re
@@ -26,7 +26,7 @@ from ipu_keras.tracing.frontend_attributes import (
 )
 from ipu_keras.tracing.replication import replica_index
 
-# What the builder writes beside a node.
+# Names of attributes in which PopART's builder annotates a node; they are in saved models.
 IPU = "__ipu_number"
 STAGE = "__pipeline_stage"
 PARTIALS = "__partials_type"
@@ -35,12 +35,7 @@ MEMORY = "__available_memory_proportion"
 
 @dataclass(frozen=True)
 class Placement:
-    """Which of a node's annotations count.
-
-    Args:
-        has_ipus: Whether nodes are on the IPUs that they name.
-        has_stages: Whether nodes are in the stages of a pipeline that they name.
-    """
+    """Which annotations of nodes count: `has_ipus` for IPUs, `has_stages` for pipeline stages."""
 
     has_ipus: bool = False
     has_stages: bool = False
@@ -51,17 +46,10 @@ class Step:
     """Computes the anchors of a model for one micro-batch.
 
     Args:
-        model: It, with initialisers in the types of the device.
-        inputs: Names of the tensors that it is given.
-        anchors: Names of the tensors that it returns.
-        weights: Of the session.
-        seeds: Of the session.
-        placement: What counts of what nodes say about where they run.
-        strides_groups: As of `Evaluation`.
-        stable_softmax: As of `Evaluation`.
-        checks_numbers: Whether it returns, behind the anchors, which node was the first whose
-            result was not finite.
-        infos: Gets shape and type of all tensors of the main graph, whenever it is traced. It is a
+        model: The model, with initialisers in the types of the device.
+        checks_numbers: Whether the position of the first node whose result was not finite is
+            returned behind the anchors.
+        infos: Filled with shape and type of all tensors of the main graph, at each trace. A
             dictionary, and not a method of the session: the device that has run a step keeps it,
             and must not keep the session, which keeps the device.
     """
@@ -77,18 +65,14 @@ class Step:
     checks_numbers: bool = False
     infos: MutableMapping[str, tuple[tuple[int, ...], np.dtype]] = field(default_factory=dict)
 
-    # Whether normalisations take statistics of the batch, and dropout drops.
+    # Normalisations then take the batch's statistics, and dropout drops.
     _is_training: ClassVar[bool] = False
 
     def __call__(self, element: Sequence[tf.Tensor]) -> Any:
-        """The anchors.
+        """Returns the anchors, given the inputs in the order of `inputs`.
 
-        Args:
-            element: The inputs, in the order of `inputs`.
-
-        Raises:
-            popart_exception: A node cannot be computed, or an anchor is no tensor that a device
-                can return.
+        Raises a `popart_exception` if a node cannot be computed, or an anchor is no tensor that
+        a device can return.
         """
         environment = self._environment(element)
         results = [returned_tensor(name, environment[name]) for name in self.anchors]
@@ -97,7 +81,7 @@ class Step:
         return results
 
     def _environment(self, element: Sequence[tf.Tensor]) -> Environment:
-        """All tensors of the main graph by name."""
+        """Computes all tensors of the main graph, by name."""
         environment: Environment = dict(zip(self.inputs, map(Value, element), strict=True))
         for name in self.model.graph.initialisers:
             if name in self.weights:
@@ -124,16 +108,18 @@ class Step:
 
     @contextlib.contextmanager
     def _placed(self, node: Node) -> Iterator[None]:
-        """Where a node runs, by its annotations; in a scope of its own, which reports name."""
+        """Opens what a node's annotations say of where it runs, and its name scope for reports."""
         annotations, graph = node.annotations, tf.compat.v1.get_default_graph()
         with ExitStack() as opened:
             if self.placement.has_stages and STAGE in annotations:
                 opened.enter_context(tf.name_scope(stage_scope(annotations[STAGE])))
+            # Frontend attributes are kept on operations of a graph.
             if not tf.executing_eagerly():
                 texts = {}
                 if self.placement.has_ipus and IPU in annotations:
                     texts[SHARD] = str(annotations[IPU])
-                # Several convolutions in one node have a list, which that operation looks at.
+                # A MultiConv has a list, one of each convolution, which the operation reads
+                # itself.
                 if isinstance(annotations.get(PARTIALS), str):
                     texts[PARTIALS_TYPE] = annotations[PARTIALS].lower()
                 if isinstance(annotations.get(MEMORY), float | int):
@@ -145,7 +131,7 @@ class Step:
 
 
 class _Seeds:
-    """Seeds for the random operations of one step: another for each, and for each replica."""
+    """Gives each random operation of a step, on each replica, a seed of its own."""
 
     def __init__(self, seeds: RandomSeeds):
         self._seeds = seeds
@@ -155,16 +141,15 @@ class _Seeds:
     def __call__(self) -> tf.Tensor:
         if self._of_step is None:
             self._of_step = self._seeds.of_step()
+        # Operations are numbered in the order of the graph, so a step draws the same wherever it
+        # runs.
         self._count += 1
         of_replica = tf.random.experimental.stateless_fold_in(self._of_step, replica_index())
         return tf.random.experimental.stateless_fold_in(of_replica, self._count)
 
 
 def scope_of(node: Node) -> str:
-    """The name scope of a node, by which reports call it.
-
-    Args:
-        node: It.
+    """Returns the name scope of a node, which is what reports call it.
 
     Example:
 
@@ -172,22 +157,17 @@ def scope_of(node: Node) -> str:
     'layer/Add.0.1'
     """
     called = node.name or next((name for name in node.outputs if name), node.kind)
-    # The number that makes a name another is no scope of its own.
+    # The builder makes names unique by `:0/1`, which is no scope within a scope.
     called = re.sub(r"[:/](\d+)(?=$|/)", r".\1", called)
     called = legal_in_scopes(called).strip("/")
     return called if called[:1].isalnum() else f"node.{called}"
 
 
 def returned_tensor(name: str, value: Any) -> tf.Tensor:
-    """An anchor as a program returns it.
+    """Returns an anchor as a program returns it.
 
-    Args:
-        name: Of the tensor.
-        value: It.
-
-    Raises:
-        popart_exception: It is a sequence, of a type that a device has not, or its shape is known
-            only when it was computed.
+    Raises a `popart_exception` if it is a sequence, of a type that a device has not, or of a
+    shape that is known only once it was computed.
     """
     if not isinstance(value, Value):
         raise popart_exception(f"The anchor {name!r} is a sequence. Only tensors are returned.")

@@ -1,4 +1,4 @@
-"""What users give a step, and get of it: arrays, or functions that hand them over."""
+"""How users give a step its inputs and get its results: arrays, or functions that return them."""
 
 import logging
 import math
@@ -20,11 +20,10 @@ class Stream:
     """A tensor on its way into a step, or out of it.
 
     Args:
-        name: Of the tensor.
-        shape: Of one micro-batch.
-        dtype: On the device.
-        count: Micro-batches of a step, as factors: batches, accumulation, replicas, or those
-            of them that there are.
+        shape: Shape of one micro-batch.
+        dtype: Type on the device.
+        count: Micro-batches of a step, as factors: batches, accumulation and replicas, without
+            those that are 1.
     """
 
     name: str
@@ -34,27 +33,26 @@ class Stream:
 
     @cached_property
     def num_elements(self) -> int:
-        """Of a step."""
+        """How many elements all micro-batches of a step have."""
         return math.prod(self.shape) * self.num_batches
 
     @cached_property
     def num_batches(self) -> int:
-        """Micro-batches of a step."""
         return math.prod(self.count)
 
 
 class IStepIO:
-    """What users give a step, and get of it."""
+    """Gives a step its inputs, and takes its results."""
 
     def _check(self, inputs: list[Stream], outputs: list[Stream]) -> None:
-        """Refuses what does not fit, as far as that is known before anything runs."""
+        """Refuses arrays that do not fit, as far as that is known before anything runs."""
 
     def _read(self, streams: list[Stream]) -> list[np.ndarray]:
-        """The inputs of a step, each `(micro-batches, ...)`."""
+        """Returns the inputs of a step, each `(micro-batches, ...)`."""
         raise NotImplementedError
 
     def _write(self, results: list[tuple[Stream, np.ndarray]]) -> None:
-        """Hands over the results of a step, each as many elements as its stream has."""
+        """Hands over the results of a step, each with as many elements as its stream."""
         raise NotImplementedError
 
 
@@ -69,7 +67,7 @@ class PyStepIO(IStepIO):
 
     Raises:
         popart_exception: An array is not C-contiguous.
-        TypeError: Something is no array, or no dictionary of such.
+        TypeError: `inputs` or `outputs` is no dictionary, or has values that are no arrays.
 
     Example:
 
@@ -93,7 +91,7 @@ class PyStepIO(IStepIO):
         self._checks = True
 
     def enableRuntimeAsserts(self, enable: bool) -> None:
-        """Whether the sizes of arrays are checked when a step runs.
+        """Says whether the sizes of arrays are checked when a step runs.
 
         Args:
             enable: If not, arrays of other sizes are read and written from where the step before
@@ -149,7 +147,7 @@ class PyStepIOCallback(IStepIO):
         output_complete_callback: Called with the name of an anchor, when its array was written.
 
     Raises:
-        TypeError: One cannot be called.
+        TypeError: An argument cannot be called.
 
     Example:
 
@@ -180,6 +178,7 @@ class PyStepIOCallback(IStepIO):
     def _read(self, streams: list[Stream]) -> list[np.ndarray]:
         _log_copies("to the device", streams)
         read = [np.empty((stream.num_batches, *stream.shape), stream.dtype) for stream in streams]
+        # All inputs of a micro-batch are asked for before the next, as a device would need them.
         for position in range(max((stream.num_batches for stream in streams), default=0)):
             for stream, array in zip(streams, read, strict=True):
                 given = self._input(stream.name, False)
@@ -204,7 +203,7 @@ class IWeightsIO:
     """Where weights are read from, or written to."""
 
     def _items(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and arrays."""
+        """Yields names and arrays of weights."""
         raise NotImplementedError
 
 
@@ -212,7 +211,7 @@ class PyWeightsIO(IWeightsIO):
     """Arrays of weights by name.
 
     Args:
-        weights: By name of tensor. `readWeights` fills them, `writeWeights` reads them.
+        weights: Arrays by name of tensor, which `readWeights` fills and `writeWeights` reads.
 
     Raises:
         popart_exception: An array is not C-contiguous.
@@ -235,12 +234,13 @@ class _Cursor:
     """An array, and how far it was read or written."""
 
     def __init__(self, array: np.ndarray):
-        # Its memory, without what a subclass makes of it.
+        # A view as a plain array, as subclasses such as `np.matrix` index and reshape otherwise.
         self.array = np.asarray(array)
         self._flat = self.array.reshape(-1)
         self._at = 0
 
     def take(self, count: int) -> np.ndarray:
+        # The usual case needs no copy.
         if self._at == 0 and count == self._flat.size:
             return self._flat
         self._check_not_empty(count)

@@ -18,13 +18,7 @@ from ipu_keras.program import OutfeedMode
 
 @dataclass(frozen=True)
 class StepSize:
-    """The micro-batches of a step.
-
-    Args:
-        batches: Per step.
-        accumulation: Micro-batches of a batch on one replica.
-        replicas: Which work at the same time.
-    """
+    """The micro-batches of a step: batches, accumulation of each replica, and replicas."""
 
     batches: int
     accumulation: int = 1
@@ -32,7 +26,7 @@ class StepSize:
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """Batches, accumulation, replicas: those that are more than one."""
+        """Batches, accumulation and replicas, without those that are 1."""
         return tuple(n for n in (self.batches, self.accumulation, self.replicas) if n > 1)
 
 
@@ -40,31 +34,25 @@ _MODES = {
     AnchorReturnTypeId.Final: OutfeedMode.LAST_OF_EACH,
     AnchorReturnTypeId.Sum: OutfeedMode.SUM_OF_EACH,
     AnchorReturnTypeId.All: OutfeedMode.ALL,
+    # Programs have no period; users get every n-th value of all that were returned.
     AnchorReturnTypeId.EveryN: OutfeedMode.ALL,
 }
 
 
 def mode_of(returns: AnchorReturnType) -> OutfeedMode:
-    """What a program returns for an anchor.
-
-    Args:
-        returns: Which values users asked for.
-    """
+    """Returns the outfeed mode of a program for what users asked of an anchor."""
     return _MODES[returns.id()]
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """A tensor that users get.
+    """A tensor that users get from each step.
 
     Args:
-        name: Of the tensor.
-        returns: Which of its values.
-        size: Of a step.
-        shape: Of one micro-batch.
-        dtype: On the device.
-        is_of_updates: Whether there is one of each weight update, the same for all micro-batches
-            and replicas.
+        shape: Shape of one micro-batch.
+        dtype: Type on the device.
+        is_of_updates: Whether there is one value for each weight update, the same for all
+            micro-batches and replicas.
     """
 
     name: str
@@ -76,12 +64,11 @@ class Anchor:
 
     @cached_property
     def mode(self) -> OutfeedMode:
-        """What the program returns of it."""
         return mode_of(self.returns)
 
     @cached_property
     def stream(self) -> Stream:
-        """What users get of it, in the order of batches, accumulation, replicas."""
+        """What users get, in the order of batches, accumulation, replicas."""
         size = self.size
         if self.mode is not OutfeedMode.ALL:
             count = StepSize(1, 1, size.replicas).factors
@@ -91,11 +78,11 @@ class Anchor:
         return Stream(self.name, self.shape, self.dtype, count)
 
     def chosen(self, values: np.ndarray) -> np.ndarray:
-        """Of what the program returned, what users asked for.
+        """Returns what users asked for, from what the program returned.
 
         Args:
-            values: `(micro-batches, ...)`, or `(replicas, ...)`; of updates `(batches, ...)`, or
-                the last one or the sum.
+            values: `(micro-batches, ...)`, or `(replicas, ...)`; for tensors of updates
+                `(batches, ...)`, or the last one or the sum.
         """
         if self.is_of_updates:
             return self._repeated(values)
@@ -105,12 +92,13 @@ class Anchor:
         return by_batch[self._period - 1 :: self._period]
 
     def _repeated(self, values: np.ndarray) -> np.ndarray:
-        """What there is of each update, for each micro-batch and replica."""
+        """Repeats the value of each update for each micro-batch and replica, as PopART does."""
         size = self.size
         if self.mode is OutfeedMode.ALL:
             chosen = values[self._period - 1 :: self._period]
             return np.repeat(chosen, size.accumulation * size.replicas, axis=0)
         if self.mode is OutfeedMode.SUM_OF_EACH:
+            # The sum is over micro-batches, each of which would have added the value.
             values = values * np.asarray(size.accumulation, values.dtype)
         return np.repeat(values[None], size.replicas, axis=0)
 
@@ -121,15 +109,9 @@ class Anchor:
 
 
 def inputs_of(graph: Graph, infos: InputShapeInfo, size: StepSize) -> list[Stream]:
-    """What a step is fed, by the model or by what users say of its inputs.
+    """Returns the streams of a step's inputs, by the model or by what users say of them.
 
-    Args:
-        graph: The main graph.
-        infos: Shapes and types that go before those of the model.
-        size: Of a step.
-
-    Raises:
-        popart_exception: A shape or type is not known, or the device has no such type.
+    Raises a `popart_exception` if a shape or type is unknown, or the device has no such type.
     """
     return [_input(each, infos, size) for each in graph.inputs]
 
@@ -155,16 +137,13 @@ def anchors_of(
     infos: Mapping[str, tuple[tuple[int, ...], np.dtype]],
     of_updates: Collection[str] = (),
 ) -> list[Anchor]:
-    """What a step returns.
+    """Returns the anchors of a step.
+
+    Raises a `popart_exception` if booleans were to be added up.
 
     Args:
-        flow: What users asked for.
-        size: Of a step.
         infos: Shapes and types of all anchors, and maybe of other tensors.
-        of_updates: Names of anchors of which there is one of each weight update.
-
-    Raises:
-        popart_exception: Truth values were to be added up.
+        of_updates: Names of anchors that have one value for each weight update.
     """
     for name in flow.anchors():
         if flow.art(name).id() is AnchorReturnTypeId.Sum and infos[name][1] == np.bool_:

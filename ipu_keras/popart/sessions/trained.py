@@ -1,4 +1,4 @@
-"""Trains ONNX models on a device."""
+"""Trains ONNX models on a device; names of PopART's bindings are in `training`."""
 
 import os
 import weakref
@@ -35,20 +35,13 @@ from ipu_keras.settings.names import legible
 class TrainedSession(Session):
     """A model that is trained on a device.
 
-    Args:
-        model: A serialized model, or the path of a file. Initialisers that are named as what the
-            optimizer keeps are what it goes on with.
-        flow: What a step takes and returns.
-        loss: Name of the scalar that becomes less.
-        optimizer: How weights are trained; it is copied.
-        device: A `popart.DeviceInfo`.
-        infos: Shapes of inputs.
-        options: A `popart.SessionOptions`, which is copied.
-        patterns: Of which `SoftMaxGradDirect` counts.
-        name: What programs are called in counters and reports.
+    Raises a `popart_exception` if the model cannot be trained so.
 
-    Raises:
-        popart_exception: The model cannot be trained so.
+    Args:
+        model: A serialized model, or the path of a file. Initialisers named like the optimizer's
+            state are what the optimizer goes on with.
+        patterns: Only `SoftMaxGradDirect` has an effect.
+        name: What programs are called in counters and reports.
     """
 
     _trains = True
@@ -79,7 +72,8 @@ class TrainedSession(Session):
         self._host_reduction: HostReduction | None = None
         super().__init__(model, flow, device, infos, options)
         if device.isAttached or is_absent(device):
-            # What gradients, losses and anchors cannot be is known when it was traced.
+            # Only a trace finds losses and anchors that cannot be, which the constructor has to
+            # refuse.
             self._make_sure_of_infos()
 
     def weights_to_host(self) -> None:
@@ -90,46 +84,30 @@ class TrainedSession(Session):
     def read_weights(self, weights_io: IWeightsIO) -> None:
         """Fills arrays with the weights that were fetched.
 
-        Args:
-            weights_io: Has them.
-
-        Raises:
-            popart_exception: Nothing was fetched, there is no such weight, or one has another
-                shape or type.
+        Raises a `popart_exception` if nothing was fetched, or an array fits no weight.
         """
         self._weights.read(dict(weights_io._items()))
 
     def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
-        """As of a `Session`; the device then waits for `weights_to_device`."""
+        """Changes the host's weights to a model's; `run` then waits for `weights_to_device`."""
         super().reset_weights(model, ignores_others=ignores_others)
         self._weights.are_on_device = False
 
     def update_optimizer(self, optimizer: Optimizer) -> None:
         """Takes the numbers of another optimizer, from the next run on.
 
-        Args:
-            optimizer: It.
-
-        Raises:
-            popart_exception: It differs in more than numbers that are not constant.
+        Raises a `popart_exception` if it differs in more than numbers that are not constant.
         """
         self._update.replace(optimizer)
 
     @property
     def host_streams(self) -> list[str]:
-        """The streams between the device and callbacks of the host."""
         return [] if self._host_reduction is None else self._host_reduction.streams
 
     def connect(self, stream: str, callback: Callable[[Any], None], replica: int) -> None:
-        """Says what is called when a replica has stored a gradient, or is about to load.
+        """Connects a stream of a replica to a callback, which takes a capsule with an address.
 
-        Args:
-            stream: Of `host_streams`.
-            callback: Takes a capsule with the address of the stream's memory.
-            replica: Its number.
-
-        Raises:
-            popart_exception: There is no such stream, or no such replica.
+        Raises a `popart_exception` if there is no such stream or replica.
         """
         if self._host_reduction is None:
             raise popart_exception(
@@ -148,7 +126,8 @@ class TrainedSession(Session):
             update=step.update,
             update_modes=tuple(map(mode_of, returned)),
             accumulation=Accumulation(count=self.size.accumulation),
-            # Not of inference, whose weights nothing writes, so that XLA could never begin.
+            # Steps may begin op by op, as many as pay. XLA takes over after a write of weights,
+            # which inference has none of, so there it would never begin.
             first_steps=None,
         )
 
@@ -240,8 +219,10 @@ class TrainedSession(Session):
             self._host_reduction.check_connected(self._updated)
 
     def _host_reduction_of_device(self) -> Any:
-        """As steps have it. Devices keep these, and must not keep callbacks, which may keep the
-        device."""
+        """Returns the host reduction as steps keep it.
+
+        Devices keep steps, and must not keep callbacks, which may keep the device.
+        """
         return None if self._host_reduction is None else weakref.proxy(self._host_reduction)
 
     def _anchors_of(self, *, updates: bool) -> list[str]:

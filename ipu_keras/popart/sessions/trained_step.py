@@ -25,14 +25,11 @@ class TrainedStep(Step):
     """Computes the anchors of a model and the gradients of its weights, for one micro-batch.
 
     Args:
-        loss: Name of the scalar whose gradients these are.
-        trained: Names of weights.
-        weight_update: Has the optimizer's numbers.
-        updated: Gets the names of the weights that have gradients, whenever it is traced.
-        of_updates: Names of tensors that `update` returns.
-        passes_softmax: Whether gradients of losses go past the softmax that makes probabilities.
-        loss_scaler: Changes the loss scaling by what gradients are like; `None` if nothing does.
-        host_reduction: Has callbacks of the host reduce gradients; `None` if the device does.
+        updated: Filled with the names of the weights that have gradients, at each trace.
+        of_updates: Names of the tensors that `update` returns, once for each batch.
+        passes_softmax: Whether gradients of losses bypass the softmax that makes probabilities.
+        loss_scaler: Counts large gradients, to change the loss scaling; `None` if it is fixed.
+        host_reduction: Lets callbacks on the host reduce gradients; `None` if the device does.
     """
 
     loss: str
@@ -47,14 +44,10 @@ class TrainedStep(Step):
     _is_training: ClassVar[bool] = True
 
     def __call__(self, element: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The anchors, and the gradients of the weights; behind them what a loss scaler counts.
+        """Returns the anchors, and the gradients of weights; behind them a loss scaler's counts.
 
-        Args:
-            element: The inputs, in the order of `inputs`.
-
-        Raises:
-            popart_exception: A node cannot be computed, the loss is no scalar that depends on
-                weights, or an anchor is no tensor that a device can return.
+        Raises a `popart_exception` if a node cannot be computed, the loss is no scalar that
+        depends on weights, or an anchor is no tensor that a device can return.
         """
         environment = self._environment(element)
         self._keep_statistics(environment)
@@ -62,7 +55,7 @@ class TrainedStep(Step):
         trained = {name: found[name] for name in self.trained if name in found}
         self.updated[:] = trained
         results = [self._result(name, environment, found) for name in self.anchors]
-        # Sums of halves would lose what single gradients have.
+        # In float16, sums over micro-batches would lose what single gradients have.
         sums = [_widened(value.in_order(value.order)) for value in trained.values()]
         self.infos.update(self.weight_update.infos)
         if self.checks_numbers:
@@ -75,14 +68,7 @@ class TrainedStep(Step):
         return results, sums
 
     def update(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Updates the weights.
-
-        Args:
-            sums: Of the gradients that the step returned, and of what was counted.
-
-        Returns:
-            What `of_updates` names.
-        """
+        """Updates the weights by the sums of what the step returned, and returns `of_updates`."""
         counted = None
         if self.loss_scaler is not None:
             *sums, elements = sums
@@ -111,7 +97,7 @@ class TrainedStep(Step):
     def _gradient(
         self, name: str, environment: Environment, gradients: dict[str, Value]
     ) -> tf.Tensor:
-        """The anchor of a gradient; zeros where the loss does not depend on the tensor."""
+        """Returns the anchor of a gradient: zeros where the loss does not depend on the tensor."""
         of = name.removeprefix(reservedGradientPrefix())
         if of in gradients:
             return returned_tensor(name, gradients[of])
@@ -128,21 +114,26 @@ class TrainedStep(Step):
         return tf.add_n([tf.cast(each, tensor.dtype) for each in [*parts, tf.zeros_like(tensor)]])
 
     def _casts_of(self, name: str) -> list[str]:
-        """What a tensor is cast to: the gradient of a cast is one, to the type of the tensor."""
+        """Returns what a tensor is cast to, whose gradients, cast back, are the tensor's own."""
         nodes = self.model.graph.nodes
         return [node.outputs[0] for node in nodes if node.kind == "Cast" and name in node.inputs]
 
     def _gradients(self, environment: Environment) -> dict[str, Value]:
-        """Those of weights, of anchors and of what a loss scaler counts, if the loss depends on
-        the tensors."""
+        """Returns the gradients of weights, of anchors and of what a loss scaler counts.
+
+        Tensors that the loss does not depend on are left out.
+        """
         prefix = reservedGradientPrefix()
         names = [name for name in self.trained if self.weights.is_read(name)]
         for name in self.anchors:
+            # A model may itself have a tensor of that name, which is the anchor then.
             if name.startswith(prefix) and name not in environment:
                 of = name.removeprefix(prefix)
                 names += [of, *self._casts_of(of)]
         names += () if self.loss_scaler is None else self.loss_scaler.tracked
         values = {name: environment[name] for name in names if _has_gradient(environment[name])}
+        # A gradient of a weight is made in the order of axes of the weight's variable, so that
+        # an update transposes nothing.
         orders = {
             name: self.weights.order(name) if name in self.trained else value.order
             for name, value in values.items()
@@ -178,7 +169,7 @@ class TrainedStep(Step):
         return value.tensor
 
     def _keep_statistics(self, environment: Environment) -> None:
-        """Has normalisations go on from the statistics that they return."""
+        """Writes running statistics of normalisations back, for the next batch to go on from."""
         for node, before, after in kept_statistics(self.model.graph):
             if _returns_statistics(node) and before in self.weights:
                 with self._placed(node):

@@ -1,4 +1,4 @@
-"""Sessions that train a model, under the names that PopART's bindings have."""
+"""The training session under the names of PopART's bindings."""
 
 import os
 from collections.abc import Callable
@@ -17,22 +17,22 @@ from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
 class _TrainingSessionCore(SessionMethods):
-    """A model on a device, for training.
+    """Trains a model on a device.
 
     Args:
         model: A serialized model, or the path of a file.
-        dataFlow: What a step takes and returns.
-        loss: Name of the scalar that becomes less.
-        optimizer: How weights are trained.
-        deviceInfo: The device.
+        dataFlow: How many batches a step takes, and which tensors it returns.
+        loss: Name of the scalar tensor that training makes less.
+        optimizer: How weights are trained, such as `popart.SGD`.
+        deviceInfo: The device that the model runs on.
         inputShapeInfo: Shapes of inputs that the model leaves open.
-        userOptions: Options.
+        userOptions: Options of the session, which are copied.
         patterns: Which rewrites of graphs are allowed. `SoftMaxGradDirect` counts; else the
             emulator rewrites by rules of its own, and warns of a choice.
         name: What programs are called in counters and reports.
 
     Raises:
-        popart_exception: The model cannot be trained so.
+        popart_exception: The model cannot be trained with these options on this device.
     """
 
     _session: TrainedSession
@@ -66,10 +66,10 @@ class _TrainingSessionCore(SessionMethods):
         super().__init__(session)
 
     def weightsToHost(self) -> None:
-        """Copies the device's weights, and what the optimizer keeps, to where `readWeights` reads.
+        """Copies the device's weights and the optimizer's state to where `readWeights` reads.
 
         Raises:
-            popart_exception: Nothing was prepared.
+            popart_exception: The device was not prepared.
         """
         self._session.weights_to_host()
 
@@ -77,7 +77,7 @@ class _TrainingSessionCore(SessionMethods):
         """Fills arrays with the weights that `weightsToHost` has copied.
 
         Args:
-            arg0: A `PyWeightsIO` with them.
+            arg0: A `PyWeightsIO` with the arrays to fill.
 
         Raises:
             popart_exception: Nothing was copied, there is no such weight, or one has another shape
@@ -89,30 +89,31 @@ class _TrainingSessionCore(SessionMethods):
         """Takes the numbers of another optimizer, from the next run on. Nothing is compiled.
 
         Args:
-            arg0: It.
+            arg0: An optimizer of the same kind as the session's.
 
         Raises:
-            popart_exception: It differs in more than numbers that are not constant. Nothing is
-                changed.
+            popart_exception: The optimizer differs in more than numbers that are not constant.
+                Nothing is changed.
         """
         self._session.update_optimizer(arg0)
 
     def connectStreamToCallback(self, arg0: str, arg1: Callable[[Any], None], arg2: int) -> None:
-        """Connects a stream of gradients or weights, of `hostAllReduce`, to a function.
+        """Connects a stream of gradients or weights to a function, for `hostAllReduce`.
 
-        After each batch, callbacks of streams that store gradients are called for all weights and
-        replicas, and then those of streams that load; all of them must be connected before `run`.
-        An exception in one ends the run as a `poplar_exception`, before weights are updated.
+        After each batch, callbacks of streams that store gradients are called for all weights
+        and replicas, and then those of streams that load; all of them must be connected before
+        `run`. An exception in one ends the run as a `poplar_exception`, before weights are
+        updated.
 
         Args:
-            arg0: Of `getHostReduceStreamIds`.
-            arg1: Is called with a capsule, a `PyCapsule` without a name, that has the address of
-                the stream's memory: as many elements as the weight has, of its type, in the
-                order of the model. A stream that stores has the gradient there, of the scaled
-                loss; to one that loads, the callback writes what the device goes on with: the
-                reduced gradient, or with `hostWeightUpdate` the weight. The memory stays where it
-                is until the stream is connected again.
-            arg2: For which replica. Replicas have to be given the same numbers.
+            arg0: A name that `getHostReduceStreamIds` returns.
+            arg1: A function that is called with a capsule, a `PyCapsule` without a name, that
+                has the address of the stream's memory: as many elements as the weight has, of
+                its type, in the order of the model. A stream that stores has the gradient there,
+                of the scaled loss; to one that loads, the callback writes what the device goes
+                on with: the reduced gradient, or with `hostWeightUpdate` the weight. The memory
+                stays where it is until the stream is connected again.
+            arg2: The number of the replica. Replicas have to be given the same numbers.
 
         Raises:
             popart_exception: There is no such stream, or no such replica.
@@ -131,10 +132,10 @@ class _TrainingSessionCore(SessionMethods):
         self._session.connect(arg0, arg1, arg2)
 
     def getHostReduceStreamIds(self) -> list[str]:
-        """The streams of gradients and weights to the host and back, of `hostAllReduce`.
+        """Returns the names of the streams that `hostAllReduce` puts between device and host.
 
         Returns:
-            Their names, for each weight `"gradientStoreStream__Gradient___<weight>"` and
+            For each weight `"gradientStoreStream__Gradient___<weight>"` and
             `"gradientLoadStream__Gradient___<weight>"`, or with `hostWeightUpdate`
             `"weightLoadStream__<weight>"` in place of the latter. An empty list without
             `hostAllReduce`.
@@ -142,10 +143,10 @@ class _TrainingSessionCore(SessionMethods):
         return self._session.host_streams
 
     def getIr(self) -> Any:
-        """Would return PopART's intermediate representation; there is none.
+        """Would return PopART's intermediate representation, which the emulator has not.
 
         Raises:
-            popart_exception: Always.
+            popart_exception: Whenever it is called.
         """
         raise popart_exception(
             "There is no popart.Ir: models become TensorFlow functions. getSerializedGraph returns "

@@ -29,21 +29,15 @@ from ipu_keras.popart.sessions.weights import Weights
 
 
 class WeightUpdate:
-    """What happens to weights after a batch. It knows no session: devices keep it.
+    """Updates weights after a batch. It knows no session, as devices keep it.
 
     Args:
-        optimizer: How they are trained; it is copied.
-        factors: How many gradients become one, and how.
-        accumulates: Whether the session accumulates gradients.
-        arrays: The trained weights by name.
         loss_scaler: Changes the loss scaling from batch to batch; `None` if nothing does.
-        host_reduction: Has callbacks of the host reduce gradients; `None` if the device does.
+        host_reduction: Lets callbacks on the host reduce gradients; `None` if the device does.
 
     Attributes:
-        states: What the optimizer keeps at first, by name of tensor.
-        infos: Shapes and types of the tensors that there are after an update: each may be an
-            anchor.
-        scalars: The optimizer's numbers.
+        states: The optimizer's state before the first batch, by tensor name.
+        infos: Shapes and types of the tensors that exist after an update and may be anchors.
     """
 
     def __init__(
@@ -73,25 +67,23 @@ class WeightUpdate:
 
     @property
     def owners(self) -> dict[str, str]:
-        """By name of what is kept, the weight that it is kept of; weights are their own."""
+        """By tensor of the optimizer's state, the weight it belongs to; and weights themselves."""
         owners = {prefix + name: name for name, kept in self._prefixes.items() for prefix in kept}
         factor = [] if self._loss_scaler is None else [UPDATE_FACTOR]
         return {**owners, **{name: name for name in (*self._trained, *factor)}}
 
     @property
     def content(self) -> str:
-        """What programs follow from."""
+        """A text of everything that programs depend on, for digests."""
         optimizer = self._optimizer
         chosen = [dict(optimizer.settings), optimizer.clip_norms, loss_scaling(optimizer)]
         scalars = [self._rule.scalars(name) for name in self._trained]
         return repr([type(optimizer).__name__, chosen, self._factors, scalars])
 
     def scalar(self, name: str, weights: Weights) -> tf.Tensor:
-        """A number of the optimizer, in the graph that is being traced.
+        """Returns one of the optimizer's numbers, in the graph that is being traced.
 
-        Args:
-            name: Of `scalars`. The loss scaling is what the loss of this batch is multiplied by.
-            weights: Of the session.
+        The loss scaling includes the factor by which this batch's loss is multiplied.
         """
         value = self.scalars.value(name)
         if name != self._loss_scaling or self._loss_scaler is None:
@@ -99,27 +91,20 @@ class WeightUpdate:
         return value * weights.variable(UPDATE_FACTOR).read_value()
 
     def scale(self, weights: Weights) -> tf.Tensor:
-        """What the gradient of the loss begins with, in the graph that is being traced.
-
-        Args:
-            weights: Of the session.
-        """
+        """Returns the gradient that the backward pass starts with, in the graph being traced."""
         scale = self.scalar(self._loss_scaling, weights)
         factors = self._factors
+        # A mean over replicas divides here already, which anchors of gradients show.
         return scale / factors.replicas if factors.is_mean and factors.replicas > 1 else scale
 
     def replace(self, optimizer: Optimizer) -> None:
-        """Takes the numbers of another optimizer, from the next run on.
+        """Takes the numbers of another optimizer from the next run on.
 
-        Args:
-            optimizer: It.
-
-        Raises:
-            popart_exception: It differs in more than numbers. Nothing is changed.
+        Raises a `popart_exception`, and changes nothing, if more than numbers differ.
         """
         self._optimizer.check_replacement(optimizer)
         scalars = self._all_scalars(optimizer)
-        # What the next replacement is compared with.
+        # The next replacement is compared with this one.
         self._optimizer = optimizer.copy()
         self.scalars.update(scalars)
 
@@ -130,17 +115,14 @@ class WeightUpdate:
         wanted: Sequence[str],
         counted: Counted | None = None,
     ) -> list[tf.Tensor]:
-        """Updates the weights of a device, in the graph that is being traced.
+        """Updates the weights of a device; returns the `wanted` tensors with axes as in the model.
 
         Args:
-            gradients: By name of weight, the sums over micro-batches and replicas of those of the
-                scaled loss, in the device's order of axes; of replicas apart, if the host reduces.
-            weights: Of the session.
-            wanted: Names of tensors of `infos`.
-            counted: What the loss scaler found of the batch, if there is one.
-
-        Returns:
-            These tensors, with axes as in the model.
+            gradients: By name of weight, sums over micro-batches and replicas of the scaled loss's
+                gradients, in the device's order of axes; not summed over replicas if the host
+                reduces.
+            wanted: Names of tensors that `infos` has.
+            counted: What the loss scaler found in the batch; `None` without one.
         """
         scaling = self.scalars.value(self._loss_scaling)
         accumulated = self._accumulated(gradients, weights)
@@ -161,6 +143,7 @@ class WeightUpdate:
         if self._loss_scaler is not None and counted is not None:
             variable = weights.variable(UPDATE_FACTOR)
             factor = variable.read_value()
+            # Last, as all else of this batch is by the factor that its loss was scaled with.
             found[UPDATE_FACTOR] = self._loss_scaler.next_factor(factor, scaling, counted)
             variable.assign(found[UPDATE_FACTOR])
         return [self._in_model(name, found, weights) for name in wanted]
@@ -168,7 +151,7 @@ class WeightUpdate:
     def _updated(
         self, gradients: Mapping[str, tf.Tensor], weights: Weights
     ) -> dict[str, tf.Tensor]:
-        """Updates weights by the optimizer; returns them, and what it keeps."""
+        """Updates weights by the optimizer's rule; returns them and the optimizer's state."""
         found = {}
         for name, gradient in gradients.items():
             kept = {each: weights.variable(each + name) for each in self._prefixes[name]}
@@ -190,7 +173,7 @@ class WeightUpdate:
     def _accumulated(
         self, gradients: Mapping[str, tf.Tensor], weights: Weights
     ) -> dict[str, tf.Tensor]:
-        """Gradients as they were accumulated, of the loss times the optimizer's scaling of it."""
+        """Returns gradients as they were accumulated, without the loss scaler's own factor."""
         found = {
             name: self._rule.accumulator.rounded(gradient, weights.host_value(name).dtype)
             for name, gradient in gradients.items()
@@ -198,6 +181,7 @@ class WeightUpdate:
         if self._loss_scaler is None:
             return found
         factor = weights.variable(UPDATE_FACTOR).read_value()
+        # The optimizer divides by its own loss scaling only.
         return {name: tf.cast(each, tf.float32) / factor for name, each in found.items()}
 
     def _scalars_of(self, name: str) -> dict[str, tf.Tensor]:
@@ -205,7 +189,10 @@ class WeightUpdate:
         return {kind: self.scalars.value(each.tensor) for kind, each in scalars.items()}
 
     def _in_model(self, name: str, found: Mapping[str, tf.Tensor], weights: Weights) -> tf.Tensor:
-        """A tensor with axes as in the model; what is of a weight without gradients stays."""
+        """Returns a tensor with axes as in the model.
+
+        Tensors of a weight without gradients are what they were before.
+        """
         owner = name if name in weights else name.partition("___")[2]
         if name in found:
             return Value(found[name], order=weights.order(owner)).tensor
@@ -223,7 +210,6 @@ class WeightUpdate:
 
 
 def _states(slots: Mapping[str, Sequence[Slot]]) -> dict[str, np.ndarray]:
-    """What an optimizer keeps at first, given that of each weight."""
     return {
         slot.prefix + name: np.array(slot.initial, slot.dtype).reshape(slot.shape)
         for name, kept in slots.items()
@@ -234,10 +220,10 @@ def _states(slots: Mapping[str, Sequence[Slot]]) -> dict[str, np.ndarray]:
 def _infos(
     weights: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shapes and types of weights, of what an optimizer keeps, and of gradients."""
+    """Returns shapes and types of weights, of the optimizer's state and of gradients."""
     infos = {name: (each.shape, each.dtype) for name, each in (*weights.items(), *states.items())}
     for name, array in weights.items():
-        # As steps return them.
+        # Steps widen gradients of half precision before they are added up.
         dtype = np.result_type(array.dtype, np.float32)
         infos[reservedAccumPrefix() + name] = array.shape, dtype
         infos[reservedUpdatedVarPrefix() + name] = array.shape, array.dtype

@@ -15,14 +15,14 @@ from ipu_keras.settings.counts import integer_in
 class Weights:
     """The weights of a session, and what its optimizer keeps.
 
-    Those of the host and those of the device are two sets, which `to_device` makes the same. What
-    was last fetched from the device is a third.
+    Those of the host and those of the device are two sets, which `to_device` makes the same.
+    What was last fetched from the device is a third.
 
     Args:
-        arrays: By name of tensor, in the types of the device.
+        arrays: Arrays by name of tensor, in the types of the device.
         are_known: Whether they never change, so that operations may ask for values while tracing.
-        owners: Of what steps change, by name of tensor: a trained weight is its own; what the
-            optimizer keeps of it has its order of axes.
+        owners: For each tensor that steps change, the trained weight whose order of axes it has;
+            weights own themselves.
     """
 
     def __init__(
@@ -49,15 +49,13 @@ class Weights:
         return len(self._host)
 
     def host_value(self, name: str) -> np.ndarray:
-        """The host's array of a weight."""
         return self._host[name]
 
     def place(self, device: str, attachment: int) -> None:
-        """Says which TensorFlow device gets them, before anything is traced.
+        """Names the TensorFlow device of the variables, before anything is traced.
 
         Args:
-            device: Its name. On another one than before, they are made anew.
-            attachment: How often it was attached, after which what it held is gone.
+            attachment: How often the device was attached. What it held is gone after each time.
         """
         if (device, attachment) != self._place:
             self._place, self._device = (device, attachment), device
@@ -66,11 +64,7 @@ class Weights:
             self.are_on_device = False
 
     def value(self, name: str) -> Value:
-        """A weight for the graph that is being traced, which reads the device's.
-
-        Args:
-            name: Of the tensor.
-        """
+        """Returns a weight for the graph that is being traced, which reads the variable."""
         host = self._host[name]
         return Value(
             known=host if self._are_known else None,
@@ -81,81 +75,56 @@ class Weights:
         )
 
     def order(self, name: str) -> Order:
-        """In which order of axes the device has what steps change.
+        """Returns the order of axes in which the device has a tensor that steps change.
 
-        Args:
-            name: Of a tensor; that of a trained weight was read before.
+        A trained weight has one once a step has read it.
         """
         owner = self._owners[name]
+        # A state of another rank, such as one scalar of a weight, has no axes to permute.
         is_like = self._host[name].ndim == self._host[owner].ndim
         return self._orders.get(owner, Order.ONNX) if is_like else Order.ONNX
 
     def is_read(self, name: str) -> bool:
-        """Whether a step that was traced reads a trained weight.
-
-        Args:
-            name: Of the tensor.
-        """
+        """Whether a step that was traced reads a trained weight."""
         return name in self._orders
 
     def variable(self, name: str) -> tf.Variable:
-        """What steps change.
-
-        Args:
-            name: Of the tensor.
-        """
+        """Returns the variable of a tensor that steps change."""
         return self._variable(name, self.order(name))
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Changes the host's weights.
 
-        Args:
-            arrays: By name of tensor.
-
-        Raises:
-            popart_exception: There is no such weight, or one has another shape or type. Nothing
-                is changed.
+        Raises a `popart_exception`, and changes nothing, if an array fits no weight.
         """
         self._check_known(arrays)
         taken = {name: as_in_model(name, array, self._host[name]) for name, array in arrays.items()}
         self._host.update({name: np.array(array) for name, array in taken.items()})
 
     def to_device(self) -> None:
-        """Gives the device the host's weights.
-
-        Raises:
-            popart_exception: It was detached.
-        """
+        """Gives the device the host's weights; raises a `popart_exception` if it was detached."""
         with _on_attached_device():
             for (name, order), variable in self._variables.items():
                 variable.assign(_in_order(self._host[name], order))
         self.are_on_device = True
 
     def from_device(self) -> None:
-        """Fetches the device's weights, which leaves the host's as they are.
-
-        Raises:
-            popart_exception: It was detached.
-        """
+        """Fetches the device's weights, and leaves the host's as they are."""
         self._fetched = self.current()
 
     def keep(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Makes what was fetched the host's, which `to_device` gives and `read` reads from then on.
+        """Makes fetched weights the host's, which `to_device` and `read` use from then on.
 
         Args:
-            arrays: All that `current` returned.
+            arrays: All arrays that `current` returned.
         """
         self._host, self._fetched = dict(arrays), dict(arrays)
 
     def read(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Fills arrays with what was fetched last.
 
-        Args:
-            arrays: By name of tensor.
-
-        Raises:
-            popart_exception: Nothing was fetched, there is no such weight, or one has another
-                shape or type. Nothing is written.
+        Raises a `popart_exception`, and writes nothing, if nothing was fetched or an array fits
+        no weight.
         """
         if not self._fetched:
             raise popart_exception(
@@ -168,10 +137,9 @@ class Weights:
             array[...] = self._fetched[name].reshape(array.shape)
 
     def current(self) -> dict[str, np.ndarray]:
-        """The host's weights, with what steps have changed on the device, if it has got any.
+        """Returns the host's weights, with what steps have changed on the device if it has them.
 
-        Raises:
-            popart_exception: It was detached.
+        Raises a `popart_exception` if the device was detached.
         """
         found = dict(self._host)
         if self.are_on_device:
@@ -193,8 +161,12 @@ class Weights:
         return lambda order: self._variable(name, order).read_value()
 
     def _read_once(self, name: str) -> Callable[[Order], tf.Tensor]:
-        """Reads a weight that has gradients: in the graph of the step, wherever it is needed, and
-        from one variable, in the order that the first who needs it wants."""
+        """Returns a function that reads a trained weight, always from one variable.
+
+        That has the order of axes that the first reader wants; others get a transposed tensor.
+        """
+        # Gradients are taken with respect to one tensor in the step's own graph, also where a
+        # node within a loop or a branch reads the weight.
         graph = tf.compat.v1.get_default_graph()
         made: dict[Order, tf.Tensor] = {}
 
@@ -210,8 +182,8 @@ class Weights:
         return read
 
     def _variable(self, name: str, order: Order) -> tf.Variable:
-        # A convolution wants its kernel in another order than the model has it: there is a
-        # variable for each order that somebody reads, as transposing in each step takes long.
+        # A convolution wants its kernel in another order than the model has. Each order that
+        # somebody reads has a variable, as transposing in each step takes long.
         if (name, order) not in self._variables:
             with tf.init_scope(), tf.device(self._device):
                 # `tf.function` would trace a step anew that had it make variables.
@@ -224,11 +196,11 @@ class Weights:
 
 
 class RandomSeeds:
-    """What random operations of a session draw from: a seed, and how many steps there were.
+    """The state of a session's random operations: a seed, and how many steps there were.
 
     Args:
-        is_shared: Whether users may read and write it.
-        is_used: Whether the model has such operations.
+        is_shared: Whether users may read and write the state.
+        is_used: Whether the model has random operations.
     """
 
     def __init__(self, *, is_shared: bool, is_used: bool = True):
@@ -237,28 +209,23 @@ class RandomSeeds:
         self._device = ""
         self._place: tuple[str, int] | None = None
         self._state: tf.Variable | None = None
-        # What a new state begins with.
+        # Until the device has a variable, and whenever it loses it, this is the state.
         self._seed = self._count = 0
 
     def place(self, device: str, attachment: int) -> None:
-        """Says which TensorFlow device counts, before anything is traced.
+        """Names the TensorFlow device of the state, before anything is traced.
 
         Args:
-            device: Its name. On another one than before, it begins anew.
-            attachment: How often it was attached, after which what it held is gone.
+            attachment: How often the device was attached. What it held is gone after each time.
         """
         if (device, attachment) != self._place:
             self._place, self._device = (device, attachment), device
             self._state = None
 
     def set_seed(self, seed: int) -> None:
-        """Begins anew with a seed; where nothing is drawn, it logs that this changes nothing.
+        """Begins anew with a seed, of which the lowest 31 bits count.
 
-        Args:
-            seed: Any integer; its lowest 31 bits count.
-
-        Raises:
-            TypeError: It is no integer.
+        It logs that this changes nothing if the model has no random operation.
         """
         number = integer_in(seed)
         if number is None:
@@ -273,31 +240,20 @@ class RandomSeeds:
             self._state.assign([self._seed, 0])
 
     def state(self) -> list[int]:
-        """Seed and number of steps.
-
-        Raises:
-            popart_exception: It was not to be read.
-        """
+        """Returns the seed and the number of steps; they must be shared."""
         self._check_shared("getRNGState")
         if self._state is None:
             return [self._seed, self._count]
         return self._state.numpy().tolist()
 
     def set_state(self, state: Sequence[int]) -> None:
-        """Goes on where another session of the same program was.
-
-        Args:
-            state: As `state` gave it.
-
-        Raises:
-            popart_exception: It was not to be written, or is none.
-        """
+        """Goes on from where another session of the same program was; the state must be shared."""
         self._check_shared("setRNGState")
         if len(state) != 2:
             raise popart_exception(
                 f"A state of random operations has 2 numbers. Received: {len(state)}"
             )
-        # As many bits as the device counts with.
+        # The device counts with int32.
         numbers = [integer_in(each) for each in state]
         if any(number is None or not 0 <= number < 2**31 for number in numbers):
             raise popart_exception(
@@ -316,7 +272,7 @@ class RandomSeeds:
             )
 
     def of_step(self) -> tf.Tensor:
-        """The seed of the step that is being traced, which counts it: `(2,)` int32."""
+        """Returns the seed of the step that is being traced, and counts the step: `(2,)` int32."""
         if self._state is None:
             with tf.init_scope(), tf.device(self._device):
                 self._state = tf.Variable(
@@ -326,6 +282,7 @@ class RandomSeeds:
                     experimental_enable_variable_lifting=False,
                 )
         before = self._state.read_value()
+        # The step uses the state from before it was counted.
         with tf.control_dependencies([before]):
             self._state.assign_add([0, 1])
         return before
@@ -344,7 +301,7 @@ def _on_attached_device() -> Iterator[None]:
 
 
 def _in_order(array: np.ndarray, order: Order, *, back: bool = False) -> np.ndarray:
-    """An array of the model in an order of axes; `back` makes it one of the model."""
+    """Returns an array of the model in an order of axes; `back` reverses that."""
     permutation = order.permutation(array.ndim)
     if back:
         permutation = [permutation.index(axis) for axis in range(array.ndim)]
@@ -353,15 +310,9 @@ def _in_order(array: np.ndarray, order: Order, *, back: bool = False) -> np.ndar
 
 
 def as_in_model(name: str, array: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """An array for a weight in the weight's shape, which it has or is flat.
+    """Returns an array in a weight's shape, which it may also have flattened.
 
-    Args:
-        name: Of the weight.
-        array: For it.
-        weight: What it is now.
-
-    Raises:
-        popart_exception: It is of another type, or neither flat nor of the shape.
+    Raises a `popart_exception` if the array is of another type, or neither flat nor of the shape.
     """
     if array.ndim == 1 and array.size == weight.size:
         array = array.reshape(weight.shape)
@@ -370,16 +321,7 @@ def as_in_model(name: str, array: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def check_like(name: str, array: np.ndarray, weight: np.ndarray) -> None:
-    """Refuses an array for a weight that has another shape or type.
-
-    Args:
-        name: Of the weight.
-        array: For it.
-        weight: What it is now.
-
-    Raises:
-        popart_exception: It has.
-    """
+    """Raises a `popart_exception` if an array has another shape or type than a weight."""
     if array.shape != weight.shape or array.dtype != weight.dtype:
         raise popart_exception(
             f"The weight {name} is {weight.dtype.name} of the shape {list(weight.shape)}. "

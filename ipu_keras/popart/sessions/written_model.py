@@ -1,4 +1,4 @@
-"""The model of a session, as it is written to files with the weights that the host has."""
+"""Writes the model of a session to files, with the weights that it has by then."""
 
 import os
 from collections.abc import Mapping
@@ -16,25 +16,18 @@ from ipu_keras.popart.sessions.weights import Weights
 
 
 class WrittenModel:
-    """Writes the model of a session.
-
-    Args:
-        loaded: The model.
-        weights: Those of the session.
-    """
+    """Writes the model of a session, with external data where the model had some."""
 
     def __init__(self, loaded: LoadedModel, weights: Weights):
         self._loaded = loaded
         self._weights = weights
-        # By name of initialiser, where its data lies outside of the model.
+        # Initialisers whose data is outside of the model's file, by name.
         self._places: dict[str, Place] = dict(loaded.places)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model with the device's weights, and with what an optimizer keeps; they are
-        the host's from then on.
+        """Writes the model with the device's weights and the optimizer's state, in one piece.
 
-        Args:
-            path: Of the file; one that is there is replaced, in one piece.
+        The weights are the host's from then on.
         """
         check_unused(path, ((name, place.path) for name, place in self._places.items()))
         arrays = self._weights.current()
@@ -44,14 +37,13 @@ class WrittenModel:
         self._weights.keep(arrays)
 
     def move_external(self, before: str, after: str) -> None:
-        """Has `save` write weights that came from one file into another, which is made now.
+        """Makes `save` write the weights that came from one file into another, which is made now.
+
+        Raises a `popart_exception` if no weight came from `before`, or `after` exists or cannot
+        be made.
 
         Args:
-            before: The file that they came from, as the model names it.
-            after: The other.
-
-        Raises:
-            popart_exception: No weight came from that file, or the other exists or cannot be made.
+            before: The file that weights came from, as the model names it.
         """
         moved = {
             name: place
@@ -79,16 +71,19 @@ class WrittenModel:
         self._places.update(places)
 
     def _proto(self, arrays: Mapping[str, np.ndarray]) -> ModelProto:
-        """The model with these weights, all in the message."""
+        """Returns the model with these weights, all in the message."""
         proto, others = ModelProto(), dict(arrays)
         proto.CopyFrom(self._loaded.proto)
         for tensor in proto.graph.initializer:
             array = others.pop(tensor.name, None)
             if array is not None:
                 dtype = self._loaded.model.graph.initialisers[tensor.name].dtype
+                # ONNX has two places for numbers. Each tensor keeps its own, so that a file that
+                # was read and written without training is the same.
                 in_field = len(tensor.float_data) > 0
                 made = tensor_of(array.astype(dtype), tensor.name, in_field=in_field)
                 tensor.CopyFrom(made)
-        # What an optimizer keeps, which the model had not.
+        # What an optimizer keeps is no part of the model, until it is written for a session to
+        # go on.
         proto.graph.initializer.extend(tensor_of(each, name) for name, each in others.items())
         return proto
