@@ -1,13 +1,13 @@
-"""The names that users give to tensors and operations, for reports."""
+"""`popart.DebugContext`: the names that users give to tensors and operations."""
 
 from ipu_keras.popart.exceptions import popart_exception
 
 
 class DebugContext:
-    """A name for what is added to a model; wherever one is taken, a string does as well.
+    """Names what is added to a model; a string does as well wherever one is taken.
 
     Args:
-        name: It.
+        name: The name, which is empty by default.
     """
 
     def __init__(self, name: str = ""):
@@ -22,13 +22,10 @@ class DebugContext:
 
 
 def debug_name(given: object) -> str:
-    """The name that a `debugContext` means.
-
-    Args:
-        given: A string or a `DebugContext`.
+    """Returns the name that a string or a `DebugContext` gives.
 
     Raises:
-        popart_exception: It is neither.
+        popart_exception: The argument is neither.
     """
     if isinstance(given, DebugContext):
         return given.name
@@ -40,14 +37,10 @@ def debug_name(given: object) -> str:
 
 
 def one_name(context: object, prefix: object) -> str:
-    """The name that `debugContext`, or its older name `debugPrefix`, means.
-
-    Args:
-        context: A string or a `DebugContext`.
-        prefix: The same.
+    """Returns the name that `debugContext` gives, or the same argument by its older name.
 
     Raises:
-        popart_exception: It is neither, or both are given.
+        popart_exception: One is no name, or both are given.
     """
     names = debug_name(context), debug_name(prefix)
     if all(names):
