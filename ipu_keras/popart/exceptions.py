@@ -1,67 +1,65 @@
-"""The exceptions that PopART raises, which have the names that users catch."""
+"""The exceptions of PopART, under the names that scripts catch.
+
+As in release 2.1 they are unrelated classes, so that catching one catches no other.
+"""
 
 from ipu_keras.settings.names import legible
 
 
 def _text(error: Exception) -> str:
-    """What it says; models come from anywhere, and terminals obey no name in them."""
+    """Returns the message without control characters, which names in a hostile model may have."""
     return legible(Exception.__str__(error), "\n\t")
 
 
-# They have no `__init__` of their own: TensorFlow's AutoGraph raises anew what has Python's.
+# None defines `__init__`: TensorFlow's AutoGraph keeps the class of an error in traced code only if
+# that has the `__init__` of `Exception`.
 
 
 class popart_exception(Exception):
-    """What users asked for cannot be done; the text says what, and what to do instead."""
+    """What a user asked for cannot be done; the message says why, and what to do instead."""
 
     __str__ = _text
 
 
 class popart_internal_exception(Exception):
-    """Something went wrong that users have no part in."""
+    """Something went wrong inside, through no fault of the user."""
 
     __str__ = _text
 
 
 class poplar_exception(Exception):
-    """The device, or its options, refused something."""
+    """The device or its options refused something, or the program ended itself."""
 
     __str__ = _text
 
 
 class poplibs_exception(Exception):
-    """An operation's implementation refused something."""
+    """The implementation of an operation refused something."""
 
     __str__ = _text
 
 
 class OutOfMemoryError:
-    """Whether a program fits on its device; `prepareDevice` of a session's core fills it in."""
+    """Says whether a program fits on its device; a session's `prepareDevice` fills it in."""
 
     def __init__(self) -> None:
         self._message: str | None = None
         self._summary_report = self._profile_path = ""
 
     def isSuccessful(self) -> bool:
-        """Whether it fits."""
+        """Whether the program fits on its device."""
         return self._message is None
 
     def getSummaryReport(self) -> str:
-        """What needs how much memory, if it does not fit."""
+        """Returns a text of what needs how much memory; empty if the program fits."""
         return self._summary_report
 
     def getProfilePath(self) -> str:
-        """The file with the profile of a program that does not fit; empty if there is none."""
+        """Returns the path of the profile, if one was written of a program that does not fit."""
         return self._profile_path
 
     def fail(self, message: str, summary_report: str = "", profile_path: str = "") -> None:
-        """Notes that it does not fit; for sessions.
-
-        Args:
-            message: What to tell users.
-            summary_report: What needs how much memory.
-            profile_path: The file with the profile.
-        """
+        """Notes for a session that the program does not fit."""
         self._message = message
         self._summary_report, self._profile_path = summary_report, profile_path
 
