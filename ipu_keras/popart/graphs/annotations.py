@@ -43,10 +43,6 @@ class AttributeContextManager:
     """Annotates the nodes that are added while it is open.
 
     Managers of one annotation may be nested: the outer value comes back when the inner one closes.
-
-    Args:
-        open_annotations: The open annotations of the graph by name, which this changes.
-        attribute: The annotation that added nodes get.
     """
 
     def __init__(self, open_annotations: dict[str, AttributeProto], attribute: AttributeProto):
@@ -71,12 +67,7 @@ class KeyValueContextManager(AttributeContextManager):
 
 
 class NameContextManager:
-    """Puts the name of a scope before those of tensors and nodes that are added while it is open.
-
-    Args:
-        enter: A function that opens the scope.
-        leave: A function that closes the scope.
-    """
+    """Puts the name of a scope before those of what is added to the graph while it is open."""
 
     def __init__(self, enter: Callable[[], None], leave: Callable[[], None]):
         self._enter, self._leave = enter, leave

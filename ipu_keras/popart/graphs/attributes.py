@@ -89,11 +89,7 @@ _FIELDS = {
 
 
 def attribute_of(name: str, value: Any, kind: int) -> AttributeProto:
-    """Returns an attribute of a type such as `AttributeProto.INTS`.
-
-    Raises:
-        popart_exception: The value is of another type, or out of the range of ONNX's.
-    """
+    """Returns an attribute, whose value must fit a type such as `AttributeProto.INTS`."""
     words, is_one, written = _KINDS[kind]
     if not is_one(value):
         raise popart_exception(
@@ -110,11 +106,7 @@ def attribute_of(name: str, value: Any, kind: int) -> AttributeProto:
 
 
 def attribute_of_any(name: str, value: Any) -> AttributeProto:
-    """Returns an attribute of the type that fits an integer, number, string, or list of these.
-
-    Raises:
-        popart_exception: The value is none of these.
-    """
+    """Returns an attribute of the type that fits an integer, number, string, or list of these."""
     for kind in _GUESSES:
         if _KINDS[kind][1](value):
             return attribute_of(name, value, kind)
@@ -125,11 +117,7 @@ def attribute_of_any(name: str, value: Any) -> AttributeProto:
 
 
 def value_of(attribute: AttributeProto, kind: int) -> Any:
-    """Returns the value of an attribute, which has to be of the type `kind`.
-
-    Raises:
-        popart_exception: The attribute is of another type.
-    """
+    """Returns the value of an attribute, which has to be of the type `kind`."""
     if attribute.type != kind:
         found = AttributeProto.AttributeType.Name(attribute.type)
         raise popart_exception(

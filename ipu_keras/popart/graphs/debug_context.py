@@ -22,11 +22,7 @@ class DebugContext:
 
 
 def debug_name(given: object) -> str:
-    """Returns the name that a string or a `DebugContext` gives.
-
-    Raises:
-        popart_exception: The argument is neither.
-    """
+    """Returns the name that a string or a `DebugContext` gives."""
     if isinstance(given, DebugContext):
         return given.name
     if isinstance(given, str):
@@ -37,11 +33,7 @@ def debug_name(given: object) -> str:
 
 
 def one_name(context: object, prefix: object) -> str:
-    """Returns the name that `debugContext` gives, or the same argument by its older name.
-
-    Raises:
-        popart_exception: One is no name, or both are given.
-    """
+    """Returns the name of `debugContext` or of its older form, of which only one may be given."""
     names = debug_name(context), debug_name(prefix)
     if all(names):
         raise popart_exception(

@@ -82,12 +82,8 @@ class GraphDraft:
         self.parameters.append(id_)
 
     def take(self, id_: str) -> None:
-        """Takes a tensor from a graph around, which calls may pass as if it were an input.
-
-        Raises:
-            popart_exception: There is no such tensor around.
-        """
-        # Taken twice, as when two nodes of the graph use it, the tensor is still one parameter.
+        """Takes a tensor from a graph around, which calls may pass as if it were an input."""
+        # A tensor that is taken twice is still one parameter.
         self.check(id_, {} if self.parent is None else self.parent.types)
         if id_ not in self.parameters:
             self.parameters.append(id_)
@@ -98,11 +94,7 @@ class GraphDraft:
             self._own_types[id_] = type_ if type_.WhichOneof("value") else None
 
     def add_output(self, id_: str) -> None:
-        """Makes a tensor an output; a graph within a node may return one twice.
-
-        Raises:
-            popart_exception: The graph has no such tensor, or the main graph returns it already.
-        """
+        """Makes a tensor an output, which only a graph within a node may return twice."""
         is_within = self.parent is not None
         self.check(id_, self.types if is_within else self._own_types)
         if id_ in self.outputs and not is_within:
@@ -119,13 +111,10 @@ class GraphDraft:
         attributes: Iterable[onnx.AttributeProto],
         name: str = "",
     ) -> list[str]:
-        """Adds an operation, and returns the ids of its results.
+        """Adds an operation with the open annotations, and returns the ids of its results.
 
-        `inputs` has empty ids for optional inputs that are left out. The node also gets the open
-        annotations.
-
-        Raises:
-            popart_exception: The operation cannot be added; the graph is as before.
+        `inputs` has empty ids for optional inputs that are left out. If the operation cannot be
+        added, the graph is as before.
         """
         self.check_version(domain, version)
         for id_ in inputs:
@@ -149,11 +138,7 @@ class GraphDraft:
         return outputs
 
     def append(self, node: onnx.NodeProto, opsets: Mapping[str, int]) -> None:
-        """Adds a node whose results have ids that nothing has.
-
-        Raises:
-            popart_exception: The node cannot be added; the graph is as before.
-        """
+        """Adds a node whose results have ids that nothing has; a refused one changes nothing."""
         found = infer(node, Surroundings(self.types, self.known, opsets))
         for id_, type_ in zip(node.output, found.types, strict=True):
             if id_:
@@ -203,9 +188,8 @@ class GraphDraft:
     ) -> onnx.GraphProto:
         """Returns the graph as a message.
 
-        Args:
-            has_all_inputs: Whether initialisers are listed as inputs, too.
-            has_all_parameters: Whether tensors taken from graphs around are listed as inputs.
+        Initialisers are inputs as well with `has_all_inputs`, and so are tensors taken from graphs
+        around with `has_all_parameters`.
         """
         inputs = list(self.parameters if has_all_parameters else self.inputs)
         inputs += self.initialisers if has_all_inputs else ()

@@ -46,12 +46,7 @@ _MARK = re.compile(r"\[\w+InferenceError\]")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known of the tensors that a node can name.
-
-    Args:
-        types: The types by name; `None` for a tensor of which nothing is known.
-        known: The values by name, of those tensors whose value is known.
-    """
+    """The types of the tensors that a node can name, `None` where unknown, and known values."""
 
     types: Mapping[str, onnx.TypeProto | None]
     known: Mapping[str, np.ndarray]
@@ -67,11 +62,7 @@ class Inferred:
 
 
 def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
-    """Infers the types of a node's results, and their values as far as shapes may depend on them.
-
-    Raises:
-        popart_exception: The inputs of the node do not fit the operation.
-    """
+    """Infers the types of a node's results, and the values on which shapes may depend."""
     domain = proto.domain or AI_ONNX
     is_constant = proto.op_type == "Constant" and domain == AI_ONNX
     # Since version 12, a Constant may have a number or a list in another attribute instead, which

@@ -61,11 +61,7 @@ def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
 
 
 def resume(draft: GraphDraft, model: onnx.ModelProto) -> None:
-    """Puts a model, which has the data of all tensors, into an empty graph.
-
-    Raises:
-        popart_exception: A node does not fit its inputs.
-    """
+    """Puts a model, which has the data of all tensors, into an empty graph."""
     graph = model.graph
     draft.name = graph.name
     draft.opsets.update({each.domain or AI_ONNX: each.version for each in model.opset_import})

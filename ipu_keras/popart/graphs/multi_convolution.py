@@ -13,11 +13,7 @@ _INPUTS = 3
 
 
 def multiconv_inputs(args: Any) -> list[str]:
-    """Returns the inputs of the node, three for each convolution, empty for no bias.
-
-    Raises:
-        popart_exception: A convolution has other than two or three ids.
-    """
+    """Returns the inputs of the node, three for each convolution, empty for no bias."""
     is_list = isinstance(args, Sequence) and not isinstance(args, str) and len(args) > 0
     if not is_list or not all(isinstance(each, list | tuple) for each in args):
         raise popart_exception(
@@ -39,15 +35,9 @@ def multiconv_attributes(
     values: Mapping[str, Sequence[Any]],
     others: Mapping[str, Any],
 ) -> list[AttributeProto]:
-    """Returns the attributes of a node of `number` convolutions.
+    """Returns the attributes of a node of `number` convolutions, by name.
 
-    Args:
-        lists: By name, a list for each convolution, or nothing.
-        values: By name, a value for each convolution, or nothing.
-        others: By name, one value for all convolutions, or `None`.
-
-    Raises:
-        popart_exception: An entry does not have one for each convolution, or has a wrong type.
+    `lists` and `values` have an entry for each convolution, or none; `others` have one for all.
     """
     for name, each in {**lists, **values}.items():
         if not isinstance(each, Sequence) or isinstance(each, str) or len(each) not in (0, number):

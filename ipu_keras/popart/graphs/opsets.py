@@ -54,11 +54,7 @@ class _Opset:
         self._draft = draft
 
     def add_operation(self, method: Method, arguments: Mapping[str, Any]) -> Any:
-        """Adds the operation of a builder method, and returns what the method does.
-
-        Raises:
-            popart_exception: The operation cannot be added; the graph is as before.
-        """
+        """Adds the operation of a builder method, and returns what the method does."""
         _check_given(method, arguments)
         inputs = _inputs(method, arguments.get(ARGS, []))
         check_number(method.kind, "inputs", len(inputs), method.inputs)

@@ -13,11 +13,7 @@ from ipu_keras.popart.model.data_types import NUMBERS, dtype_of, number_of
 
 
 def element_type(name: str) -> int:
-    """Returns ONNX's number of a dtype that PopART names, such as `"FLOAT16"`.
-
-    Raises:
-        popart_exception: There is no dtype of that name.
-    """
+    """Returns ONNX's number of a dtype that PopART names, such as `"FLOAT16"`."""
     number = NUMBERS.get(name)
     if number is None:
         raise popart_exception(f"Unknown dtype {name!r}. It is one of {', '.join(NUMBERS)}.")

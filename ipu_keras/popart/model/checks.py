@@ -270,12 +270,9 @@ def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _Scope) -> No
 
 @dataclass(frozen=True)
 class _Signature:
-    """How many inputs and outputs an operation has, and the types of its attributes.
+    """The types of an operation's attributes, and its least and largest inputs and outputs.
 
-    Attributes:
-        inputs: The least and the largest number of inputs.
-        outputs: The least and the largest number of outputs.
-        needed: The positions of inputs that cannot be left out.
+    `needed` are the positions of inputs that cannot be left out.
     """
 
     inputs: tuple[int, int]

@@ -38,11 +38,7 @@ _ON_DEVICE = ("float32", "float16", "int32", "uint32", "int8", "uint8", "bool")
 
 
 def dtype_of(number: int) -> np.dtype:
-    """Returns NumPy's type of one of ONNX's data types, `object` for strings.
-
-    Raises:
-        popart_exception: The type is unknown, floating point of 8 bits, or has fewer bits than 8.
-    """
+    """Returns NumPy's type of one of the data types here, `object` for strings."""
     if number not in _DTYPES:
         raise popart_exception(
             f"Unknown data type {number}. The data types are: "
@@ -52,11 +48,7 @@ def dtype_of(number: int) -> np.dtype:
 
 
 def number_of(dtype: np.dtype) -> int:
-    """Returns ONNX's number of a data type.
-
-    Raises:
-        popart_exception: ONNX has no such type.
-    """
+    """Returns ONNX's number of a data type."""
     if dtype not in _NUMBERS:
         raise popart_exception(f"ONNX has no data type for arrays of {dtype}.")
     return _NUMBERS[dtype]
@@ -68,11 +60,7 @@ def name_of(dtype: np.dtype) -> str:
 
 
 def dtype_on_device(dtype: np.dtype) -> np.dtype:
-    """Returns the type that a tensor has on an IPU, whose numbers have 32 bits at most.
-
-    Raises:
-        popart_exception: An IPU has no such type.
-    """
+    """Returns the type that a tensor has on an IPU, whose numbers have 32 bits at most."""
     narrow = _NARROWED.get(dtype, dtype)
     if narrow.name not in _ON_DEVICE:
         supported = ", ".join(name_of(np.dtype(name)) for name in _ON_DEVICE)
@@ -85,11 +73,7 @@ def dtype_on_device(dtype: np.dtype) -> np.dtype:
 
 
 def narrowed(array: np.ndarray, name: str) -> np.ndarray:
-    """Returns an array in the type that an IPU has for it; errors call the array `name`.
-
-    Raises:
-        popart_exception: An IPU has no such type, or a value is out of the narrow type's range.
-    """
+    """Returns an array in the type that an IPU has for it, which must hold all values."""
     dtype = dtype_on_device(array.dtype)
     if dtype == array.dtype:
         return array

@@ -45,11 +45,7 @@ class ExternalData:
         self._given = folder
 
     def bytes_of(self, tensor: onnx.TensorProto, num_bytes: int) -> bytes:
-        """Reads the data of an external tensor, which has to have `num_bytes`.
-
-        Raises:
-            popart_exception: The file is missing, outside of the folder, or of another size.
-        """
+        """Reads the data of an external tensor, which has to have `num_bytes`."""
         where, place = _what(tensor), self.place_of(tensor)
         length = _count(_entries(tensor), "length", where)
         try:
@@ -61,11 +57,7 @@ class ExternalData:
             ) from error
 
     def place_of(self, tensor: onnx.TensorProto) -> Place:
-        """Returns where the data of an external tensor may be read.
-
-        Raises:
-            popart_exception: The tensor names no file, or one outside of the folder.
-        """
+        """Returns where the data of an external tensor lies, which must be within the folder."""
         entries, where = _entries(tensor), _what(tensor)
         location = entries.get("location", "")
         path = self._path(location, where)
@@ -129,9 +121,6 @@ def replaced_parts(path: Path, pieces: Mapping[int, bytes]) -> Iterator[bytes]:
     """Yields the contents of a file with the bytes of `pieces` at their offsets.
 
     If there is no such file, or it is shorter, zeros are between the pieces.
-
-    Raises:
-        OSError: The file cannot be read.
     """
     is_there = os.path.exists(path)
     with open(path if is_there else os.devnull, "rb", opener=_opened) as file:

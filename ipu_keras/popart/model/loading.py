@@ -26,11 +26,9 @@ _PRINTABLE = frozenset(string.printable.encode())
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that was read, as values and as a message.
+    """A model as values and as a message, into which the data of other files was copied.
 
-    Args:
-        proto: The message, into which the data of other files was copied.
-        places: By name of initialiser, where its data was, if that was another file.
+    `places` says, by name of initialiser, in which other file the data was.
     """
 
     model: Model
@@ -43,9 +41,6 @@ def load(source: bytes | str | os.PathLike) -> LoadedModel:
 
     Data in other files is read from the model's folder only, or from the current folder if the
     model is given as bytes.
-
-    Raises:
-        popart_exception: The source is no model, or none that can be run; the message says why.
     """
     if not isinstance(source, bytes | str | os.PathLike):
         raise popart_exception(

@@ -11,12 +11,7 @@ from ipu_keras.popart.model.loading import load
 
 @dataclass(frozen=True)
 class _Weight:
-    """How two runs A and B moved a weight, as sums of squares over its elements.
-
-    Args:
-        apart: The sum of squares of the difference of both movements.
-        size: The number of elements of the weight.
-    """
+    """How two runs A and B moved a weight, and how far apart, as sums of squares over elements."""
 
     name: str
     moved_a: float

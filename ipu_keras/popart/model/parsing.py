@@ -13,17 +13,13 @@ from ipu_keras.popart.model.tensors import array_of, declared_sizes, dense_array
 
 
 def parsed(proto: onnx.ModelProto) -> Model:
-    """Returns the model of a message that was checked and has the data of all tensors in it.
-
-    Raises:
-        popart_exception: A tensor contradicts itself, or a string is not valid UTF-8.
-    """
+    """Returns the model of a message that was checked and has the data of all tensors in it."""
     opsets = {each.domain or AI_ONNX: each.version for each in proto.opset_import}
     return Model(parsed_graph(proto.graph), opsets)
 
 
 def parsed_graph(proto: onnx.GraphProto) -> Graph:
-    """Returns the graph of a message, which raises the errors of `parsed`."""
+    """Returns the graph of such a message."""
     # Old models have initialisers among the inputs as well; those are no inputs here.
     initialisers = {
         each.name: array_of(each, f"The initialiser {each.name!r}") for each in proto.initializer

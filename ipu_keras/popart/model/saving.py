@@ -36,11 +36,7 @@ DATA_FIELDS = (
 
 
 def serialised(proto: ModelProto) -> bytes:
-    """Serialises a model.
-
-    Raises:
-        popart_exception: The model is larger than 2 GB, protobuf's limit of a message.
-    """
+    """Serialises a model, which must not be larger than 2 GB, protobuf's limit of a message."""
     try:
         content = proto.SerializeToString()
     except EncodeError as error:
@@ -56,10 +52,6 @@ def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = Fa
     With `external_data`, the data of large initialisers goes into a file beside the model, as it
     must for more than 2 GB. The name of that file has a digest of its contents, and such files of
     models that were at `path` before are removed.
-
-    Raises:
-        popart_exception: The file cannot be written, the model is larger than 2 GB, or it takes
-            data from the file that it would replace.
     """
     path = Path(os.fsdecode(path))
     if os.path.isdir(path):
@@ -84,9 +76,6 @@ def move_data_outside(proto: ModelProto, names: Sequence[str], filename: str | o
 
     A relative `filename` counts from the folder in which the model is saved, and from the current
     folder as long as the model is only in memory.
-
-    Raises:
-        popart_exception: There is no such initialiser, or the file cannot be written.
     """
     path = Path(os.fsdecode(filename))
     tensors = {each.name: each for each in proto.graph.initializer}
@@ -101,9 +90,6 @@ def put_in_place(proto: ModelProto, places: Mapping[str, Place]) -> None:
     """Writes the data of initialisers to their places in files, and makes the model refer to these.
 
     Other bytes of the files stay as they are; missing files are made.
-
-    Raises:
-        popart_exception: Places overlap, or a file cannot be written.
     """
     tensors = [each for each in proto.graph.initializer if each.name in places]
     files: dict[Path, dict[int, bytes]] = {}

@@ -64,11 +64,7 @@ def declared_sizes(shape: onnx.TensorShapeProto) -> list[int | None]:
 
 
 def array_of(tensor: TensorProto, what: str, external: ExternalData | None = None) -> np.ndarray:
-    """Returns the data of a message as an array, which may be read-only; errors call it `what`.
-
-    Raises:
-        popart_exception: The message contradicts itself, or its data cannot be read.
-    """
+    """Returns the data of a message as an array, which may be read-only; errors call it `what`."""
     try:
         dtype = dtype_of(tensor.data_type)
     except popart_exception as error:
@@ -96,11 +92,7 @@ def array_of(tensor: TensorProto, what: str, external: ExternalData | None = Non
 
 
 def dense_array_of(tensor: onnx.SparseTensorProto, what: str) -> np.ndarray:
-    """Returns all elements of a sparse tensor; errors call it `what`.
-
-    Raises:
-        popart_exception: The message contradicts itself, or the tensor is too large.
-    """
+    """Returns all elements of a sparse tensor; errors call it `what`."""
     values = array_of(tensor.values, f"{what}, of its values,")
     indices = array_of(tensor.indices, f"{what}, of its indices,")
     shape = tuple(tensor.dims)
@@ -140,9 +132,6 @@ def tensor_of(array: np.ndarray, name: str, *, in_field: bool = False) -> Tensor
 
     With `in_field`, floats go to `float_data`, where PopART's builder puts them and scripts look;
     all other numbers are in `raw_data`.
-
-    Raises:
-        popart_exception: ONNX has no such data type.
     """
     tensor = TensorProto(name=name, data_type=number_of(array.dtype), dims=array.shape)
     if array.dtype.kind == "O":
@@ -157,20 +146,12 @@ def tensor_of(array: np.ndarray, name: str, *, in_field: bool = False) -> Tensor
 
 
 def raw_data_of(tensor: TensorProto) -> bytes:
-    """Returns the data of an initialiser in the encoding of `raw_data`, whichever field has it.
-
-    Raises:
-        popart_exception: The message contradicts itself.
-    """
+    """Returns the data of an initialiser in the encoding of `raw_data`, whichever field has it."""
     return array_of(tensor, f"The initialiser {tensor.name!r}").tobytes()
 
 
 def put_inside(tensor: TensorProto, what: str, external: ExternalData) -> None:
-    """Copies the data of a tensor from its file into the message; errors call it `what`.
-
-    Raises:
-        popart_exception: The data cannot be read.
-    """
+    """Copies the data of a tensor from its file into the message; errors call it `what`."""
     tensor.raw_data = array_of(tensor, what, external).tobytes()
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")

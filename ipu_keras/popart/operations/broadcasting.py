@@ -11,10 +11,8 @@ from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 def aligned(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
     """Reshapes `b` so that it broadcasts to the shape of `a` as NumPy does.
 
-    `axis` is the axis of `a` that the first axis of `b` meets; `None` aligns the last axes.
-
-    Raises:
-        popart_exception: The shapes differ without `broadcast`, or `b` reaches behind `a`.
+    `axis` is the axis of `a` that the first axis of `b` meets; `None` aligns the last axes. Without
+    `broadcast`, both must have one shape.
     """
     if not broadcast:
         if not a.shape.is_compatible_with(b.shape):

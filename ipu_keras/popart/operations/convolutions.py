@@ -90,11 +90,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int = 1) -> t
 
 
 def kernel_of(w: tf.Tensor, kernel_shape: Sequence[int] | None) -> list[int]:
-    """Returns the spatial sizes of a kernel `(..., in, out)`.
-
-    Raises:
-        popart_exception: The attribute `kernel_shape` is given and says something else.
-    """
+    """Returns the spatial sizes of a kernel `(..., in, out)`, which `kernel_shape` may repeat."""
     kernel = w.shape.as_list()[:-2]
     if kernel_shape is not None and len(kernel_shape) and list(kernel_shape) != kernel:
         raise popart_exception(

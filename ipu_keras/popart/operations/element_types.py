@@ -8,11 +8,7 @@ from ipu_keras.popart.model.data_types import dtype_of, number_of
 
 
 def type_of(number: int) -> tf.DType:
-    """Returns TensorFlow's type for an `onnx.TensorProto.DataType`.
-
-    Raises:
-        popart_exception: There is no such type.
-    """
+    """Returns TensorFlow's type for an `onnx.TensorProto.DataType`."""
     # ONNX's tables give strings the NumPy type `object`, of which TensorFlow makes no type.
     return tf.string if number == onnx.TensorProto.STRING else tf.as_dtype(dtype_of(number))
 

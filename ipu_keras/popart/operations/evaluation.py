@@ -51,10 +51,8 @@ def no_seed() -> tf.Tensor:
 class Context:
     """What operations may ask about their node; `Evaluation` explains what both have.
 
-    Args:
-        order: The order of the inputs' axes, if the operation takes them in any order.
-        logits: The tensor to which a loss sends its gradient, past the softmax that made its
-            probabilities; `None` if the gradient goes to the probabilities.
+    `logits` is where a loss sends its gradient, past the softmax that made its probabilities, or
+    `None` if the gradient goes to the probabilities.
     """
 
     node: Node
@@ -104,11 +102,7 @@ class Evaluation:
     folded: list[int] = field(default_factory=lambda: [0])
 
     def run(self, graph: Graph, environment: Environment) -> None:
-        """Computes all nodes of a graph, from the inputs in `environment`, which gets the results.
-
-        Raises:
-            popart_exception: A node cannot be computed; the message names it.
-        """
+        """Computes all nodes of a graph; `environment` has its inputs, and gets the results."""
         for name, array in graph.initialisers.items():
             environment.setdefault(name, self.value_of(array))
         for node in graph.nodes:
@@ -512,9 +506,6 @@ def outputs_of(model: Model, inputs: Mapping[str, Any]) -> list[Any]:
 
     Inputs count as not known, as in a session. Outputs are tensors, arrays where they are known,
     and lists for sequences.
-
-    Raises:
-        popart_exception: A node cannot be computed; the message names it.
     """
     environment: Environment = {
         name: value_of(tf.nest.map_structure(tf.convert_to_tensor, given))

@@ -77,9 +77,6 @@ def expansion_of(
     """Returns the graph that stands for a node, and the opsets in which it is written.
 
     The inputs `given`, without those that are `None`, are the inputs of the graph.
-
-    Raises:
-        popart_exception: ONNX has no graph for these inputs and attributes.
     """
     proto = _message_of(node)
     schema = onnx.defs.get_schema(node.kind, version)

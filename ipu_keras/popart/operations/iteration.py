@@ -42,11 +42,8 @@ def outline_of(
 ) -> Outline:
     """Traces a body without running it, to learn the shapes and the condition that it returns.
 
-    The body takes `before` (specs or known arrays), the `carried` specs and `after`, in this
-    order. If `before` has any, the first result of the body is whether to go on.
-
-    Raises:
-        popart_exception: The body returns too little, or carries on another type or rank.
+    The body takes `before` (specs or known arrays), the `carried` specs and `after`, in this order.
+    If `before` has any, the first result of the body is whether to go on.
     """
     first = 1 if before else 0
     names = body.graph.outputs[first : first + len(carried)]
@@ -144,11 +141,7 @@ def elements_of(sequence: tf.Tensor) -> tf.TensorArray:
 
 
 def as_tensor(value: Any) -> tf.Tensor:
-    """Returns a value of a graph as a tensor that a loop can carry.
-
-    Raises:
-        popart_exception: The value is a sequence.
-    """
+    """Returns a value of a graph as a tensor that a loop can carry, which no sequence is."""
     if not isinstance(value, Value):
         raise popart_exception(
             "Loops carry and stack tensors only. Received: a sequence of tensors; concatenate it "

@@ -19,9 +19,7 @@ from ipu_keras.popart.operations.sizes import axis_within
 class _Axis:
     """How one axis is resized, from `size` to `new_size` elements.
 
-    Args:
-        begin: The begin of the region that is cut out, as a share of the axis.
-        end: The end of the region that is cut out, as a share of the axis.
+    `begin` and `end` are those of the region that is cut out, as shares of the axis.
     """
 
     size: int

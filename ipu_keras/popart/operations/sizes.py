@@ -35,11 +35,7 @@ def check_bytes(num_bytes: int, most: int = MOST_BYTES) -> None:
 
 
 def axis_within(axis: int, rank: int) -> int:
-    """Returns an axis counted from the first; a negative `axis` counts from the last.
-
-    Raises:
-        popart_exception: The tensor has fewer axes.
-    """
+    """Returns an axis counted from the first; a negative `axis` counts from the last."""
     if not -rank <= axis < rank:
         raise popart_exception(
             f"An axis of a tensor of rank {rank} must be from {-rank} to {rank - 1}. "
@@ -54,11 +50,7 @@ def product_of(sizes: Sequence[Any]) -> Any:
 
 
 def flattened(x: Any, axis: int) -> Any:
-    """Returns a tensor as a matrix, whose columns are the axes from `axis` on.
-
-    Raises:
-        popart_exception: The tensor has fewer axes.
-    """
+    """Returns a tensor as a matrix, whose columns are the axes from `axis` on."""
     sizes = sizes_of(x)
     # ONNX's Flatten also takes the rank itself, which leaves one column.
     axis = axis if axis == len(sizes) else axis_within(axis, len(sizes))

@@ -28,8 +28,7 @@ class GraphEvaluation(Protocol):
 class Subgraph:
     """A graph within a node, such as the body of a loop; a call with its inputs computes it.
 
-    Args:
-        environment: The tensors around the node, which ONNX lets a graph use by name.
+    ONNX lets it use the tensors around the node, its `environment`, by name.
     """
 
     graph: Graph
@@ -37,11 +36,7 @@ class Subgraph:
     environment: Environment
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """Computes the graph's outputs as values, or lists of them for sequences.
-
-        Raises:
-            popart_exception: The graph has another number of inputs, or a node cannot be computed.
-        """
+        """Computes the graph's outputs as values, or lists of them for sequences."""
         names = [each.name for each in self.graph.inputs]
         if len(names) != len(inputs):
             raise popart_exception(

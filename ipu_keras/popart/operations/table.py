@@ -93,11 +93,7 @@ OPERATIONS = _collected(_FAMILIES)
 
 
 def operation_of(domain: str, kind: str, version: int) -> Operation:
-    """Returns the operation that a node means under its model's opset `version` of `domain`.
-
-    Raises:
-        popart_exception: The operation is unknown, or a later version of ONNX redefined it.
-    """
+    """Returns the operation that a node means under its model's opset `version` of `domain`."""
     # A model's opset picks the newest definition that is not newer than the opset, as in ONNX.
     versions = OPERATIONS.get((domain, kind), ())
     for each in reversed(versions):

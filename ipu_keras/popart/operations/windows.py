@@ -77,9 +77,6 @@ def windows_of(
         ceil_mode: Whether a last window counts that lies only partly in the padded images.
         begins_within: Whether a window that `ceil_mode` adds has to start before the pads behind
             the images.
-
-    Raises:
-        popart_exception: The attributes do not fit the images, or each other.
     """
     rank = len(kernel)
     sizes = spatial_sizes(images, rank)
@@ -145,11 +142,7 @@ def halves(totals: Sequence[int], *, more_behind: bool) -> tuple[tuple[int, ...]
 def checked(
     values: Sequence[int] | None, name: str, count: int, default: int, least: int = 1
 ) -> tuple[int, ...]:
-    """Returns an attribute that must have `count` values; `None` or no values mean `default`.
-
-    Raises:
-        popart_exception: The attribute has more or fewer values, or some are out of range.
-    """
+    """Returns an attribute that must have `count` values; `None` or no values mean `default`."""
     if values is None or not len(values):
         return (default,) * count
     # TensorFlow ends the process if values do not fit 32 bits.
@@ -162,11 +155,7 @@ def checked(
 
 
 def spatial_sizes(images: tf.Tensor, rank: int) -> tuple[int, ...]:
-    """Returns the spatial sizes of images, of which there have to be `rank`.
-
-    Raises:
-        popart_exception: There are more or fewer of them, or some are unknown.
-    """
+    """Returns the spatial sizes of images, of which there have to be `rank`, all of them known."""
     sizes = images.shape.as_list()[1:-1]
     if len(sizes) != rank or not rank:
         raise popart_exception(

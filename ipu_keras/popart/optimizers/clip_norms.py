@@ -16,11 +16,8 @@ def clipped(
 ) -> dict[str, tf.Tensor]:
     """Scales the gradients of each group of an optimizer to at most the group's largest norm.
 
-    Args:
-        gradients: By names of weights, the gradients of the scaled loss, summed over all
-            micro-batches and replicas.
-        loss_scaling: The number that the loss was multiplied by, float32. Norms are those of
-            gradients without it.
+    `gradients` are of the scaled loss, summed over all micro-batches and replicas; norms are those
+    without the float32 loss scaling.
     """
     result = dict(gradients)
     divisor = loss_scaling * factors.divisor

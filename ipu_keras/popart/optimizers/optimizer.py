@@ -47,13 +47,9 @@ def decay_rate(value: OptimizerValue) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class HyperParameter:
-    """One of an optimizer's hyper-parameters.
+    """One of an optimizer's hyper-parameters, with its value `unset` if users give none.
 
-    Args:
-        key: The key among the values of a weight, such as `learningRate`.
-        unset: The value if users give none.
-        words: The name of the hyper-parameter in errors.
-        check: Returns how to call what is wrong with a value, and what it must be, or `None`.
+    `check` returns how to call what is wrong with a value, and what it must be, or `None`.
     """
 
     key: str
@@ -258,12 +254,7 @@ class Optimizer:
 
 
 def data_type(name: str, value: DataType) -> DataType:
-    """Returns the type of an optimizer's state that was given for the parameter `name`.
-
-    Raises:
-        TypeError: The value is no `DataType`.
-        popart_exception: An optimizer's state cannot have this type.
-    """
+    """Checks and returns the type of an optimizer's state, given for the parameter `name`."""
     allowed = (DataType.FLOAT, DataType.FLOAT16, DataType.UNDEFINED)
     wrong = "DataType.FLOAT, DataType.FLOAT16, or DataType.UNDEFINED for that of the weight"
     kind = one_of(DataType)

@@ -37,11 +37,9 @@ class Factors:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar of an update, which is a float32.
+    """A float32 scalar of an update, which is part of the program if it is constant.
 
-    Args:
-        tensor: The name of the scalar, such as `scaledLearningRate0___default___FLOAT`.
-        is_const: Whether the scalar is part of the program, and never changes.
+    `tensor` is its name, such as `scaledLearningRate0___default___FLOAT`.
     """
 
     tensor: str
@@ -53,9 +51,7 @@ class Scalar:
 class Slot:
     """A part of an optimizer's state for a weight, such as its velocity.
 
-    Args:
-        prefix: The begin of the tensor's name, such as `Accl___`, before the name of the weight.
-        initial: The value before the first update.
+    `prefix`, such as `Accl___`, comes before the name of the weight in that of the tensor.
     """
 
     prefix: str
@@ -74,9 +70,7 @@ class Slot:
 class Accumulator:
     """The tensor in which the gradients of a replica's micro-batches are summed.
 
-    Args:
-        choice: The type of its elements, as users chose it.
-        rounds: Whether sums are rounded to that type before an update uses them.
+    `rounds` says whether sums are rounded to its type before an update uses them.
     """
 
     choice: DataType
@@ -129,14 +123,8 @@ class Rule(Protocol):
 class Compound:
     """Describes how a scalar of updates is computed from hyper-parameters.
 
-    PopART computes with such products of hyper-parameters, and shows them as tensors.
-
-    Args:
-        kind: The kind of scalar, such as `scaledLearningRate0`.
-        keys: The keys of the hyper-parameters.
-        default: Returns the prefix of the name if all values are defaults.
-        specific: Returns the prefix of the name if the weight has values of its own.
-        compute: Computes the scalar from the values of the hyper-parameters.
+    PopART computes with such products of hyper-parameters, and shows them as tensors. `default` and
+    `specific` return the prefix of the name, the latter if the weight has values of its own.
     """
 
     kind: str

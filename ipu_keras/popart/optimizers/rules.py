@@ -19,9 +19,6 @@ def rule_of(optimizer: Optimizer, factors: Factors, accumulates: bool) -> Rule:
     """Returns the rule of an optimizer, which later changes of the optimizer do not change.
 
     `accumulates` says whether gradients of several micro-batches are summed in an accumulator.
-
-    Raises:
-        TypeError: The optimizer is none of PopART's.
     """
     if isinstance(optimizer, SGD):
         return SGDRule(optimizer.copy(), factors, accumulates)

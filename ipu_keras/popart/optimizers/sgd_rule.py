@@ -47,10 +47,7 @@ _WITHOUT_STATE = (
 def _with_state(replicas: int, divisor: int) -> tuple[Compound, ...]:
     """Describes the scalars of the forms with state.
 
-    Args:
-        replicas: The number of replicas over which the velocity is summed; 1 if it is separate
-            from the accumulator.
-        divisor: The number by which sums over micro-batches are divided.
+    `replicas` is over how many the velocity is summed; 1 if it is separate from the accumulator.
     """
     return (
         Compound(
